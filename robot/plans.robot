@@ -105,7 +105,7 @@ Files Are Reviewed One By One
     Exit Code Should Be    0
     Run Agents On The Plan    review    paint.py    nowhere.txt
     Exit Code Should Be    2
-    Complaint Should Contain    it changed no file 'nowhere.txt'
+    Complaint Should Contain    no file 'nowhere.txt' among its changes
     Run Agents On The Plan    review    paint.py
     Complaint Should Contain    to be applied: 1 file changed
     Run Agents On The Plan    show
@@ -118,7 +118,7 @@ Leave Is Asked For And Given
     ${arguments}=    Replacing    colour    color
     Run Agents    @{arguments}    --profile    manual
     Exit Code Should Be    3
-    Complaint Should Contain    needs leave for edit    agents plan approve    agents plan deny
+    Complaint Should Contain    needs approval for edit    agents plan approve    agents plan deny
     Run Agents On The Plan    approve
     Exit Code Should Be    3
     Run Agents On The Plan    apply

@@ -119,7 +119,7 @@ def test_creating_checks_first_and_replaces_only_when_told(library: ActionLibrar
     library.create(yaml("team/format", "one"), "file.yaml")
     with pytest.raises(ActionExists):
         library.create(yaml("team/format", "two"), "file.yaml")
-    with pytest.raises(InvalidAction, match="no tool 'comand'; did you mean 'command'"):
+    with pytest.raises(InvalidAction, match="unknown tool 'comand'; did you mean 'command'"):
         library.create(yaml("team/format").replace("command", "comand"), "file.yaml", replace=True)
     assert library.get("team/format").description == "one"
     library.create(yaml("team/format", "two"), "file.yaml", replace=True)
@@ -127,7 +127,7 @@ def test_creating_checks_first_and_replaces_only_when_told(library: ActionLibrar
 
 
 def test_nobody_takes_the_namespace_of_what_is_shipped(library: ActionLibrary, root: Path) -> None:
-    with pytest.raises(InvalidAction, match="the namespace 'builtin' is for what is shipped"):
+    with pytest.raises(InvalidAction, match="the namespace 'builtin' is reserved"):
         library.create(yaml("builtin/command"), "file.yaml", replace=True)
     bring(root, "x.yaml", yaml("builtin/extra"))
     assert "the namespace 'builtin'" in str(library.list()[-1].problem)
@@ -150,7 +150,7 @@ def test_only_the_users_own_can_be_deleted(library: ActionLibrary, root: Path) -
     with pytest.raises(ConfigurationError, match="is built in and cannot be deleted"):
         library.delete("builtin/command")
     bring(root, "x.yaml", yaml("team/lint"))
-    with pytest.raises(ConfigurationError, match=r"comes with the repository; delete .*x\.yaml"):
+    with pytest.raises(ConfigurationError, match=r"is part of the repository; delete .*x\.yaml"):
         library.delete("team/lint")
 
 
@@ -181,8 +181,8 @@ def test_a_repository_cannot_take_the_place_of_the_users_action(
     assert library.get("team/lint").description == "first"
     problems = [(row.source, row.problem) for row in library.list() if row.problem]
     assert problems == [
-        (".cleveragents/actions/x.yaml", "there is another action team/format, which counts before it"),
-        (".cleveragents/actions/z.yaml", "there is another action team/lint, which counts before it"),
+        (".cleveragents/actions/x.yaml", "hidden by another action named team/format"),
+        (".cleveragents/actions/z.yaml", "hidden by another action named team/lint"),
     ]
 
 
@@ -199,7 +199,7 @@ def test_what_is_broken_is_listed_with_its_problem_and_spoils_nothing(
     rows = {row.name: (row.trusted, row.problem) for row in library.list() if row.problem}
     assert list(rows) == ["old/one", "bad", "dangling", "out"]
     assert "line 1: 'execute' is missing" in str(rows["bad"][1])
-    assert rows["dangling"] == (False, "it is gone")
+    assert rows["dangling"] == (False, "the file no longer exists")
     assert rows["out"][0] is False
     assert "leads out of the repository" in str(rows["out"][1])
     with pytest.raises(InvalidAction, match="'execute' is missing"):

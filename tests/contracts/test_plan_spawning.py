@@ -90,12 +90,12 @@ def test_a_tree_grows_no_further_than_it_may(family: Family) -> None:
     first = family.begun(family.spawn("1"))
     family.spawn("2")
     before = family.rows()
-    with pytest.raises(TreeTooLarge, match=r"has 2 sub-plans, and may have 2 \(plan.max_fan_out\)"):
+    with pytest.raises(TreeTooLarge, match=r"the limit of 2 sub-plans is reached \(plan.max_fan_out\)"):
         family.spawn("3")
     assert family.rows() == before
     assert family.spawn("2").key == "2"
     deep = family.begun(family.spawn("1", first))
-    with pytest.raises(TreeTooLarge, match=r"lies 2 deep, and sub-plans may lie 2 deep \(plan.max_depth\)"):
+    with pytest.raises(TreeTooLarge, match=r"exceed the depth limit of 2 \(plan.max_depth\)"):
         family.spawn("1", deep)
 
 

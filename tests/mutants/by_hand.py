@@ -42,7 +42,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "redact_text(error.details)",
         "error.details",
     ),
-    ("plans/apply.py", "only its journal knows what is left"): (
+    ("plans/apply.py", "only its journal knows the outcome"): (
         "plan.id not in self.applier.undecided()",
         "True",
     ),
@@ -50,7 +50,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "key_share=True, skip_locked=True",
         "key_share=True",
     ),
-    ("plans/jobs/shared_jobs.py", "`settle` would leave it alone"): (
+    ("plans/jobs/shared_jobs.py", "`settle` would skip it"): (
         "return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)",
         "parts.apply.settle()\n        return parts.plans.get(plan_id)",
     ),
@@ -137,7 +137,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "reservation, _ = await reserving",
         "raise",
     ),
-    ("plans/calls/tool_execution.py", "what only reads leaves no trace"): (
+    ("plans/calls/tool_execution.py", "a read-only tool changes no file"): (
         "self.files_in(self.sandbox.root, refuse)",
         "self.files_in(self.sandbox.root, _nothing)",
     ),
@@ -201,7 +201,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'os.environ.get("PATH", os.defpath)',
         'environment["PATH"]',
     ),
-    ("plans/agents/client.py", "what is recorded may be cut"): (
+    ("plans/agents/client.py", "the record may be cut"): (
         "{**arguments, **whole}",
         "arguments",
     ),
@@ -259,7 +259,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "on_output, mask)",
         "on_output)",
     ),
-    ("plans/apply_policy.py", "less than was asked for"): (
+    ("plans/apply_policy.py", "a person decides about a partial result"): (
         "wanted and not objections",
         "wanted",
     ),

@@ -1,4 +1,4 @@
-"""What an action's plan is to do: its arguments filled in, its bounds those of the user, its actors cast."""
+"""The strategy of an action: its arguments filled in, the user's limits, and its actors."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ _ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
 
 
 class ActionSource(Protocol):
-    """Actions by name, as they are known in a resource."""
+    """Returns an action by name, as a resource knows it."""
 
     def __call__(self, name: str, resource: str) -> Action: ...
 
 
 class IncludePatterns(Protocol):
-    """Patterns of ignored files that a resource proposes to bring along, if the user trusts it in that."""
+    """Returns the patterns of ignored files to copy into sandboxes that a trusted resource configures."""
 
     def __call__(self, resource: str) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ActionStrategist:
-    """Turns what a plan asks for into a strategy. Reads; changes nothing."""
+    """Builds the strategy of a plan from its request. Reads only."""
 
     find_action: ActionSource
     include_patterns: IncludePatterns
 
     def __call__(self, plan: Plan) -> Strategy:
-        """`UnknownAction`, `NotTrusted`, `InvalidArguments`."""
+        """Return the strategy of the plan. Raises `UnknownAction`, `NotTrusted`, `InvalidArguments`."""
         action = self.find_action(plan.action, plan.resource)
         request = plan.request
         arguments = request.get("arguments")
         rendered = action.render(arguments if isinstance(arguments, Mapping) else {})
-        # What the user typed needs no further leave: it is what was asked for.
+        # The user typed this command, so it needs no further approval.
         granted = action.name == _COMMAND_ACTION
         steps = tuple(_step(step, granted) for step in rendered)
         return Strategy(
@@ -75,10 +75,10 @@ class ActionStrategist:
 
 
 def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment | None:
-    """Who does it: the actor that the user named, alone, or those of the action."""
+    """Return the actors of the plan: the one that the user named, or those of the action."""
     model = str(request.get("model") or "")
     if action.name == GOALS_ACTION and not model:
-        return None  # its goals need no actor, and what they disagree about goes to a person
+        return None  # its goals need no actor, and a person resolves their conflicts
     named = request.get("actor")
     if named is not None:
         return RoleAssignment(None, str(named), None, model)
@@ -88,7 +88,7 @@ def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment
 
 
 def _sub_goals(kept: JsonValue) -> tuple[Task, ...]:
-    """The goals that the user named, each a plan of its own."""
+    """Return the goals that the user listed as tasks, each a sub-plan."""
     goals = [goal for goal in _items(kept) if isinstance(goal, Mapping)]
     numbers = {str(goal["name"]): number for number, goal in enumerate(goals, start=1)}
     return tuple(
@@ -115,7 +115,7 @@ def _step(step: Step, granted: bool) -> StrategyStep:
 
 
 def _told(step: Step) -> str:
-    """A step without a name, by what it does to what."""
+    """Return a name for an unnamed step: its tool and its target."""
     path = step.arguments.get("path")
     words = _texts(step.arguments.get("argv")) or ((str(path),) if path else ())
     told = " ".join([step.tool, shlex.join(words)]).strip()

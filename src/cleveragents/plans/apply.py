@@ -1,7 +1,7 @@
-"""Apply and undo: merged, checked, then all of it or nothing; and the plan's moves around that.
+"""Apply and undo of a plan's result: merge, check, then change all files or none.
 
-The journal says what was done to the user's files, the plan what it counts as; both are kept in one
-transaction. What a crash left half done is settled by `settle`, at the next start.
+The journal records the changes to the user's files, the plan records its state, and both are written in one
+transaction. `settle` completes or rolls back an apply that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = ["PlanApply"]
 _MOST = 10_000
 _BUSY_SECONDS, _HELD_SECONDS = 30.0, 0.5
 _HOME = "home"
-# One of those who push to a branch at once gets through in each round.
+# At least one of several concurrent pushes to a branch succeeds in each round.
 _ROUNDS = 20
 _NO_SANDBOX = (SandboxMissing, SandboxRefused, GitFailed, RemoteUnreachable, OSError)
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
@@ -74,7 +74,7 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """How an apply was asked for, and how often it was tried."""
+    """The options of an apply, and the number of its current attempt."""
 
     stop: StopSignal
     commit: CommitRequest | None
@@ -94,7 +94,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class PlanApply:
-    """Stateless but for its parts: any process may apply any plan; one at a time per resource."""
+    """Applies and undoes plans. Stateless: any process may apply any plan, one at a time per resource."""
 
     plans: SqlPlanStore
     sandboxes: Sandboxes
@@ -118,11 +118,15 @@ class PlanApply:
         told: Told | None = None,
         fence: Fence | None = None,
     ) -> tuple[Plan, Applied]:
-        """The plan, applied. `ApplyConflict`, `CheckFailed`, `ApplyRefused`: it is constrained, and nothing
-        of the user's was touched. `PolicyDenied`, `PlanError`, `NeedsHuman`, `Cancelled`.
+        """Apply the plan and return it.
 
-        Where a branch moved while it was to be moved, it is merged with what came. Whoever applies a plan as
-        a job gives its `fence`: once that is another's, nothing is begun or pushed. `StaleFence`.
+        Raises `ApplyConflict`, `CheckFailed` or `ApplyRefused` if the result cannot be applied; the plan is
+        then blocked and the user's files are unchanged. Raises `PolicyDenied`, `PlanError`, `NeedsHuman`,
+        `Cancelled`.
+
+        If the target branch moves during the apply, the result is merged again with the new commits. A job
+        passes its `fence`; once another worker owns the job, nothing starts and nothing is pushed, and
+        `StaleFence` is raised.
         """
         request = _Request(stop, commit, told, fence)
         while True:
@@ -140,12 +144,12 @@ class PlanApply:
         ensure_root_plan(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
-            raise PlanError(plan.id, f"it is {plan.phase.value}/{plan.state.value} and has no result yet")
+            raise PlanError(plan.id, f"no result yet ({plan.phase.value}/{plan.state.value})")
         if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
-        if self.open_conflicts(plan.id):  # guard: both sides of a conflict are in its files
+        if self.open_conflicts(plan.id):  # guard: the files contain both sides of a conflict
             resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
-            raise PlanError(plan.id, "its sub-plans conflict, and the conflicts are not resolved", (resolve,))
+            raise PlanError(plan.id, "conflicts of its sub-plans are not resolved", (resolve,))
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
@@ -158,16 +162,16 @@ class PlanApply:
                 raise
             plan = self._begin(plan, preparation.merged, request)
             try:
-                # Whoever was rewriting it has finished; whoever comes later finds that it is being applied.
+                # A running rewrite has finished by now; a later one finds that the plan is being applied.
                 with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
                     decided = self.result.tree(plan, sandbox)
-                if decided != tree:  # guard: what is applied is what was decided on
+                if decided != tree:  # guard: apply only the tree that was approved
                     raise StalePlan(plan.id, plan.version)
                 ensure_no_conflict(plan.id, preparation.conflicts)
                 if not preparation.landed:
                     self._check(plan, strategy, sandbox, preparation, request)
                 stop.raise_if_cancelled()
-                # The plan is applied in the transaction in which the journal says so.
+                # The plan becomes applied in the same transaction as the journal entry.
                 applied = preparation.apply(request.commit)
             except BaseException as error:
                 if request.is_last or not isinstance(error, RemoteMoved):
@@ -185,18 +189,20 @@ class PlanApply:
         fence: Fence | None = None,
         stop: StopSignal | None = None,
     ) -> tuple[Plan, Applied]:
-        """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
-        a plan that could not be undone stays applied."""
+        """Undo the plan and return it: remove its changes and keep later ones.
+
+        Raises the same errors as `apply`. A plan that could not be undone stays applied.
+        """
         ensure_root_plan(plan, "undone")
         if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
-            raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
+            raise PlanError(plan.id, f"only an applied plan can be undone; this one is {plan.state.value}")
         sandbox = self.sandboxes.open(plan.id)
         terms = ApplyOptions(told, fence=fence, stop=stop)
         for left in range(_ROUNDS, 0, -1):
             try:
                 with self.applier.prepare_undo(plan.id, sandbox, terms) as preparation:
                     ensure_no_conflict(plan.id, preparation.conflicts, "undone")
-                    if stop is not None:  # guard: who was cancelled meanwhile takes nothing out
+                    if stop is not None:  # guard: a cancelled undo changes nothing
                         stop.raise_if_cancelled()
                     applied = preparation.apply(commit)
                 break
@@ -211,14 +217,16 @@ class PlanApply:
     def taken_up(
         self, plan: Plan, fence: Fence | None, told: Told | None = None, stop: StopSignal | None = None
     ) -> Plan:
-        """For who is to apply or undo a plan in the place of who did not get to its end: the plan, with what
-        that one did found out. Unlike `settle`, it waits for whoever applies another plan meanwhile, unless
-        it is told to `stop`: then the plan is as it was, for `settle`. `Cancelled`, `ApplyBusy`,
-        `ApplyRefused`, `RemoteUnreachable`, `StaleFence`."""
+        """Take over an apply or undo whose worker died, and return the plan with the outcome recorded.
+
+        Unlike `settle`, this waits while another plan is applied to the same resource. If `stop` is set
+        meanwhile, the plan is unchanged and left to `settle`. Raises `Cancelled`, `ApplyBusy`,
+        `ApplyRefused`, `RemoteUnreachable`, `StaleFence`.
+        """
         try:
             with self.applier.deciding(plan.id, plan.resource, ApplyOptions(told, fence=fence, stop=stop)):
                 plan = self.plans.get(plan.id)
-                known = plan.id not in self.applier.undecided()  # guard: only its journal knows what is left
+                known = plan.id not in self.applier.undecided()  # guard: only its journal knows the outcome
                 if plan.phase is Phase.APPLY and plan.state.running and known:
                     plan = self._interrupted(plan, fence)
         except RemoteUnreachable as error:
@@ -227,10 +235,10 @@ class PlanApply:
         return plan
 
     def settle(self) -> None:
-        """Completes or takes back what dead processes left half applied, and moves their plans.
+        """Complete or roll back every apply that a dead process left unfinished, and move its plan.
 
-        What was completed moved its plan in the same transaction. A plan that is still being applied, by
-        nobody, was taken back.
+        A completed apply moved its plan in the same transaction. A plan that is still applying without an
+        owner was rolled back.
         """
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
@@ -238,30 +246,32 @@ class PlanApply:
                 self._isolated(plan)
 
     def give_up(self, plan: Plan) -> Plan:
-        """For a plan that is to be deleted: what is half applied, and could not be settled, stays so.
-        `ApplyBusy`."""
+        """Abandon an unfinished apply of a plan that is to be deleted; its partial changes stay. Raises
+        `ApplyBusy`.
+        """
         where = self.applier.give_up(plan.id)
         if self._is_lost(plan):
             where = (plan.resource,)
         if where and plan.phase is Phase.APPLY and plan.state.running:
-            error = f"applying it was interrupted, and given up; some of it may be left in {where[0]}"
+            error = f"{INTERRUPTED} and abandoned; some changes may remain in {where[0]}"
             plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
         return plan
 
     def is_left_half_done(self, plan: Plan) -> bool:
-        """Whether only `give_up` ends it: an apply or an undo was interrupted and could not be settled."""
+        """Return whether only `give_up` can end the plan: its interrupted apply could not be settled."""
         if self.applier.is_busy_here(plan.resource):
             return False
         return plan.id in self.applier.undecided() or self._is_lost(plan)
 
     def _is_lost(self, plan: Plan) -> bool:
-        """Whether another machine applies it, to files of its own: one that is gone for good never settles
-        it."""
+        """Return whether another machine applies the plan to its own files: if that machine is gone, its
+        apply is never settled.
+        """
         running = plan.phase is Phase.APPLY and plan.state.running
         return running and remote_of(plan.resource) is None and self.is_elsewhere(plan.id)
 
     def _isolated(self, plan: Plan) -> None:
-        """One that cannot be settled now keeps nobody from settling the others."""
+        """Settle one plan; a failure is logged and does not stop the others."""
         try:
             self._settle(plan)
         except (CleverAgentsError, OSError) as error:
@@ -274,35 +284,37 @@ class PlanApply:
             under_way = plan.waiting_for
             begun_here = isinstance(under_way, Mapping) and under_way.get(_HOME) == self.home
             busy = begun_here and self.applier.is_busy_here(plan.resource)
-            # guard: who applies it may be alive, on another machine, too, with the job of one that died
+            # guard: the owner may be alive, also on another machine that took over the job
             if not busy and not self.has_owner(plan):
                 self.taken_up(plan, None)
             return
-        # guard: another machine's files, locks and journals are not to be seen from here
+        # guard: the files, locks and journals of another machine are not visible here
         if self.is_elsewhere(plan.id) or self.applier.is_busy(plan.resource):
             return
-        if plan.id in self.applier.undecided():  # guard: only its journal knows what of it is left
+        if plan.id in self.applier.undecided():  # guard: only its journal knows the outcome
             return
         self._interrupted(plan, None)
 
     def _interrupted(self, plan: Plan, fence: Fence | None) -> Plan:
-        error = f"{INTERRUPTED}, and nothing of it is left; apply it again"
+        error = f"{INTERRUPTED} and rolled back; apply it again"
         under_way = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-        # Where another machine was at it, that was in a sandbox of its own.
+        # Another machine worked in its own sandbox.
         if MERGED_TREE in under_way and under_way.get(_HOME, self.home) == self.home:
-            with suppress(*_NO_SANDBOX):  # else nobody could ever apply, cancel or delete it
-                # Before the plan says so: whoever dies in between is followed by another.
+            with suppress(*_NO_SANDBOX):  # otherwise the plan could never be applied, cancelled or deleted
+                # Before the plan moves: after a crash here, the next process repeats this.
                 self._take_back_merged(plan, str(under_way[MERGED_TREE]))
         return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
-        """A check may have been at work on the merged result. What is not exactly that is somebody's."""
+        """Restore the recorded files where a check may have left the merged result. Any other content is an
+        edit by a person and stays.
+        """
         sandbox = self.sandboxes.open(plan.id)
         if not sandbox.keeps(merged):
-            return  # another machine was at it, in a sandbox of its own
+            return  # another machine worked in its own sandbox
         history = self.result.history
-        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):  # nobody takes it back after us
-            if self.plans.get(plan.id).version != plan.version:  # guard: what is there since is somebody's
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):  # no other process restores files meanwhile
+            if self.plans.get(plan.id).version != plan.version:  # guard: later content belongs to another run
                 raise StalePlan(plan.id, plan.version)
             given = {path: step.before for path, step in history.differences(plan.id).items()}
             given |= _states(sandbox.changes_of(merged))
@@ -311,12 +323,12 @@ class PlanApply:
                 {
                     path: step.before
                     for path, step in found.items()
-                    if path in given and given[path] == step.after  # guard: nobody's edits are wiped
+                    if path in given and given[path] == step.after  # guard: edits by a person stay
                 }
             )
 
     def _opened(self, plan: Plan, request: _Request) -> Sandbox:
-        """A copy of another machine's is made of what the remote has."""
+        """Open the sandbox; for a plan of another machine, make a copy from the remote."""
         try:
             return self.sandboxes.open(plan.id)
         except RemoteUnreachable as away:
@@ -326,21 +338,23 @@ class PlanApply:
     def _refused(
         self, plan: Plan, refused: ApplyRefused | RemoteUnreachable | Cancelled, request: _Request
     ) -> None:
-        """A remote is as somebody has to change it: the plan says so, whoever it was that tried."""
+        """Record in the plan why its remote refused the apply, so that a person can fix it."""
         if isinstance(refused, Cancelled):
-            if request.round > 1:  # guard: an earlier round began it, and nobody goes on
+            if request.round > 1:  # guard: an earlier round began the apply, and no other follows
                 self._constrained(plan, refused, request.fence)
         elif remote_of(plan.resource) is not None:
             self._constrained(self._begin(plan, None, request), refused, request.fence)
 
     def _begin(self, plan: Plan, merged: str | None, request: _Request) -> Plan:
-        """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
+        """Move the plan to applying, inside the lock of its resource: an applying plan without a lock holder
+        has no owner.
+        """
         fence = request.fence
         if request.round == 1:
             plan = self._move(plan, PlanState.QUEUED, None, fence)
             fence = _fence_beside(plan, fence)
-        # Kept for `settle`; and whoever looks at the plan meanwhile reads what it is about.
-        under_way: dict[str, JsonValue] = {"what": "the apply that is under way"}
+        # `settle` needs these facts, and a person who looks at the plan sees them.
+        under_way: dict[str, JsonValue] = {"what": "the apply that is running"}
         if merged is not None:
             under_way[MERGED_TREE] = merged
         if remote_of(plan.resource) is not None:
@@ -352,21 +366,21 @@ class PlanApply:
 
     def _constrained(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
         if isinstance(error, _NO_STORE):
-            return  # whether it was applied is in the journal, which could not be reached: `settle` finds out
-        if plan.id in self.applier.undecided():  # guard: it could not be taken back, and `settle` tries again
+            return  # the journal knows the outcome but is unreachable: `settle` finds out
+        if plan.id in self.applier.undecided():  # guard: the rollback failed; `settle` tries again
             self._undecided(plan, error, fence)
             return
-        # It was applied, and only the tidying up failed; or it is another's by now.
+        # Either the apply succeeded and only the cleanup failed, or another process owns the plan now.
         with suppress(StalePlan, StaleFence):
             self._move(plan, *obstacle_of(error), _fence_beside(plan, fence))
 
     def _undecided(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
-        """Of one whose push nobody can ask about now. It is not to be taken for one that was not applied."""
+        """Record that the outcome of a push is unknown, so that the plan does not count as unapplied."""
         known = plan.phase_state == (Phase.APPLY, PlanState.PROCESSING)
         text = unknown(error)
         if not known or not isinstance(error, RemoteUnreachable) or plan.error == text:
             return
-        with suppress(StalePlan, StaleFence):  # somebody else finds out
+        with suppress(StalePlan, StaleFence):  # another process finds out
             facts = PlanFacts(error=text, waiting_for=plan.waiting_for)
             self._move(plan, PlanState.PROCESSING, facts, fence)
 
@@ -378,7 +392,7 @@ class PlanApply:
         preparation: Preparation,
         request: _Request,
     ) -> None:
-        """Runs the checks on what would result, in the sandbox."""
+        """Run the checks on the merged result, in the sandbox."""
         network = strategy.policy.verdict(Capability.NETWORK)
         ground = CheckEnvironment(
             plan_id=plan.id,
@@ -405,7 +419,7 @@ class PlanApply:
 
 
 def _fence_beside(plan: Plan, fence: Fence | None) -> Fence | None:
-    """A directory that we hold is ours, though our job was ended since: nobody else ends what we began."""
+    """Return no fence for a local directory: the lock holder owns the apply even if its job has ended."""
     return None if remote_of(plan.resource) is None else fence
 
 

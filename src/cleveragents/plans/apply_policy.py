@@ -1,9 +1,7 @@
-"""Whether a finished result may be applied by itself, and that without anybody to ask.
+"""Whether a finished result is applied automatically, and why it was not applied.
 
-Whoever runs plans without a terminal calls `apply_if_allowed`. What speaks against a result is found before
-anything of it is applied, and said in the same words wherever plans run.
-
-Why a result was not applied: as its plan says it, and whether it may have passed by itself.
+Every process that runs plans without a terminal ends them with `apply_if_allowed`. Objections to a result are found
+before anything is applied, and worded in one place.
 """
 
 from __future__ import annotations
@@ -72,20 +70,21 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 Told = Callable[[str], None]
 
 IN_THE_WAY = "in_the_way"
-"""Under which a plan that was not applied keeps which files conflict, and how."""
+"""The key under which a plan that was not applied stores its conflicting files and their details."""
 
-INTERRUPTED = "applying it was interrupted"
-"""How it begins, of one that was."""
+INTERRUPTED = "the apply was interrupted"
+"""The beginning of the error of a plan whose apply was interrupted."""
 
 MERGED_TREE = "merged_tree"
-"""Under which a plan that is being applied keeps the result, merged with what is there by now."""
+"""The key under which a plan that is being applied stores its merged result."""
+_INTERRUPTED = (INTERRUPTED, "applying it was interrupted")  # the second as version 0.1.0 stored it
 _AWAY = "away"
 _MOST_NAMED = 100
 _MOST_DETAILS = 8_000
 
 
 class ApplyPolicyParts(FamilyParts, Protocol):
-    """What of the plan engine is asked about results."""
+    """The parts of the plan engine that decisions about results need."""
 
     @property
     def sandboxes(self) -> Sandboxes: ...
@@ -101,7 +100,7 @@ class ApplyPolicyParts(FamilyParts, Protocol):
 
 
 def ensure_checked(parts: ApplyPolicyParts, plan: Plan) -> None:
-    """`CheckFailed` if a required check did not pass on what would be applied now."""
+    """Raise `CheckFailed` if a required check did not pass on the tree that would be applied now."""
     required = [check for check in Strategy.from_json(plan.strategy).checks if check.required]
     if not required:
         return
@@ -114,7 +113,7 @@ def ensure_checked(parts: ApplyPolicyParts, plan: Plan) -> None:
 
 
 def reviewer_objection(parts: ApplyPolicyParts, plan: Plan) -> str | None:
-    """What the reviewer has against the result, if it was not accepted in the end."""
+    """Return the findings of the reviewer, unless the last review accepted the result."""
     read = [run for run in parts.check_runs.of_plan(plan.id) if run.is_review]
     if not read or read[-1].verdict is CheckVerdict.PASSED:
         return None
@@ -122,31 +121,33 @@ def reviewer_objection(parts: ApplyPolicyParts, plan: Plan) -> str | None:
 
 
 def may_apply_unattended(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
-    """Whether a result that passed its checks can go into the user's files without a question; what speaks
-    against it is told. `yes` is what the user said, instead of the policy."""
+    """Return whether a result that passed its checks may be applied without asking. Objections go to `tell`.
+    `yes` is the choice of the user and overrides the policy.
+    """
     wanted = yes or is_apply_allowed(plan)
     objections = held_back(parts, plan)
     for objection in objections:
         tell(objection)
-    return wanted and not objections  # guard: what is less than was asked for is taken by a person
+    return wanted and not objections  # guard: a person decides about a partial result
 
 
 def is_apply_allowed(plan: Plan) -> bool:
-    """Whether its profile lets a result be applied without a question."""
+    """Return whether the profile allows an apply without asking."""
     return Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
 
 
 def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
-    """What speaks against applying a result that nobody looked at: the reviewer, and parts that it lacks."""
+    """Return the objections to an automatic apply: the findings of the reviewer, and missing parts."""
     objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
-    said = [] if objection is None else [f"the reviewer does not accept it: {objection}"]
-    rest = f"{without}; so it is not applied by itself; applying it applies the rest"
+    said = [] if objection is None else [f"the reviewer rejected the result: {objection}"]
+    rest = f"{without}; not applied automatically: apply it to take the rest"
     return [*said, rest] if without else said
 
 
 def should_apply(parts: ApplyPolicyParts, plan: Plan) -> bool:
-    """Whether it is done, changed something, and goes into the user's files without a look at it, unless its
-    checks or its reviewer object."""
+    """Return whether the plan has a result that is applied automatically unless its checks or its reviewer
+    object.
+    """
     asked = plan.request.get("apply")
     if plan.phase_state != _DONE or plan.parent_id is not None or asked == "review":
         return False
@@ -166,19 +167,19 @@ def apply_if_allowed(
     stop: StopSignal | None = None,
     fence: Fence | None = None,
 ) -> Plan:
-    """The plan, applied if it is done, its policy or its user allows that, and nothing speaks against it;
-    else as it is. `apply` in its request is what the user said: `auto` applies it, `review` never does.
+    """Apply the plan if it is done, its policy or its user allows that, and nothing objects; return the plan.
 
-    Never raises because it was not applied: where it was tried, the plan carries what stood in the way.
-    `Cancelled` when `stop` says so. `fence` is the job's that it is done for, if it is; that is to be tried
-    again where the plan carries nothing: `StalePlan` and `StaleFence` when somebody else moved it, and what
-    is `Unavailable`.
+    `apply` in the request is the choice of the user: `auto` applies the result, `review` never does. A failed
+    apply does not raise: the plan stores the reason. Raises `Cancelled` if `stop` is set.
+
+    With the `fence` of a job, errors that another attempt may avoid are raised: `StalePlan` and `StaleFence`
+    if another process moved the plan, and `Unavailable` if the plan stores no reason.
     """
     tell = told or (lambda message: None)
     if plan.phase_state != _DONE or plan.parent_id is not None:
         return plan
     asked = plan.request.get("apply")
-    if asked == "review":  # guard: who wants to look at it first does so
+    if asked == "review":  # guard: the user reviews the result first
         return plan
     with suppress(SandboxMissing):
         if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
@@ -194,7 +195,7 @@ def apply_if_allowed(
     except CleverAgentsError as error:
         tell(str(error))
         if not isinstance(error, (Conflict, PlanError)):
-            # The result is there, and anybody can apply it; but somebody should know that it was tried.
+            # The result exists and can be applied later, but the failed attempt is worth a log entry.
             import structlog
 
             structlog.get_logger().warning("plan.not_applied", plan_id=plan.id, error=str(error))
@@ -204,22 +205,23 @@ def apply_if_allowed(
 
 
 def _is_passing(parts: ApplyPolicyParts, plan: Plan, error: CleverAgentsError) -> bool:
-    """Whether another try may end otherwise, and is needed: the plan does not say what stood in the way, or
-    says that it may pass by itself."""
+    """Return whether another attempt may succeed and is needed: the plan stores no reason, or one that may
+    pass.
+    """
     if isinstance(error, (StalePlan, StaleFence)):
-        return True  # guard: who moved it may have taken us for dead, and there may be nobody else
+        return True  # guard: the other process may have taken us for dead, and no third one follows
     now = parts.plans.get(plan.id)
     told = now.phase is Phase.APPLY and not now.state.running and not can_retry_apply(now)
     return isinstance(error, Unavailable) and not told
 
 
 def obstacle_of(error: BaseException) -> tuple[PlanState, PlanFacts]:
-    """What the plan is then, and says."""
+    """Return the state and the facts of a plan whose apply failed with this error."""
     state = PlanState.CONSTRAINED
     if isinstance(error, (Cancelled, KeyboardInterrupt)):
         text = INTERRUPTED
     elif isinstance(error, RemoteUnreachable):
-        text = f"{error}; nothing was changed, apply it again once it answers"
+        text = f"{error}; nothing was changed. Apply it again when the remote answers"
     elif isinstance(error, CleverAgentsError):
         text = str(error)
     else:
@@ -230,53 +232,53 @@ def obstacle_of(error: BaseException) -> tuple[PlanState, PlanFacts]:
 
 
 def unknown(error: BaseException) -> str:
-    """What one says whose push nobody can ask about now."""
-    return f"it may be applied or not: {error}; apply it again to find out, once it answers"
+    """Return the error of a plan whose push has an unknown outcome."""
+    return f"the outcome of the apply is unknown: {error}. Apply it again when the remote answers"
 
 
 def is_unknown(plan: Plan) -> bool:
-    """Whether it is one of these."""
+    """Return whether the outcome of the push is unknown."""
     return plan.phase_state == (Phase.APPLY, PlanState.PROCESSING) and plan.error is not None
 
 
 def merged_tree_of(plan: Plan) -> str | None:
-    """What is checked and applied at present, if it is being applied."""
+    """Return the tree that is being checked and applied, if the plan is being applied."""
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return str(kept[MERGED_TREE]) if MERGED_TREE in kept else None
 
 
 def can_retry_apply(plan: Plan) -> bool:
-    """Whether it was not applied for a reason that may have passed by itself."""
+    """Return whether the apply failed for a reason that may have passed."""
     if plan.phase is not Phase.APPLY or plan.state not in (PlanState.ERRORED, PlanState.CONSTRAINED):
         return False
     away = isinstance(plan.waiting_for, Mapping) and _AWAY in plan.waiting_for
-    return away or (plan.error or "").startswith(INTERRUPTED)
+    return away or (plan.error or "").startswith(_INTERRUPTED)
 
 
 def ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted: str = "applied") -> None:
-    """`ApplyConflict` if there is one."""
+    """Raise `ApplyConflict` if there is a conflict."""
     if conflicts:
         details = "\n".join(map(str, conflicts))
         raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details, wanted)
 
 
 def _in_the_way(error: BaseException) -> JsonValue:
-    """What somebody needs to know who was not there when it was tried."""
+    """Return the facts that a person needs to understand the failed apply."""
     if isinstance(error, RemoteUnreachable):
         return freeze({_AWAY: error.location})
     if isinstance(error, ApplyRefused) and error.remedies:
         return freeze({"remedies": remedies_to_json(error.remedies)})
     if not isinstance(error, ApplyConflict):
         return None
-    # Masked before it is cut: half a secret would not be known for one.
+    # Mask before the cut: half a secret would not be recognized.
     details = redact_text(error.details)[:_MOST_DETAILS]  # guard: it quotes files
     return freeze({IN_THE_WAY: {"paths": list(error.paths[:_MOST_NAMED]), "details": details}})
 
 
 def ensure_root_plan(plan: Plan, done: str) -> None:
-    """`PlanError` for a part of another plan: its result is that one's."""
+    """Raise `PlanError` for a sub-plan: its result belongs to its parent."""
     if plan.parent_id is not None:
         verb = "apply" if done == "applied" else "undo"
-        whole = f"it is a part of plan {plan.parent_id}, and {done} with it"
+        whole = f"part of plan {plan.parent_id}, and {done} only with it"
         remedy = Remedy(f"plan.{verb}", plan.root, text=f"{verb.capitalize()} the whole plan")
         raise PlanError(plan.id, whole, (remedy,))

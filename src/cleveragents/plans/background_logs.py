@@ -1,7 +1,7 @@
 """Logs of plans that run without a terminal.
 
-The process that runs a plan in the background holds a lock on its log. So others can tell whether it is still
-at it, also in the moments in which no job of the plan runs.
+A background process holds a lock on the log of its plan, so other processes can tell that it is alive even
+while no job of the plan runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["is_in_background", "log_of", "logged_plans", "remove_log"]
 
 
 def log_of(state_directory: Path, plan_id: str) -> Path:
-    """Where a plan that runs in the background writes what would be seen of it."""
+    """Return the path of the log of a background plan."""
     return state_directory / "logs" / f"{plan_id}.log"
 
 
 def is_in_background(state_directory: Path, plan_id: str) -> bool:
-    """Whether a process that was started for the plan is alive."""
+    """Return whether the background process of the plan is alive."""
     try:
         descriptor = os.open(log_of(state_directory, plan_id), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -34,14 +34,15 @@ def is_in_background(state_directory: Path, plan_id: str) -> bool:
 
 
 def logged_plans(state_directory: Path) -> list[str]:
-    """Those that ran in the background and whose log is kept."""
+    """Return the ids of the plans that have a log."""
     return sorted(log.stem for log in log_of(state_directory, "").parent.glob("*.log"))
 
 
 def remove_log(state_directory: Path, plan_id: str) -> bool:
-    """Whether it is gone; not while a process writes to it. Logs that several plans share stay with the
-    others."""
-    if is_in_background(state_directory, plan_id):  # guard: its lock is how others know of the process
+    """Remove the log unless a process writes to it, and return whether it was removed. A log that several
+    plans share stays with the others.
+    """
+    if is_in_background(state_directory, plan_id):  # guard: its lock shows that the process is alive
         return False
     log_of(state_directory, plan_id).unlink(missing_ok=True)
     return True

@@ -1,10 +1,10 @@
-"""Checks: what must hold of a result before anything of the user's is touched.
+"""Checks of a result, and the setup of a sandbox.
 
-A verdict belongs to one tree. What passed on a tree need not run on that tree again; what a check changed in
-the sandbox is taken back, so that it cannot become part of the result. Ignored files that steps made are no
-part of it either, so checks run without them.
+A verdict belongs to one tree. A check that passed on a tree need not run on it again. The changes of a check
+in the sandbox are reverted, so they cannot become part of the result. Checks run without the ignored files
+that steps made, because these are not part of the result.
 
-Prepares a sandbox before work: runs the setup command, or takes its result from the cache.
+The setup command runs once per sandbox, or its output comes from the cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOLD = 2000
 
 
 class FindsOwnCheckout(Protocol):
-    """Says, in a sentence, that a check would look at the user's own checkout instead of the sandbox."""
+    """Returns a sentence if a check would test the user's own checkout instead of the sandbox."""
 
     def __call__(
         self, resource: Path, runner: CommandRunner, command: Command, stop: StopSignal
@@ -46,9 +46,9 @@ class FindsOwnCheckout(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnvironment:
-    """What checks run on: a sandbox, brought to these states; and what stops them.
+    """The sandbox that checks run on, the states it is brought to, and the signal that stops them.
 
-    `recorded` are the states that the plan's records add up to, in which the sandbox is left.
+    After each check the sandbox is brought to `recorded`, the states that the records of the plan add up to.
     """
 
     plan_id: str
@@ -65,7 +65,7 @@ class CheckEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class PlanChecks:
-    """Runs checks and keeps what they said. Stateless but for its parts."""
+    """Runs checks and records their verdicts. Stateless."""
 
     store: SqlCheckStore
     commands: CommandRunner
@@ -79,10 +79,10 @@ class PlanChecks:
         *,
         progress: Callable[[str], None] | None = None,
     ) -> Sequence[CheckRun]:
-        """One run for each check on the tree of those states; `Cancelled` stops them all.
+        """Run each check on the tree of `ground.states` and return the runs. Raises `Cancelled`.
 
-        The sandbox is brought to `ground.states` before each, and to what is recorded after it, whatever the
-        check did to it. What is ignored and was made by steps is not there meanwhile.
+        The sandbox is brought to `ground.states` before each check and to `ground.recorded` afterwards.
+        Ignored files that steps made are hidden meanwhile.
         """
         if not checks:
             return []
@@ -92,7 +92,7 @@ class PlanChecks:
             return [passed[check.command] for check in checks]
         recorded = [path for path, state in ground.recorded.items() if state is not None]
         sandbox, runs = ground.sandbox, []
-        # One block for them all: looking for what is ignored costs a look at every file.
+        # One block for all checks: finding ignored files reads the whole tree.
         with sandbox.writing(timeout_seconds=30.0), sandbox.without_ignored(recorded):
             for check in checks:
                 if check.command not in passed:
@@ -105,8 +105,9 @@ class PlanChecks:
         return runs
 
     def _passed(self, plan_id: str, tree: str) -> dict[str, CheckRun]:
-        """What need not run on that tree again. Where it said something else of another tree since, it is
-        kept anew: what was said last is what people see, and what decides."""
+        """Return the passed checks of this tree by command; they need not run again. If the latest run was on
+        another tree, the pass is recorded again, because people see the latest run and it decides.
+        """
         last: dict[str, CheckRun] = {}
         on_tree: dict[str, CheckRun] = {}
         for run in self.store.of_plan(plan_id):
@@ -156,7 +157,7 @@ class PlanChecks:
         )
         try:
             elsewhere = self.own_checkout(ground.resource, self.commands, command, ground.stop)
-            if elsewhere is not None:  # guard: a check of other files says nothing of these
+            if elsewhere is not None:  # guard: a check of other files says nothing about these
                 return CheckVerdict.VOID, elsewhere
             result = self.commands.run(command, ground.stop, on_output=ground.on_output)
         except CleverAgentsError as error:
@@ -174,7 +175,7 @@ def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:
     tail = result.output[-_TOLD:]
     if result.timed_out:
         return CheckVerdict.FAILED, f"took longer than {check.timeout_seconds:g} s\n{tail}"
-    if result.exit_code in (126, 127):  # the shell's words for: cannot be run, not found
+    if result.exit_code in (126, 127):  # the shell reports: not executable, not found
         return CheckVerdict.NOT_RUN, f"could not be run (exit code {result.exit_code})\n{tail}"
     if result.exit_code != 0:
         return CheckVerdict.FAILED, f"exit code {result.exit_code}\n{tail}"
@@ -182,21 +183,21 @@ def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:
 
 
 class ChecksFor(Protocol):
-    """Checks that cannot see the given resource, only the sandbox that was made of it."""
+    """Returns checks that can see the sandbox but not the given resource."""
 
     def __call__(self, resource: Path) -> PlanChecks: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSetup:
-    """Runs a strategy's setup, once per sandbox. Stateless but for its cache."""
+    """Runs the setup of a strategy once per sandbox. Stateless but for its cache."""
 
     cache: SetupCache
 
     def prepare(
         self, setup: Setup | None, sandbox: Sandbox, execution: ToolExecution, *, project: str
     ) -> None:
-        """When it returns, the sandbox is set up. `PlanFailed`, `NeedsHuman`, `PolicyDenied`."""
+        """Set up the sandbox. Raises `PlanFailed`, `NeedsHuman`, `PolicyDenied`."""
         if setup is None:
             return
         call = execution.earlier(SETUP)
@@ -216,13 +217,13 @@ class SandboxSetup:
     ) -> ToolCall:
         argv = ("/bin/sh", "-c", setup.command)
         key = None
-        # An interrupted setup has left files behind: what it makes now is not cached.
+        # An interrupted setup left files behind, so its output is not cached.
         if earlier is None or earlier.state is CallState.ASKED:
-            # Only here, before the first step: later steps change the files that the key is made of.
+            # Only here, before the first step: later steps change the files that the key is made from.
             inputs = SetupInputs(project, setup.paths, execution.command_inputs(argv))
             key = self.cache.key(inputs, sandbox.root)
         usable = key if earlier is None else None
-        if execution.verdict(Capability.INSTALL) is Verdict.DENY:  # guard: also where nothing has to run
+        if execution.verdict(Capability.INSTALL) is Verdict.DENY:  # guard: also if nothing has to run
             usable = None
         if usable is not None and self.cache.take(usable, sandbox.root, setup.paths):
             return execution.note(SETUP, "setup", {"command": setup.command, "kept_as": usable})

@@ -1,9 +1,9 @@
-"""Deletes plans and frees the disk that ended ones still use.
+"""Deletion of plans, and cleanup of the disk space that ended plans still use.
 
-Only what nobody can miss is removed by itself: the sandbox of a plan that was applied, undone, rejected or
-cancelled, or that changed nothing. Whoever still has a decision to make keeps everything, however old; and
-so does whoever edited files in a sandbox, which no record knows. The result of a sub-plan is its parent's as
-soon as it is merged, and until then nowhere else.
+Cleanup removes only what no person can miss: the sandbox of a plan that was applied, undone, discarded or
+cancelled, or that changed nothing. A plan with a pending decision keeps everything, however old. So does a
+plan whose sandbox has unrecorded edits. The result of a sub-plan belongs to its parent once it is merged, and
+exists nowhere else before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DELETED = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class RemovedSandbox:
-    """A sandbox that was removed, or would be. `ends` is what cannot be done with its plan without it."""
+    """A sandbox that was removed, or would be. `ends` lists the actions that the plan loses with it."""
 
     plan_id: str
     state: str
@@ -46,7 +46,7 @@ class RemovedSandbox:
 
 @dataclass(frozen=True, slots=True)
 class PlanCleanup:
-    """Stateless but for its stores; any process may clean up, at any time."""
+    """Deletes plans and removes sandboxes. Stateless: any process may clean up at any time."""
 
     plans: SqlPlanStore
     sandboxes: Sandboxes
@@ -56,9 +56,9 @@ class PlanCleanup:
     merged_parts: Callable[[str], frozenset[str]] = lambda plan_id: frozenset()
 
     def loss_of(self, plan: Plan) -> str | None:
-        """What would be lost for good with the plan, its sub-plans and their sandboxes; None if nothing."""
+        """Return what a deletion of the plan and its sub-plans would lose for good, or None."""
         if not plan.state.ended and self.history.differences(plan.id):
-            return "it holds changes that were never applied"
+            return "its changes were never applied"
         edited = self._edited(plan)
         if edited is not None or plan.state.ended:
             return edited
@@ -66,20 +66,20 @@ class PlanCleanup:
         lost = (
             (child, self.loss_of(child)) for child in self.plans.children(plan.id) if child.key not in merged
         )
-        return next((f"its sub-plan {child.id}: {loss}" for child, loss in lost if loss is not None), None)
+        return next((f"sub-plan {child.id}: {loss}" for child, loss in lost if loss is not None), None)
 
     def delete(self, plan: Plan) -> None:
-        """Removes all records of the plan and its sub-plans, then their sandboxes. `PlanError` while it runs,
-        or is a part of another; `StalePlan`.
+        """Delete all records of the plan and its sub-plans, then their sandboxes.
 
-        In this order, because the first is decided in one step: a plan that somebody resumed meanwhile keeps
-        both. A sandbox that is left over by a crash, or because somebody looks at it, is `collect`'s.
+        Raises `PlanError` if the plan runs or is a sub-plan; `StalePlan`. The records go first, in one
+        transaction: a plan that is resumed meanwhile keeps both. `collect` removes a sandbox that a crash or
+        a reader left behind.
         """
         if plan.state.running:
-            raise PlanError(plan.id, "it is running; cancel it first")
-        if plan.parent_id is not None:  # guard: its parent would make it again, or miss what it did
+            raise PlanError(plan.id, "still running; cancel it first")
+        if plan.parent_id is not None:  # guard: its parent would create it again, or miss its changes
             whole = Remedy("plan.delete", plan.root, text="Delete the whole plan")
-            raise PlanError(plan.id, f"it is a part of plan {plan.parent_id}", (whole,))
+            raise PlanError(plan.id, f"part of plan {plan.parent_id}; delete the whole plan", (whole,))
         below = self._below(plan)
         self.plans.delete(plan, now=self.clock.now())
         for plan_id in (plan.id, *below):
@@ -98,10 +98,12 @@ class PlanCleanup:
         told: Callable[[str], None] | None = None,
         about: Callable[[RemovedSandbox], None] | None = None,
     ) -> Sequence[RemovedSandbox]:
-        """Removes sandboxes of plans that ended so long ago; then, oldest first, of younger ended ones until
-        all sandboxes together use no more than the quota. `told` hears why one of those stays, `about` which
-        one is removed next."""
-        # Sizes first: whose plan is not found after that has none.
+        """Remove the sandboxes of plans that ended `older_than` ago; then those of younger ended plans,
+        oldest first, until all sandboxes fit the quota.
+
+        `told` receives the reason why a sandbox stays, `about` the sandbox that is removed next.
+        """
+        # Read the sizes first: a sandbox whose plan is not found afterwards has none.
         sizes = dict(self.sandboxes.sizes())
         total = sum(sizes.values())
         cutoff = self.clock.now() - older_than
@@ -123,8 +125,10 @@ class PlanCleanup:
         return freed
 
     def forget_conversations(self, older_than: timedelta, *, dry_run: bool = False) -> Sequence[str]:
-        """Forgets what was said in plans that ended so long ago, and returns which: a run goes on from there,
-        and none of them ever will. What they decided, did and changed is kept elsewhere."""
+        """Delete the conversations of plans that ended `older_than` ago, and return the ids of those plans.
+        Only a resumed run needs its conversation, and these plans never resume. Their decisions, calls and
+        changes are stored elsewhere.
+        """
         cutoff = self.clock.now() - older_than
         said = sorted({thread.partition("/")[0] for thread in self.checkpoints.threads()})
         forgotten = [plan_id for plan_id in said if self.is_past(plan_id, cutoff)]
@@ -134,13 +138,13 @@ class PlanCleanup:
         return forgotten
 
     def is_past(self, plan_id: str, cutoff: datetime) -> bool:
-        """Whether the plan, or that of which it is a part, had ended for good by then, or is deleted."""
+        """Return whether the plan, or its root, ended before the cutoff or is deleted."""
         try:
             plan = self.plans.get(plan_id)
             plan = plan if plan.parent_id is None else self.plans.get(plan.root)
         except UnknownPlan:
             return True
-        if not plan.state.ended:  # guard: what may be resumed goes on from there
+        if not plan.state.ended:  # guard: a resumed plan continues its conversation
             return False
         return plan.updated_at <= cutoff
 
@@ -153,19 +157,19 @@ class PlanCleanup:
         return found
 
     def _is_over(self, plan: Plan, told: Callable[[str], None] | None) -> bool:
-        """Whether nobody can miss its sandbox."""
+        """Return whether no person can miss the sandbox of the plan."""
         if not plan.state.ended and self._is_undecided(plan):
             return False
         edited = self._edited(plan)
-        if edited is not None:  # guard: what nobody recorded is nowhere else
+        if edited is not None:  # guard: unrecorded edits exist nowhere else
             if told is not None:
                 told(f"plan {plan.id} keeps its sandbox: {edited}; delete the plan to remove it")
             return False
-        # It may have been resumed while we looked.
+        # It may have been resumed meanwhile.
         return self.plans.get(plan.id).version == plan.version
 
     def _is_undecided(self, plan: Plan) -> bool:
-        """Whether somebody still has to say what becomes of it: a person, or the plan it is a part of."""
+        """Return whether a person or the parent plan still has to decide about the result."""
         if plan.parent_id is None:
             rests = plan.state in (PlanState.COMPLETE, PlanState.ERRORED)
             return not rests or bool(self.history.changes(plan.id)) or self._has_unmerged(plan)
@@ -175,26 +179,26 @@ class PlanCleanup:
             return False
         if parent.state.ended:
             return False
-        # What is not merged is nowhere else, and is to be merged even where it changed nothing.
+        # An unmerged result exists nowhere else, and is merged even if it changed nothing.
         return plan.key not in self.merged_parts(parent.id)
 
     def _has_unmerged(self, plan: Plan) -> bool:
-        """Whether a part of it can go on: that begins with, and is merged into, what its sandbox holds."""
+        """Return whether a sub-plan can still resume: it starts from this sandbox and is merged into it."""
         merged = self.merged_parts(plan.id)
         children = self.plans.children(plan.id)
         return any(child.key not in merged and not child.state.ended for child in children)
 
     def _edited(self, plan: Plan) -> str | None:
-        """What its sandbox holds that is in no record, in words."""
+        """Return a description of the unrecorded edits in the sandbox, or None."""
         try:
             found = self.history.unrecorded(plan.id, self.sandboxes.open(plan.id))
         except SandboxMissing:
             return None
         except SandboxRefused as refusal:
-            return f"it cannot be told whether its files were edited ({refusal.reason})"
-        except GitFailed as failure:  # the repository whose objects it borrows is away
-            return f"it cannot be told whether its files were edited ({failure.problem})"
-        return f"{named(found)} changed in it, and that is not recorded" if found else None
+            return f"its files could not be checked for edits ({refusal.reason})"
+        except GitFailed as failure:  # the repository whose objects it borrows is missing
+            return f"its files could not be checked for edits ({failure.problem})"
+        return f"unrecorded edits in {named(found)}" if found else None
 
     def _ended_by_removing(self, plan: Plan) -> tuple[str, ...]:
         if not self.history.changes(plan.id):
@@ -212,5 +216,5 @@ class PlanCleanup:
         try:
             self.sandboxes.remove(plan_id)
         except SandboxBusy:
-            return False  # somebody works in it, whatever the plan's state says
+            return False  # another process works in it, whatever the state of the plan
         return True

@@ -1,7 +1,8 @@
-"""Execute by actors: one works task by task, another reviews, and the first mends what is found.
+"""The Execute phase with actors: an executor works task by task, a reviewer reads the result, and the
+executor fixes the findings.
 
-Every run of an actor has a name for good, below its plan's id. So a plan that was killed anywhere is simply
-run again: what ended answers at once with what it said, what was cut off goes on at its last finished call.
+Every run of an actor has a permanent name below the id of its plan. After a crash the plan simply runs again:
+a finished run returns its recorded answer at once, an interrupted one continues after its last finished call.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _RETHINK = "rethink"
 
 @dataclass(frozen=True, slots=True)
 class ExecutePhase:
-    """The second phase. Stateless but for its parts: any number of plans may be at it at once."""
+    """The second phase of a plan. Stateless: any number of plans may run at the same time."""
 
     open_stage: OpenStage
     turn: ActorTurn
@@ -54,10 +55,10 @@ class ExecutePhase:
     def __call__(
         self, ground: ActorPhase, *, rethinks: bool = True
     ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
-        """Does the tasks, then mends what checks and the reviewer find, at most three times. What the actor
-        left in its state at the end; and what the plan has to wait for before it goes on, if for anything.
+        """Do the tasks, then fix what checks and the reviewer find, at most three times.
 
-        `RethinkNeeded` when the reviewer says so, unless the plan no longer `rethinks`.
+        Returns the values that the actor left in its state, and the pending request if the plan has to wait.
+        Raises `RethinkNeeded` if the reviewer demands it and `rethinks` is set.
         """
         actor = ground.casting.execute
         with ExitStack() as stack:
@@ -69,25 +70,23 @@ class ExecutePhase:
                 findings = self._findings(ground, hands.stage, rethinks)
                 if not findings:
                     return hands.left, None
-                self.say(f"fixing what the checks found, attempt {number} of {_ROUNDS}")
-                part = _mending(ground, number)
+                self.say(f"fix attempt {number} of {_ROUNDS}")
+                part = _fix_part(ground, number)
                 hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
             self._findings(ground, hands.stage, rethinks)
         return hands.left, None
 
     def _findings(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
-        """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
+        """Return the findings as a task for the executor; empty if there are none."""
         required = [run for run in ground.run_checks() if run.required]
         for run in required:
-            if _only_a_person_mends(run):
-                self.say(
-                    redact_text(f"the check `{run.command}` does not count: {_first_words(run.details)}")
-                )
-                self.say("that is left to you: nothing can be applied until it has run")
+            if _only_a_person_fixes(run):
+                self.say(redact_text(f"the check `{run.command}` has no result: {_first_words(run.details)}"))
+                self.say("fix the check: the result cannot be applied until it runs")
         failed = [
             run
             for run in required
-            if run.verdict is not CheckVerdict.PASSED and not _only_a_person_mends(run)
+            if run.verdict is not CheckVerdict.PASSED and not _only_a_person_fixes(run)
         ]
         if failed:
             return "\n\n".join(
@@ -102,7 +101,7 @@ class ExecutePhase:
         tree, diff = stage.outcome()
         if not diff:
             return ""
-        # Named by what is read: other changes get another verdict, and the same ones none that costs again.
+        # Named by the diff: other changes get another verdict, and the same diff is not reviewed twice.
         part = f"review-{hashlib.sha256(diff.encode()).hexdigest()[:16]}"
         shown = _legible(redact_content_text(diff), stage.actors.get(actor), stage.host(part, reads=True))
         reading = partial(self.say, f"{actor.rpartition('/')[2]} reads the changes")
@@ -122,9 +121,9 @@ class ExecutePhase:
 
 
 class _Hands:
-    """The executor of one plan, who does what is the plan's own. Not thread-safe: its job's own.
+    """The executor of one plan. Not thread-safe: used by its job only.
 
-    The stage is set when somebody is needed on it: a plan that only waits for others starts nothing.
+    The stage opens on first use: a plan that only waits for sub-plans starts nothing.
     """
 
     def __init__(self, execute_phase: ExecutePhase, ground: ActorPhase, stack: ExitStack) -> None:
@@ -147,10 +146,12 @@ class _Hands:
         self._run(task.part(number), _task_words(strategy, number, task))
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
-        """A run for each merge that left some; one that ended and left them open is not repeated."""
+        """Run the actor once for each merge with conflicts. A finished run that left conflicts open is not
+        repeated.
+        """
         for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
-            self._executing.say(redact_text(f"resolving what came of merging {of_merge[0].title}"))
+            self._executing.say(redact_text(f"resolving the conflicts of {of_merge[0].title}"))
             self._run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
 
     def _run(self, part: str, words: str) -> None:
@@ -158,11 +159,13 @@ class _Hands:
         self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
 
 
-def _mending(ground: ActorPhase, number: int) -> str:
-    """What that round of mending is called. Each time that the plan was thought through, that a person said
-    more, or that work was taken back has rounds of its own: one that ended before would answer with what it
-    said then. None of these is ever counted less."""
-    assert ground.execution is not None  # who executes has one
+def _fix_part(ground: ActorPhase, number: int) -> str:
+    """Return the name of a fix attempt.
+
+    A new plan, added guidance and reverted work each start a new series of names, because a finished run
+    would return its old answer. The count never decreases.
+    """
+    assert ground.execution is not None  # Execute always has one
     back = times_back(ground.execution.history.calls(ground.plan.id))
     times = ground.strategy.round + len(ground.strategy.guidance) + back
     return f"mend-{number}" + (f"~{times}" if times else "")
@@ -173,11 +176,13 @@ def _may_go_back(strategy: Strategy) -> bool:
     return strategy.returns < MOST_RETURNS and casting is not None and casting.strategize is not None
 
 
-def _only_a_person_mends(run: CheckRun) -> bool:
-    """Whether no change of files lets the check run: its program is not installed, or it looks elsewhere."""
+def _only_a_person_fixes(run: CheckRun) -> bool:
+    """Return whether no change of files can make the check run: its program is missing, or it tests other
+    files.
+    """
     if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
         return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)
-    # `/bin/sh: 1: PROGRAM: not found`; one with a slash may be the plan's own to make.
+    # `/bin/sh: 1: PROGRAM: not found`; the plan may create a program whose name has a slash.
     said = [line.split(": ") for line in run.details.splitlines() if line.startswith(_SHELL)]
     return any(len(words) > 2 and "/" not in words[-2] for words in said)
 
@@ -187,7 +192,9 @@ def _first_words(details: str) -> str:
 
 
 def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
-    """As much of it as the actor's models can read beside all else; the files themselves can be read, too."""
+    """Cut the diff so that the models of the actor can read it with the rest of the prompt. The files
+    themselves stay readable.
+    """
     models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)]
     for model in models:
         window = host.facts(model).context_tokens
@@ -203,7 +210,7 @@ def _only(text: str) -> ModelRequest:
 
 
 def _task_words(strategy: Strategy, number: int, task: Task) -> str:
-    """The task, and for orientation the others around it."""
+    """Return the instructions of the task, with an overview of all steps."""
     if len(strategy.tasks) == 1:
         return task.instructions or task.name
     overview = "\n".join(

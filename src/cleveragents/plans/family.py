@@ -1,4 +1,4 @@
-"""Families of plans, as people look at them: who belongs to whom, what is merged, and who needs a person."""
+"""Trees of plans: which sub-plans a plan has, which are merged, and which need a person."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 LEFT_OUT = "left out"
-"""The state of a part that the plan goes on without."""
+"""The state of a sub-plan that its parent continues without."""
 
 _SHORT = 6
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 class FamilyParts(Protocol):
-    """What of the plan engine is asked about families."""
+    """The parts of the plan engine that these functions need."""
 
     @property
     def plans(self) -> SqlPlanStore: ...
@@ -59,19 +59,18 @@ class FamilyParts(Protocol):
 
 
 def short_of(plan_id: str) -> str:
-    """The end of its id, which is enough to name it."""
+    """Return the end of the id, which is enough to name the plan."""
     return plan_id[-_SHORT:]
 
 
 def title_of(plan: Plan) -> str:
-    """What it is about, on one line; of a sub-plan, whose goal says all that it has to know, what it is
-    called."""
+    """Return the title of the plan on one line: the name of a sub-plan, otherwise the goal."""
     name = plan.request.get("name") if plan.parent_id is not None else None
     return " ".join(name.split()) if isinstance(name, str) and name else _goal_of(plan)
 
 
 def title_with_goal(plan: Plan) -> str:
-    """What it is called and, where that says more, what it is to do."""
+    """Return the title, followed by the goal if it says more."""
     title, goal = title_of(plan), _goal_of(plan)
     return title if goal == title else f"{title}: {goal}"
 
@@ -84,12 +83,12 @@ def _goal_of(plan: Plan) -> str:
 
 
 def wanted_parts(plan: Plan) -> int:
-    """How many sub-plans its strategy has, made already or not."""
+    """Return the number of sub-plans in the strategy, created or not."""
     return sum(bool(task.get("sub_plan")) for task in _tasks(plan))
 
 
 def below(parts: FamilyParts, plan: Plan) -> list[Plan]:
-    """All its sub-plans and theirs, each after its parent, in the order in which they were made."""
+    """Return all plans below this one, each after its parent, in order of creation."""
     found: list[Plan] = []
     for child in parts.plans.children(plan.id):
         found += [child, *below(parts, child)]
@@ -97,7 +96,7 @@ def below(parts: FamilyParts, plan: Plan) -> list[Plan]:
 
 
 def spend_of(calls: Sequence[ModelCall]) -> Spend:
-    """What these calls took, as far as they have ended."""
+    """Return the total spending of the finished calls."""
     return Spend(
         picodollars=sum(call.picodollars or 0 for call in calls),
         tokens=sum(call.usage.total for call in calls if call.usage is not None),
@@ -106,24 +105,25 @@ def spend_of(calls: Sequence[ModelCall]) -> Spend:
 
 
 def plans_needing_action(parts: FamilyParts, plan: Plan) -> list[Plan]:
-    """Those of the plan and of all below it that go on only when a person did something."""
+    """Return the plan and all plans below it that wait for a person."""
     tree = [plan, *below(parts, plan)]
     return [one for one in tree if one.state is PlanState.WAITING and not waits_for_sub_plans(one)]
 
 
 def is_merged(parts: FamilyParts, plan: Plan) -> bool:
-    """Whether what the sub-plan did is in its parent's sandbox."""
+    """Return whether the result of the sub-plan is merged into its parent."""
     return plan.parent_id is not None and plan.key in _merged(parts, plan.parent_id)
 
 
 def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[MergeConflict]:
-    """What its sub-plans disagree about and nobody decided."""
+    """Return the open conflicts of the sub-plans."""
     return open_conflicts(parts.history.calls(plan.id))
 
 
 def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
-    """What its result lacks because a sub-plan was cancelled, by name and why, in its own tasks and in those
-    of the plans below it."""
+    """Return the name and the reason of each part that the result lacks because a sub-plan was cancelled,
+    including plans below.
+    """
     if not wanted_parts(plan):
         return []
     children = parts.plans.children(plan.id)
@@ -136,12 +136,12 @@ def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
 
 
 def left_out_text(parts: FamilyParts, plan: Plan) -> str:
-    """`left out: one (cancelled), three (needs one)`; empty if nothing is."""
+    """Return `left out: one (cancelled), three (needs one)`; empty if nothing is left out."""
     return left_out_message(left_out_of(parts, plan))
 
 
 def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
-    """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
+    """Return `3/5`: how many of the planned sub-plans are done; empty if there are none."""
     children = parts.plans.children(plan.id)
     wanted = max(wanted_parts(plan), len(children))
     done = sum(child.phase_state == _DONE for child in children)
@@ -149,8 +149,9 @@ def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
 
 
 def parts_of(parts: FamilyParts, plan: Plan) -> list[dict[str, JsonValue]]:
-    """Its own sub-plans in the order of its strategy, those that are not begun included; then those that a
-    correction left behind."""
+    """Return a row for each sub-plan in the order of the strategy, including those that have not started,
+    then the sub-plans of corrected decisions.
+    """
     known = {child.key: child for child in parts.plans.children(plan.id)}
     merged = _merged(parts, plan.id)
     left_out = _left_out(parts, plan, list(known.values()))
@@ -166,12 +167,12 @@ def parts_of(parts: FamilyParts, plan: Plan) -> list[dict[str, JsonValue]]:
         if number in left_out:
             row |= {"state": LEFT_OUT, "why": redact_text(left_out[number])}
         rows.append(row)
-    # What was done for a decision that was corrected is told, too.
+    # Sub-plans of a corrected decision are listed too.
     return [*rows, *(_row(title_of(child), [], key, child, key in merged) for key, child in known.items())]
 
 
 def _left_out(parts: FamilyParts, plan: Plan, children: Sequence[Plan]) -> Mapping[int, str]:
-    """Why its tasks are left out that are; looked up only where a sub-plan was cancelled."""
+    """Return why tasks are left out, by number; looked up only if a sub-plan has ended."""
     return parts.sub_plans.left_out_of(plan) if any(child.state.ended for child in children) else {}
 
 
@@ -202,7 +203,7 @@ def _merged(parts: FamilyParts, plan_id: str) -> frozenset[str]:
 
 
 def _part(number: int, task: Mapping[str, JsonValue]) -> str:
-    """As `Task.part` names it."""
+    """Return the same name as `Task.part`."""
     return f"{number}~{task['round']}" if task.get("round") else str(number)
 
 

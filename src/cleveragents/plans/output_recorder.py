@@ -1,10 +1,8 @@
-"""Keeps what is seen of plans while they run, for those who watch from elsewhere.
+"""Records the output of running plans for viewers in other processes.
 
-The threads of a plan only add to a list; one thread of the recorder masks it and keeps it, a few times a
-second. A plan never waits for that: what comes faster than it can be kept is dropped, the oldest first, and
-the gap is told.
-
-Who watches a plan while it runs.
+The threads of a plan only append to a list. One thread of the recorder masks and stores the pieces a few
+times a second. A plan never waits for that: if output arrives faster than it can be stored, the oldest pieces
+are dropped and the gap is reported.
 """
 
 from __future__ import annotations
@@ -39,21 +37,21 @@ _OUTPUT = "output"
 _MODEL = "model"
 _PROGRESS = "progress"
 _NODE = "node"
-# More than tools are told of anywhere: who shows it on a line cuts it there, and programs get all of it.
+# More than any tool text shown anywhere: a viewer cuts it to a line, and programs get all of it.
 _TOOL_CHARACTERS = 4000
 
 
 class OutputRecorder:
-    """Watches plans (`watch` is a `WatchOf`) and keeps what it sees. Start it, and close it.
+    """Watches plans and stores their output; `watch` is a `WatchOf`. Call `start` and `close`.
 
     Thread safety:
-        Owner: who made it starts and closes it; any thread of any plan may tell it something.
-        Lock: `_lock` guards the lists of what was told, for arithmetic only; it is not held while anything
-            is masked or kept. What is being masked belongs to the recorder's own thread.
-        Guarantee: what one thread tells of a plan is kept in that order, masked as one text; whoever tells
-            something waits for nobody; what is dropped is said to be.
-    Cancel safety: telling waits for nothing. `close` keeps what was told before, unless that takes longer
-        than it waits.
+        Owner: its creator starts and closes it; any thread of any plan may report to it.
+        Lock: `_lock` guards the lists of reported pieces, for arithmetic only; it is not held while text is
+            masked or stored. Text being masked belongs to the recorder's own thread.
+        Guarantee: the pieces that one thread reports for a plan are stored in order and masked as one text;
+            a reporting thread never waits; dropped output is reported.
+    Cancel safety: reporting waits for nothing. `close` stores what was reported before, unless that takes
+        longer than its timeout.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class OutputRecorder:
         self._thread.start()
 
     def close(self) -> None:
-        """Keeps what was told, and ends. A second call changes nothing."""
+        """Store what was reported, and stop. A second call does nothing."""
         self._thread.stop()
         if self._thread.join(_CLOSE_SECONDS):
             for plan_id in [*self._told, *self._texts]:
@@ -85,17 +83,20 @@ class OutputRecorder:
             self._keep_all()
 
     def watch(self, plan: Plan) -> PlanWatch:
-        """Who hears of that plan; nothing of it is kept in memory until there is something to hear."""
+        """Return a watch for the plan; it uses no memory before the first report."""
         plan_id = plan.id
         return PlanWatch(
-            # A line each: a name with a line break in it cannot pass for another message.
+            # One line each: a name with a line break cannot pass for another message.
             progress=lambda line: self._add(plan_id, _PROGRESS, f"{' '.join(line.splitlines())}\n"),
             on_output=lambda chunk: self._add(plan_id, _OUTPUT, chunk),
             told=lambda seen: self._see(plan_id, seen),
         )
 
     def end(self, plan_id: str) -> None:
-        """At the end of a job: what it left unfinished, such as a line, is kept soon. Waits for nothing."""
+        """Mark the end of a job: unfinished text, such as a partial line, is stored soon.
+
+        Waits for nothing.
+        """
         with self._lock:
             told = self._told.setdefault(plan_id, _Told())
             told.ended = True
@@ -121,7 +122,7 @@ class OutputRecorder:
             self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
 
     def _mark(self, plan_id: str, seen: Progress, **more: str) -> None:
-        """Who is at work, and what else programs want to know of it, for which there is no line."""
+        """Report which node is running, with facts for programs that have no line for people."""
         at = {"actor": seen.actor, "node": seen.node, **more}
         self._add(plan_id, _NODE, json.dumps(at, ensure_ascii=False))
 
@@ -130,7 +131,7 @@ class OutputRecorder:
             told = self._told.setdefault(plan_id, _Told())
             told.pieces.append((source, heard))
             told.size += len(heard)
-            while told.size > self._bound:  # guard: a plan that prints faster than we keep fills no memory
+            while told.size > self._bound:  # guard: fast output does not fill memory
                 told.dropped += len(told.pieces[0][1])
                 told.size -= len(told.pieces.popleft()[1])
 
@@ -157,7 +158,8 @@ class OutputRecorder:
             if ready:
                 self._output.append(plan_id, ready, now=self._clock.now())
         except CleverAgentsError as error:
-            # Of one plan: the others' is kept meanwhile, and this is tried again. Once: it may take long.
+            # Only this plan: the others are stored meanwhile. Retried later, and logged once because it may
+            # take long.
             if not texts.waits:
                 worker_log().warning("plan_output.not_kept", plan_id=plan_id, error=str(error))
             texts.waits = True
@@ -170,7 +172,7 @@ class OutputRecorder:
 
 
 class _Told:
-    """What came of a plan since it was last looked at."""
+    """The pieces reported for a plan since the last store."""
 
     def __init__(self) -> None:
         self.pieces: deque[tuple[str, str | bytes]] = deque()
@@ -180,15 +182,15 @@ class _Told:
 
 
 class _Thought(str):
-    """The whole of what a model said, of which the pieces may have come before."""
+    """The complete answer of a model, whose pieces may have been reported before."""
 
 
 _END: str = _Thought()
-"""What a model said ends here."""
+"""Marks the end of a model's answer."""
 
 
 class _Texts:
-    """The texts of a plan under way, each masked for itself; what of it is ready to be kept."""
+    """The texts of a running plan, each masked on its own, and the pieces that are ready to store."""
 
     def __init__(self) -> None:
         self.ready: list[tuple[str, str]] = []
@@ -201,21 +203,22 @@ class _Texts:
     def take(self, told: _Told) -> None:
         self.finished = False
         if told.dropped:
-            self.ready.append((_PROGRESS, f"[{told.dropped:,} characters came too fast to be kept]\n"))
+            self.ready.append((_PROGRESS, f"[{told.dropped:,} characters dropped: output was too fast]\n"))
         for source, heard in told.pieces:
             self._hear(source, heard)
         if told.ended:
             self.finish()
 
     def bound(self, characters: int) -> None:
-        """Forgets the oldest of what could not be kept, as far as it is more than that."""
+        """Drop the oldest unstored pieces beyond this size."""
         size = sum(len(text) for _, text in self.ready)
         while size > characters:
             size -= len(self.ready.pop(0)[1])
 
     def pause(self) -> None:
-        """Nothing came for long. A prompt is kept now; what may be part of a secret waits for the rest of it,
-        or for the end of the job."""
+        """Store what is safe after a long silence, such as a prompt. Text that may be part of a secret waits
+        for the rest, or for the end of the job.
+        """
         for source, mask in self._masks.items():
             self.ready.append((_kind(source), mask.pause()))
         holds = any(mask.holds for mask in self._masks.values())
@@ -224,7 +227,7 @@ class _Texts:
         self.finish()
 
     def finish(self) -> None:
-        """Nothing more comes, as far as one knows."""
+        """Flush all texts at the end of the output."""
         self._hear(_OUTPUT, self._decoder.decode(b"", True))
         for source in list(self._masks):
             self._end(source)
@@ -234,7 +237,7 @@ class _Texts:
         if isinstance(heard, bytes):
             heard = self._decoder.decode(heard)
         if source in (_PROGRESS, _NODE):
-            self.ready.append((source, heard))  # whole as it is; masked where it is kept
+            self.ready.append((source, heard))  # complete already; masked by the store
         elif isinstance(heard, _Thought):
             if source not in self._masks and heard:
                 self._feed(source, heard)
@@ -258,7 +261,7 @@ def _kind(source: str) -> str:
 
 
 def _joined(pieces: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The same with neighbours of one kind as one; but nodes, of which each is JSON."""
+    """Join neighbours of the same kind, except nodes, which are JSON objects."""
     kind, texts = "", list[str]()
     for each, text in pieces:
         if each != kind or each == _NODE:
@@ -271,15 +274,16 @@ def _joined(pieces: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _one_line(text: str) -> str:
-    # Masked before it is cut, because half a secret looks like none.
+    # Mask before the cut: half a secret is not recognized.
     joined = " ".join(redact_text(text).split())
     return joined if len(joined) <= _TOOL_CHARACTERS else f"{joined[: _TOOL_CHARACTERS - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanWatch:
-    """What hears of one plan: a line for people, what its commands print, what its actors are at. Called by
-    the threads that run the plan; those of other plans run beside them."""
+    """The callbacks that receive the progress lines, the command output and the actor progress of one plan.
+    Called by the threads that run the plan; other plans run at the same time.
+    """
 
     progress: Callable[[str], None] | None = None
     on_output: Callable[[bytes], None] | None = None
@@ -309,4 +313,4 @@ def _to_both(
 
 
 WatchOf = Callable[[Plan], PlanWatch]
-"""Who watches that plan: asked whenever there is something to tell, and so quick to answer."""
+"""Returns the watch of a plan. Called for every report, so it must be quick."""

@@ -1,8 +1,8 @@
-"""Stops a plan without cancelling it: afterwards nobody works on it, and it can go on.
+"""Stop a plan without cancelling it, so that it can be corrected and resumed.
 
-The plan is moved first and its job told second. A run that still has the plan is refused from then on,
-whatever it wants to make of it, so it can neither complete the plan nor cancel it; one that was faster has
-completed it, and then there is nothing to stop.
+The plan moves first, then its job is cancelled. From then on every move by the old run is refused, so the run
+can neither complete nor cancel the plan. A run that was faster has completed the plan, and there is nothing
+to stop.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ _PATIENCE_SECONDS = 30.0
 
 
 def waiting_for_correction(plan: Plan) -> JsonValue:
-    """What a plan that was stopped says of itself."""
+    """Return the pending request of a plan that was stopped for a correction."""
     resume = Remedy("plan.resume", plan.id, text="Resume it")
-    return {"for": "correction", "what": "it was stopped to be corrected", **offered((resume,))}
+    return {"for": "correction", "what": "stopped for a correction", **offered((resume,))}
 
 
 def waiting_in(phase: Phase) -> tuple[PhaseState, ...]:
-    """How a plan that nobody works on comes to wait in that phase."""
+    """Return the moves that bring an unowned plan to waiting in that phase."""
     return (phase, PlanState.QUEUED), (phase, PlanState.PROCESSING), (phase, PlanState.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPause:
-    """Stateless but for its stores: any thread and any process may pause any plan; one that is moved
-    meanwhile is looked at again."""
+    """Pauses plans. Stateless: any thread and process may pause any plan; a plan that moves meanwhile is
+    looked at again.
+    """
 
     plans: SqlPlanStore
     jobs: JobStore
@@ -67,11 +68,11 @@ class PlanPause:
     sleep: Callable[[float], None] = time.sleep
 
     def pause(self, plan: Plan, *, sub_plans: bool = True) -> Plan:
-        """The plan at rest: as it ended or waits, or else waiting to be corrected, and no process of it is
-        alive. With `sub_plans`, those of its sub-plans that are not done are cancelled.
+        """Stop the plan and return it, ended or waiting, with none of its processes alive. With `sub_plans`,
+        unfinished sub-plans are cancelled.
 
-        `PlanError` when it was to be cancelled, or is being applied; `StalePlan` when others keep moving it;
-        `DeadlineExceeded` when whoever runs it does not stop.
+        Raises `PlanError` if the plan is being cancelled or applied; `StalePlan` if others keep moving it;
+        `DeadlineExceeded` if its worker does not stop.
         """
         for _ in range(_DECISIONS):
             plan = self.lifecycle.reconciled(self.plans.get(plan.id))
@@ -80,8 +81,8 @@ class PlanPause:
             try:
                 plan = self._put_down(plan, way)
             except StalePlan:
-                continue  # it was completed, cancelled, or taken over at that very moment
-            # guard: a run that has just completed it would take a word to its job for a cancel of the plan
+                continue  # it was completed, cancelled or taken over at that moment
+            # guard: a run that just completed the plan would read a cancel of its job as a cancel of the plan
             self._end_job(plan, told=bool(way))
             if sub_plans:
                 self.end_sub_plans(plan, self.plans.children(plan.id))
@@ -89,11 +90,11 @@ class PlanPause:
         raise StalePlan(plan.id, plan.version)
 
     def _ensure_pausable(self, plan: Plan) -> None:
-        if plan.phase is Phase.APPLY and plan.state.running:  # guard: what it did to files decides its state
-            raise PlanError(plan.id, "it is being applied", (Remedy("plan.undo", plan.id, text="Undo it"),))
-        if self.lifecycle.should_cancel(plan):  # guard: a cancel is not undone by a later wish
-            cancel = Remedy("plan.cancel", plan.id, text="Finish cancelling it")
-            raise PlanError(plan.id, "it was to be cancelled, so it does not go on", (cancel,))
+        if plan.phase is Phase.APPLY and plan.state.running:  # guard: its changes to files decide its state
+            raise PlanError(plan.id, "an apply is running", (Remedy("plan.undo", plan.id, text="Undo it"),))
+        if self.lifecycle.should_cancel(plan):  # guard: a later request does not undo a cancel
+            cancel = Remedy("plan.cancel", plan.id, text="Finish the cancel")
+            raise PlanError(plan.id, "its cancel is not finished", (cancel,))
 
     def _put_down(self, plan: Plan, way: Sequence[PhaseState]) -> Plan:
         for phase_state in way:
@@ -103,14 +104,15 @@ class PlanPause:
         return plan
 
     def _end_job(self, plan: Plan, *, told: bool) -> None:
-        """Returns when the job has ended, and with it every process of its last attempt; it is `told` to, or
-        about to end anyway."""
+        """Wait until the job has ended, and every process of its last attempt. With `told`, cancel the job
+        first; otherwise it is about to end.
+        """
         job = self._job(plan)
         if job is None or job.state.ended:
             return
         if told:
             with suppress(JobAlreadyEnded):
-                self.jobs.request_cancel(job.id, "its plan is to be corrected", now=self.clock.now())
+                self.jobs.request_cancel(job.id, "its plan is being corrected", now=self.clock.now())
         patience = self.grace_seconds + _PATIENCE_SECONDS
         deadline = self.clock.monotonic() + patience
         while (job := self.jobs.get(job.id)).state is JobState.RUNNING:
@@ -124,9 +126,10 @@ class PlanPause:
             self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
 
     def end_sub_plans(self, plan: Plan, children: Sequence[Plan]) -> None:
-        """Cancels those of them that are not done; none of their processes is alive afterwards.
-        `DeadlineExceeded` when one does not stop."""
-        reason = f"plan {plan.id}, of which it is a part, is corrected"
+        """Cancel the unfinished sub-plans and wait until their processes have ended. Raises
+        `DeadlineExceeded` if one does not stop.
+        """
+        reason = f"its parent plan {plan.id} is being corrected"
         unfinished = [child for child in children if _is_unfinished(child)]
         for child in unfinished:
             self.lifecycle.cancel(child, reason)
@@ -140,7 +143,7 @@ class PlanPause:
             if self.clock.monotonic() > deadline:
                 raise DeadlineExceeded(f"stopping plan {child.id}", patience)
             if not now.state.running:
-                self.lifecycle.cancel(now, reason)  # it came to rest before it heard of it
+                self.lifecycle.cancel(now, reason)  # it came to rest before the cancel reached it
                 continue
             self.sleep(_LOOK_SECONDS)
         self._end_job(self.plans.get(child.id), told=False)
@@ -154,17 +157,19 @@ class PlanPause:
             return None
 
     def _is_orphan(self, job: Job) -> bool:
-        """Whether whoever runs it is known to be dead."""
+        """Return whether the owner of the job is known to be dead."""
         return job.owner is None or self.processes.is_alive(job.owner) is False
 
     def _take_away(self, job: Job) -> None:
         self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
-        with suppress(StaleFence):  # a peer was faster
+        with suppress(StaleFence):  # another process was faster
             self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
 
 
 def _way_down(plan: Plan) -> tuple[PhaseState, ...]:
-    """How it comes to wait; nothing, if it rests by itself. What waits for sub-plans would be woken."""
+    """Return the moves that bring the plan to waiting; none if it is at rest. A plan that waits for sub-plans
+    would wake up again, so it moves too.
+    """
     if plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return waiting_in(Phase.EXECUTE)
     if should_run(plan):

@@ -1,8 +1,8 @@
-"""Queues plans, and wakes those that wait for their sub-plans.
+"""Queueing of plans, and waking of plans that wait for sub-plans.
 
-A job is submitted first, for the version of the plan that was seen, and the plan moved second. Whoever claims
-the job in between, or finds that its submitter was killed there, moves the plan itself: so a job that was
-submitted is a plan that goes on, unless somebody decided otherwise.
+A job is submitted for the version of the plan that was read, then the plan moves. If the job is claimed in
+between, or its submitter was killed there, the worker moves the plan itself. So a submitted job always
+continues its plan, unless a person decided otherwise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class PlanQueue:
-    """Stateless but for its stores: any thread and any process may queue a plan; of two, one does."""
+    """Queues plans.
+
+    Stateless: any thread and process may queue a plan, and one of two concurrent calls does.
+    """
 
     plans: SqlPlanStore
     jobs: JobStore
@@ -52,9 +55,12 @@ class PlanQueue:
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
-        that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read; `QueueFull`
-        for one that is new, where no more may wait."""
+        """Submit a job that continues the plan from its standing or from `wanted`, and return the moved plan.
+        `more` is added to the payload of the job.
+
+        Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `QueueFull` for a new plan
+        if the queue is full.
+        """
         told = {} if wanted is None else {_TO: spelt(wanted)}
         wanted = wanted or _queued(plan)
         ensure_plan_move(plan.id, plan.phase_state, wanted)
@@ -65,7 +71,7 @@ class PlanQueue:
         new = NewJob(
             kind_of_plan(plan.root),
             payload,
-            # What was merged lets others begin, so a parent goes before them.
+            # A merge lets other sub-plans start, so a waiting parent goes first.
             priority=1 if waits_for_sub_plans(plan) else 0,
             max_attempts=SHARED_ATTEMPTS if queue_of(request) else ATTEMPTS,
             key=key_of_job(plan),
@@ -80,19 +86,23 @@ class PlanQueue:
             now = self.plans.get(plan.id)
             if now.job_id != job.id:
                 raise
-            return now  # the job was claimed at once, and took the plan up itself
+            return now  # the job was claimed at once and moved the plan itself
 
     def queued(self, plan: Plan, more: Mapping[str, JsonValue] | None = None) -> Plan:
-        """As `queue`; as it stands, if somebody else decided about it since it was read, or a job that was
-        told something else, or submitted under other settings, is about to take it up."""
+        """Queue the plan; return it unchanged if another decision was faster, or if a job with another
+        payload or other settings is about to continue it.
+        """
         try:
             return self.queue(plan, more)
         except (StalePlan, DuplicateKey):
             return self.plans.get(plan.id)
 
     def started(self, plan: Plan, claim: IdempotencyClaim | None = None) -> Plan:
-        """The plan that was made, with a job; as it is, if it has had one. `QueueFull`: then the plan is
-        gone, unless somebody took over the claim that it was made under, whose it is: `RequestUnderWay`."""
+        """Queue a new plan; return a plan that already had a job unchanged.
+
+        Raises `QueueFull` and deletes the plan if the queue is full; `RequestUnderWay` if another request
+        took over the claim, which then owns the plan.
+        """
         if plan.phase_state != _MADE:
             return plan
         try:
@@ -102,12 +112,13 @@ class PlanQueue:
             raise
 
     def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
-        """The plan as that job, which was claimed, finds it. A job may be claimed before whoever submitted it
-        has moved the plan, or was killed before that: then the job does it."""
+        """Return the plan for a job that was claimed. If the submitter has not moved the plan yet, or was
+        killed before, the job moves it.
+        """
         if plan.job_id == job_id:
             return plan
         job = self._found(job_id)
-        if job is None or job.key != key_of_job(plan):  # guard: somebody decided about the plan since
+        if job is None or job.key != key_of_job(plan):  # guard: a later decision about the plan wins
             return plan
         wanted = _standing(job.payload.get(_TO)) or _queued(plan)
         try:
@@ -116,10 +127,10 @@ class PlanQueue:
             return self.plans.get(plan.id)
 
     def wake(self, plan: Plan) -> None:
-        """Has the parent of a sub-plan that came to rest look at it, if the parent waits for its sub-plans.
+        """Queue the parent of a sub-plan that came to rest, if the parent waits for its sub-plans.
 
-        Whoever brings a sub-plan to rest moves it first and then calls this; a parent that is about to wait
-        says so first and then looks at its sub-plans once more. So one of the two sees the other.
+        A sub-plan moves to rest first and then calls this. A parent starts to wait first and then looks at
+        its sub-plans again. So one of the two always sees the other.
         """
         if plan.parent_id is None:
             return
@@ -127,23 +138,26 @@ class PlanQueue:
             self.woken(self.plans.get(plan.parent_id), [plan])
 
     def put_down(self, plan: Plan, waiting_for: JsonValue, fence: Fence | None = None) -> Plan:
-        """The plan, waiting; queued, if a sub-plan that it waits for came to rest meanwhile. `StalePlan`,
-        `StaleFence`."""
+        """Move the plan to waiting; queue it if a sub-plan came to rest meanwhile. Raises `StalePlan`,
+        `StaleFence`.
+        """
         phase_state = plan.phase, PlanState.WAITING
         facts = PlanFacts(waiting_for=waiting_for)
         waits = self.plans.move(plan, phase_state, facts, now=self.clock.now(), fence=fence)
-        if waits_for_sub_plans(waits):  # guard: who came to rest before this found it busy
+        if waits_for_sub_plans(waits):  # guard: a sub-plan that came to rest before found the parent busy
             waits = self.woken(waits, self.plans.children(plan.id))
         return waits
 
     def woken(self, parent: Plan, children: Sequence[Plan]) -> Plan:
-        """The parent; queued, if it waits for its sub-plans and one of these came to rest since it looked."""
+        """Return the parent, queued if it waits for its sub-plans and one of these came to rest since it
+        looked.
+        """
         if not waits_for_sub_plans(parent) or not has_news(parent, children):
             return parent
         return self.queued(parent)
 
     def job_of(self, plan: Plan) -> Job | None:
-        """The job that goes on with it, or went; None if there never was one."""
+        """Return the current or last job of the plan; None if it never had one."""
         return None if plan.job_id is None else self._found(plan.job_id)
 
     def _found(self, job_id: str) -> Job | None:
@@ -153,11 +167,11 @@ class PlanQueue:
             return None
 
     def _request_of(self, plan: Plan) -> Mapping[str, JsonValue]:
-        """What the whole of which it is a part was asked for with: parts run where the whole does."""
+        """Return the request of the root: sub-plans run where the root runs."""
         return plan.request if plan.parent_id is None else self.plans.get(plan.root).request
 
     def _bound_for(self, plan: Plan, new: NewJob) -> int | None:
-        """How many may wait where it is queued. What was let in goes on, whatever waits."""
+        """Return how many jobs may wait in the queue of the plan. An admitted plan continues regardless."""
         is_new = plan.phase is Phase.ACTION and plan.parent_id is None
         return self.lanes.queue_bound if is_new and new.queue else None
 
@@ -166,7 +180,7 @@ class PlanQueue:
         return asked if isinstance(asked, int) else self.max_parallel
 
     def unfinished_jobs(self) -> set[str]:
-        """All jobs that wait or are worked on."""
+        """Return the ids of all queued and running jobs."""
         after: str | None = None
         found: set[str] = set()
         while page := self.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
@@ -176,12 +190,12 @@ class PlanQueue:
 
 
 def going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:
-    """What a job is told of the model that was named at a resume."""
+    """Return the payload for a model that was named at a resume."""
     return {} if model is None else {"model": model}
 
 
 def _standing(told: JsonValue) -> PhaseState | None:
-    """What `spelt` said."""
+    """Parse a standing that `spelt` wrote."""
     if told is None:
         return None
     phase, _, state = str(told).partition("/")
@@ -189,8 +203,8 @@ def _standing(told: JsonValue) -> PhaseState | None:
 
 
 def _queued(plan: Plan) -> PhaseState:
-    """Where a plan stands when a job is to go on with it."""
+    """Return the standing of the plan once a job is queued for it."""
     if plan.phase is Phase.ACTION:
         return Phase.STRATEGIZE, PlanState.QUEUED
-    # One that was running goes from hand to hand.
+    # A running plan passes from one worker to the next.
     return plan.phase, PlanState.PROCESSING if plan.state.running else PlanState.QUEUED

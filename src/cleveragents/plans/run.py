@@ -1,10 +1,8 @@
 """Runs a plan: Strategize, then Execute, as one job with one owner.
 
-The job may be killed anywhere and claimed again: each phase is taken up where its records say it stands. A
-plan that needs a person's leave is put to *waiting* and its job ends; the answer queues a new job, so nobody
-has to stay alive meanwhile.
-
-A plan in the hands of the job that runs it, and what it is put down for.
+The job may be killed anywhere and claimed again: each phase continues from its records. A plan that needs
+approval moves to *waiting* and its job ends. The answer queues a new job, so no process has to stay alive
+meanwhile.
 """
 
 from __future__ import annotations
@@ -83,33 +81,34 @@ _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy, RemoteUnreac
 
 
 class MakeStrategy(Protocol):
-    """What Strategize does for a plan: read-only."""
+    """Returns the strategy of a plan. Reads only."""
 
     def __call__(self, plan: Plan) -> Strategy: ...
 
 
 class TimeLeft(Protocol):
-    """The seconds that a plan may still take, after what earlier runs of it took."""
+    """Returns the seconds that remain for a plan after its earlier runs."""
 
     def __call__(self, plan: Plan, strategy: Strategy) -> float: ...
 
 
 class Rethink(Protocol):
-    """Takes a plan back to Strategize whose result shows that it was decided wrongly; None where it may not,
-    and then nothing was changed."""
+    """Moves a plan back to Strategize if its result shows wrong decisions; returns None and changes nothing
+    if that is not allowed.
+    """
 
     def __call__(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None: ...
 
 
 class OpenExecution(Protocol):
-    """The tool calls of a plan's run in its sandbox."""
+    """Opens the tool calls of a plan's run in its sandbox."""
 
     def __call__(self, plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRun:
-    """The handler of a plan's jobs. Stateless but for its parts: any number may run at once."""
+    """The handler of plan jobs. Stateless: any number may run at the same time."""
 
     plans: SqlPlanStore
     jobs: JobStore
@@ -131,11 +130,12 @@ class PlanRun:
     one_phase: bool = False
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Takes the plan as far as it goes without a person, or to the end of `one_phase`; returns where it
-        stands then."""
+        """Run the plan until it ends or needs a person, or to the end of one phase with `one_phase`. Returns
+        its standing.
+        """
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
-        if plan.job_id != job.id or not should_run(plan):  # guard: no other job's plan, nor what is done
+        if plan.job_id != job.id or not should_run(plan):  # guard: not another job's plan, nor a done one
             self._rests(plan.id)
             return _told(plan)
         held = OwnedPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))
@@ -143,7 +143,7 @@ class PlanRun:
             self._run(held, job)
             self._heed_cancel(held, job)
         except (StaleFence, StalePlan):
-            # guard: its job may have been ended because it took too long to stop, and nobody else looks
+            # guard: the job may have been ended because it stopped too slowly, and no other process looks
             self.lifecycle.reconciled(self.plans.get(plan.id))
             raise
         finally:
@@ -151,8 +151,9 @@ class PlanRun:
         return _told(held.plan, held.left)
 
     def _rests(self, plan_id: str) -> None:
-        """At every end of a job, also of one whose earlier attempt was killed before it came here: who waits
-        for a plan that came to rest hears of it, and what was begun for one that was cancelled ends."""
+        """Wake the parent of a plan that came to rest, and cancel the sub-plans of a cancelled one. Runs at
+        every end of a job, also for an earlier attempt that was killed before it got here.
+        """
         plan = self.plans.get(plan_id)
         if plan.state is PlanState.CANCELLED:
             self.lifecycle.cancel_children(plan, (plan.error or "").removeprefix("cancelled: "))
@@ -163,16 +164,16 @@ class PlanRun:
             self._ensure_wanted(held)
             self._go_on(held, job)
         except (StalePlan, StaleFence):
-            raise  # another worker owns it, or a person decided otherwise: it is not ours to move
+            raise  # another worker owns the plan, or a person decided otherwise
         except Cancelled:
-            # A worker that shuts down, or lost its lease, stops the run as well; the plan goes on elsewhere.
+            # A worker that shuts down or lost its lease also stops the run; the plan continues elsewhere.
             self._heed_cancel(held, job)
             raise
         except (NeedsHuman, BudgetExhausted) as needed:
             held.wait(waited(needed, held.plan.root))
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
-                raise  # the job is tried again, and goes on where this attempt stopped
+                raise  # the job is retried and continues from here
             held.end(PlanState.ERRORED, str(error))
         except PlanFailed as error:
             held.end(PlanState.ERRORED, error.problem)
@@ -183,16 +184,17 @@ class PlanRun:
             raise
 
     def _heed_cancel(self, held: OwnedPlan, job: AsyncJob) -> None:
-        """Cancels the plan if that was wanted. Whoever cancels marks the job and then looks at the plan, we
-        moved the plan and now look at the job: one of the two sees the other."""
+        """Cancel the plan if a cancel was requested. A cancel marks the job and then looks at the plan; this
+        run moved the plan and now looks at the job. So one of the two always sees the other.
+        """
         reason = self.jobs.get(job.id).cancel_reason
         if reason is None:
             return
         plan = held.plan
         state, error = ended_by(reason)
         if state is PlanState.ERRORED and is_at_rest(plan):
-            return  # it was done, or had failed, before it heard of it
-        # What is only stopped makes its call again, as after any other interruption.
+            return  # it completed or failed before the stop reached it
+        # A stopped plan makes its call again, as after any other interruption.
         if plan.strategy is not None and state is PlanState.CANCELLED:
             with suppress(SandboxMissing):
                 strategy = Strategy.from_json(plan.strategy)
@@ -201,11 +203,11 @@ class PlanRun:
         held.end(state, error)
         self.lifecycle.cancel_children(held.plan, reason)
         heard = self.jobs.get(job.id).cancel_reason
-        if heard is not None and heard != reason:  # guard: who wanted it cancelled meanwhile found it running
+        if heard is not None and heard != reason:  # guard: a later cancel found the plan running
             self.lifecycle.cancel(held.plan, heard)
 
     def _go_on(self, held: OwnedPlan, job: AsyncJob) -> None:
-        """Through both phases, as often as it is to be thought through again; or through one of them."""
+        """Run both phases, again if the plan goes back to Strategize, or only one of them."""
         thinks = True
         while thinks:
             if self._strategize(held, job) and self.one_phase:
@@ -213,7 +215,7 @@ class PlanRun:
             thinks = self._execute(held, job) and not self.one_phase
 
     def _strategize(self, held: OwnedPlan, job: AsyncJob) -> bool:
-        """Decides what is to be done, if that is not decided yet; whether that was so."""
+        """Plan the work unless that is done; return whether this call did it."""
         if held.plan.phase is not Phase.STRATEGIZE:
             return False
         thinks = held.plan.state is not PlanState.COMPLETE
@@ -221,7 +223,7 @@ class PlanRun:
             isolation = self._isolation(held.plan)
             plan = held.begin(isolation)
             strategy = self._terms(plan)
-            if strategy.checks:  # refused before anything is spent, not after
+            if strategy.checks:  # refused before any money is spent
                 strategy.policy.ensure_denies_network(f"check {strategy.checks[0].name!r}", isolation)
             for text in strategy.invariants:
                 self._say(plan, f"invariant, {Invariant.parse(text).enforcement} ({text})")
@@ -236,11 +238,11 @@ class PlanRun:
         return thinks
 
     def _terms(self, plan: Plan) -> Strategy:
-        """What is to be thought through; a plan that goes back to that keeps what it began with."""
+        """Return the strategy to plan with; a plan that goes back to Strategize keeps its first one."""
         if plan.strategy is not None:
             return Strategy.from_json(plan.strategy)
         made = self.make_strategy(plan)
-        # A sub-plan may be given what its action says, too.
+        # A sub-plan may inherit what its action also says.
         return replace(
             made,
             invariants=tuple(dict.fromkeys(made.invariants)),
@@ -251,18 +253,18 @@ class PlanRun:
         return Isolation.of(self.checks(Path(plan.resource)).commands.isolates)
 
     def _ensure_wanted(self, held: OwnedPlan) -> None:
-        """`Cancelled` for a part of what was cancelled, whoever missed it then."""
+        """Raise `Cancelled` if the parent plan was cancelled, in case the cancel missed this plan."""
         parent_id = held.plan.parent_id
         if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
-            held.end(PlanState.CANCELLED, f"cancelled: plan {parent_id}, of which it is a part, is")
-            raise Cancelled("the plan of which it is a part was cancelled")
+            held.end(PlanState.CANCELLED, f"cancelled: its parent plan {parent_id} was cancelled")
+            raise Cancelled("its parent plan was cancelled")
 
     def _execute(self, held: OwnedPlan, job: AsyncJob) -> bool:
-        """Does what was decided; True if that is to be thought through again."""
+        """Carry out the strategy; return True if the plan goes back to Strategize."""
         plan = held.begin(self._isolation(held.plan))
         strategy = Strategy.from_json(plan.strategy)
         if len(strategy.steps) > strategy.limit_steps:
-            raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
+            raise PlanFailed(plan.id, f"more than {strategy.limit_steps} steps, the step limit")
         work = _Work(plan, strategy, self._sandbox(plan, strategy, held.fence), job)
         with work.sandbox.occupied():
             execution = self._prepared(work)
@@ -273,14 +275,14 @@ class PlanRun:
                 if moved is not None:
                     held.plan = moved
                     return True
-                waiting = self._done(held, work, execution, rethinks=False)  # as far as it can be mended
-        # Both sides of a conflict are in its files until somebody settles it, whatever its tasks are by now.
+                waiting = self._done(held, work, execution, rethinks=False)  # fix as far as possible
+        # The files contain both sides of a conflict until it is resolved, whatever the tasks are now.
         waiting = waiting or self.sub_plans.has_open_conflict(plan)
         if waiting is not None:
             held.plan = self.lifecycle.queueing.put_down(plan, waiting, held.fence)
             return False
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
-        if broken is not None:  # guard: whatever way it came about
+        if broken is not None:  # guard: whatever the cause
             raise PlanFailed(plan.id, broken)
         held.move(Phase.EXECUTE, PlanState.COMPLETE, PlanFacts(answer=_answer_in(held.left)))
         return False
@@ -288,7 +290,10 @@ class PlanRun:
     def _done(
         self, held: OwnedPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
     ) -> JsonValue | None:
-        """None when all is done and checked, or what the plan waits for. `RethinkNeeded`."""
+        """Return None if all is done and checked, or the pending request of the plan.
+
+        Raises `RethinkNeeded`.
+        """
         plan, ground = work.plan, self._ground(work, execution)
         if work.strategy.casting is not None:
             held.left, waiting = self.execute_phase(self.watch(plan))(ground, rethinks=rethinks)
@@ -300,14 +305,14 @@ class PlanRun:
         return waiting
 
     def _prepared(self, work: _Work) -> ToolExecution:
-        """The calls of this run, in a sandbox that holds what is recorded and is furnished."""
+        """Return the calls of this run, in a sandbox that matches the records and is set up."""
         plan, sandbox, setup = work.plan, work.sandbox, work.strategy.setup
         execution = self.open_execution(plan, work.strategy, sandbox, work.job)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self.sandbox_edits.settle(plan.id, sandbox)
         execution.settle()
         self.setup.prepare(setup, sandbox, execution, project=plan.project)
-        if setup is not None:  # guard: what it made would count as a step's, and no check see it
+        if setup is not None:  # guard: its files would count as output of a step, and no check would see them
             sandbox.count_as_set_up()
         return execution
 
@@ -317,7 +322,7 @@ class PlanRun:
         made = {call.step for call in execution.history.calls(plan.id) if call.state in DONE}
         for number, step in enumerate(steps, start=1):
             if left() <= 0 and str(number) not in made:
-                raise PlanFailed(plan.id, f"it took more than {work.strategy.limit_seconds:g} s, its budget")
+                raise PlanFailed(plan.id, f"stopped at the time limit of {work.strategy.limit_seconds:g} s")
             if str(number) not in made:
                 self._say(plan, f"step {number} of {len(steps)}: {step.name}")
             request = CallRequest(
@@ -346,7 +351,7 @@ class PlanRun:
         return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
 
     def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorPhase:
-        """What actors stand on; without an execution they only read."""
+        """Return the ground for actors; without an execution they only read."""
 
         def run_checks() -> Sequence[CheckRun]:
             return [] if execution is None else self._run_checks(work, execution)
@@ -356,7 +361,7 @@ class PlanRun:
         )
 
     def _time_left(self, work: _Work) -> Callable[[], float]:
-        """What is left of the plan's time, less what earlier runs of it took."""
+        """Return a function for the seconds that remain, less those of earlier runs."""
         limit = self.time_left(work.plan, work.strategy)
         started = self.clock.monotonic()
         return lambda: limit - (self.clock.monotonic() - started)
@@ -385,7 +390,7 @@ class PlanRun:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A plan under way: what is to be done, where, and for which job."""
+    """A running plan with its strategy, its sandbox and its job."""
 
     plan: Plan
     strategy: Strategy
@@ -394,13 +399,13 @@ class _Work:
 
 
 def start_of(plan: Plan) -> StartTree | None:
-    """The tree of its parent with which a sub-plan begins."""
+    """Return the parent's tree that a sub-plan starts from."""
     start = plan.request.get("start")
     return StartTree(str(start["plan"]), str(start["tree"])) if isinstance(start, Mapping) else None
 
 
 def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
-    """Where it stands; `values` are what its executor left in its state, for whoever ran that alone."""
+    """Return the fields of the plan; `values` are what its executor left in its state."""
     fields = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
     return freeze(fields if not left else {**fields, "values": redact(left)})
 
@@ -416,8 +421,9 @@ def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
 
 @dataclass(slots=True)
 class OwnedPlan:
-    """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
-    the run wants to make of it is refused. Not thread-safe: the run's own."""
+    """The plan as this run last moved it. Once another process moves the plan or takes its job, every move of
+    this run is refused. Not thread-safe: used by its run only.
+    """
 
     plans: SqlPlanStore
     clock: Clock
@@ -426,8 +432,9 @@ class OwnedPlan:
     left: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def begin(self, isolation: Isolation) -> Plan:
-        """Takes the phase; from one that died in it, too: its version is worth nothing from now on.
-        `isolation` is that of the commands that this run may start."""
+        """Start the phase, also one whose worker died: the version of that worker is stale from now on.
+        `isolation` is that of the commands of this run.
+        """
         self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation, answer=""))
         return self.plan
 
@@ -443,7 +450,7 @@ class OwnedPlan:
 
 
 def waited(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue:
-    """What a plan is put down for, until a person has answered, or raised the budget of its whole tree."""
+    """Return the pending request of a plan that needs an answer, or a larger budget for its tree."""
     if isinstance(needed, BudgetExhausted):
         raised = [replace(remedy, plan=root_id) for remedy in needed.remedies]
         return {"for": "budget", "what": needed.what, **offered(raised)}

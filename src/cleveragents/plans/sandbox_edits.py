@@ -1,8 +1,8 @@
-"""What a person does to a plan's sandbox between runs: back to a checkpoint, or their own edits taken in.
+"""Rollbacks of a sandbox to a checkpoint, and recording of a person's edits in it.
 
-Both are recorded like a tool call, with a changeset of their own: nothing is erased, and what the sandbox
-holds is always what the records add up to. One that was interrupted is finished by whoever comes next. So are
-the calls of a run that died and that nobody is to go on with.
+Both are recorded as a tool call with its own changeset: nothing is erased, and the sandbox always holds what
+the records add up to. The next process finishes an interrupted rewrite, and ends the calls of a run that died
+and is not resumed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BUSY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SandboxEdits:
-    """Stateless but for its stores; holds the sandbox's `writing()` while it works."""
+    """Rewrites sandboxes. Stateless; holds the sandbox's `writing()` while it works."""
 
     plans: SqlPlanStore
     calls: SqlCallStore
@@ -53,20 +53,21 @@ class SandboxEdits:
     is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
     def rollback(self, plan: Plan, checkpoint: int, *, discard: bool = False) -> ToolCall:
-        """The sandbox as it was before the call of that number; that call and later ones count as not made,
-        so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs, and once it
-        is merged; `NeedsHuman` when there are edits by hand that were not taken in, unless they are to be
-        thrown away."""
+        """Restore the sandbox to its state before the call with that number. That call and later ones count
+        as not made, so a resumed plan makes them again.
+
+        Raises `UnknownCheckpoint`; `PlanError` if the plan runs or is merged; `NeedsHuman` if there are
+        unrecorded edits and `discard` is not set.
+        """
         self.history.leading_back(plan.id, checkpoint)
         with self.unmerged(plan), self._idle(plan) as sandbox:
             if not discard:
-                self.history.ensure_taken_in(plan.id, sandbox)  # guard: they are in no record
+                self.history.ensure_taken_in(plan.id, sandbox)  # guard: unrecorded edits exist nowhere else
             call = self._added(plan.id, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
             return self._finish(call, sandbox)
 
     def take_back(self, plan_id: str, checkpoint: int, sandbox: Sandbox) -> ToolCall:
-        """The same for the run that works on the plan, whose `calls` this has, and so its fence: what it has
-        done is its own to take back."""
+        """Roll back for the run that owns the plan; its `calls` carry the fence of the run."""
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             self.settle(plan_id, sandbox)
             return self._finish(
@@ -74,16 +75,18 @@ class SandboxEdits:
             )
 
     def reread(self, plan: Plan) -> ToolCall | None:
-        """Takes in what was edited by hand in the sandbox; None if nothing was. `PlanError` while it runs,
-        and once it is merged."""
+        """Record the edits of a person in the sandbox; return None if there are none. Raises `PlanError` if
+        the plan runs or is merged.
+        """
         with self.unmerged(plan), self._idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
             return self._finish(self._added(plan.id, REREAD, CallState.STARTED), sandbox)
 
     def bring_over(self, plan: Plan, edits: Mapping[str, FileState | None]) -> ToolCall | None:
-        """Has these files be as a person had left them, as one more call; None if they are. Killed in
-        between, it leaves edits that are not taken in yet. Errors as `reread`."""
+        """Write these files as a person left them and record that as a call; return None if nothing differs.
+        A crash in between leaves unrecorded edits. Raises the same errors as `reread`.
+        """
         if not edits:
             return None
         with self._idle(plan) as sandbox:
@@ -92,23 +95,24 @@ class SandboxEdits:
     def put_back(
         self, plan_id: str, edits: Mapping[str, FileState | None], sandbox: Sandbox
     ) -> ToolCall | None:
-        """The same for the run that works on the plan, as `take_back`."""
+        """Write back edits for the run that owns the plan, as in `take_back`."""
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             return self._brought_over(plan_id, edits, sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
-        """`NeedsHuman` when there are edits by hand that a run would throw away.
+        """Raise `NeedsHuman` if a run would throw away edits of a person.
 
-        Looked at while nobody else can work there: what a peer's run or rollback does is no edit by hand.
-        `PlanError`, `StalePlan` when somebody went on with the plan meanwhile.
+        The sandbox is locked meanwhile, so the changes of another run or rollback do not count as edits.
+        Raises `PlanError`, `StalePlan` if the plan continued meanwhile.
         """
         with suppress(SandboxMissing), self._idle(plan) as sandbox:
             self.history.ensure_taken_in(plan.id, sandbox)
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
-        """Has the call at which the plan failed made again: from the checkpoint before it, or, if somebody's
-        edits were taken in since, on what is there now. None if the plan did not fail at a call. `NeedsHuman`
-        when there are edits by hand that were not taken in."""
+        """Mark the call at which the plan failed to be made again: from its checkpoint, or, if edits were
+        recorded since, on the present files. Return None if the plan did not fail at a call. Raises
+        `NeedsHuman` if there are unrecorded edits.
+        """
         self.ensure_taken_in(plan)
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
         last = next((call for call in reversed(made) if call.step is not None), None)
@@ -121,8 +125,9 @@ class SandboxEdits:
 
     @contextmanager
     def unmerged(self, plan: Plan) -> Iterator[None]:
-        """Held while something is decided about a part of another plan: it is not merged meanwhile.
-        `PlanError` if it was, for what is done to it then changes nothing; `SandboxBusy`."""
+        """Keep a sub-plan from being merged while a decision about it is made. Raises `PlanError` if it is
+        merged already, because the decision would have no effect; `SandboxBusy`.
+        """
         if plan.parent_id is None:
             yield
             return
@@ -131,34 +136,35 @@ class SandboxEdits:
             yield
 
     def ensure_unmerged(self, plan: Plan) -> None:
-        """`PlanError`, with what can be done instead, for a part whose result its parent has."""
+        """Raise `PlanError`, with remedies, if the result is merged into the parent."""
         if plan.parent_id is not None and is_merged(self.history.calls(plan.parent_id), plan.key):
             raise already_merged_message(plan)
 
     @contextmanager
     def _parent_held(self, plan: Plan) -> Iterator[None]:
-        """Whoever merges holds the parent's sandbox. Only what is done is merged, so another is free."""
+        """Hold the parent's sandbox, as every merge does. Only complete sub-plans are merged, so others need
+        no lock.
+        """
         done = plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
         with ExitStack() as held:
-            with suppress(SandboxMissing):  # then nobody merges either
+            with suppress(SandboxMissing):  # then nothing can be merged either
                 if done:
                     parent = self.sandboxes.open(str(plan.parent_id))
                     held.enter_context(parent.writing(timeout_seconds=_BUSY_SECONDS))
             yield
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
-        """Finishes what was interrupted. The caller holds `sandbox.writing()`."""
+        """Finish interrupted rewrites. The caller holds `sandbox.writing()`."""
         for call in self.history.calls(plan_id):
             if call.tool in (ROLLBACK, REREAD) and call.state is CallState.STARTED:
                 self._finish(call, sandbox)
 
     def end_calls(self, plan: Plan, reason: str) -> None:
-        """Ends the calls that were under way when whoever ran the plan died: nobody is to go on with them.
-        What they had done is recorded, as the run itself would have done after a cancel.
+        """End the calls that were open when the worker of the plan died and that are not resumed. Their
+        changes are recorded, as the run itself would do after a cancel.
 
-        Killed in between, it is to be called again; twice is harmless. A call is left open while somebody
-        works in the sandbox, or went on with the plan, where the system refuses to look into it, and where
-        only another machine can.
+        Safe to repeat after a crash. A call stays open while the sandbox is in use, if the plan continued, if
+        the system refuses access, or if only another machine has the sandbox.
         """
         if not self.history.open_calls(plan.id):
             return
@@ -166,18 +172,18 @@ class SandboxEdits:
         if elsewhere and remote_of(plan.resource) is None:
             return
         with suppress(SandboxBusy, OSError), ExitStack() as held:
-            sandbox, lost = None, "its sandbox is another machine's"
+            sandbox, lost = None, "its sandbox is on another machine"
             if not elsewhere:
                 sandbox, lost = self._looked_into(plan.id, held)
-            if self.plans.get(plan.id).version != plan.version:  # guard: somebody went on with it
+            if self.plans.get(plan.id).version != plan.version:  # guard: the plan continued
                 return
             if sandbox is not None:
-                with suppress(*UNREADABLE):  # guard: what could not be finished is ended as the others are
+                with suppress(*UNREADABLE):  # guard: an unfinished rewrite ends like the other calls
                     self.settle(plan.id, sandbox)
             self._filing(plan.id).abandon(reason, sandbox, lost=lost)
 
     def _looked_into(self, plan_id: str, held: ExitStack) -> tuple[Sandbox | None, str]:
-        """The sandbox, held; or else why there is none. `SandboxBusy`."""
+        """Return the sandbox, locked, or the reason why there is none. Raises `SandboxBusy`."""
         try:
             sandbox = self.sandboxes.open(plan_id)
             held.enter_context(sandbox.writing())
@@ -193,15 +199,17 @@ class SandboxEdits:
 
     @contextmanager
     def _idle(self, plan: Plan) -> Iterator[Sandbox]:
-        """The sandbox, held, of a plan that nobody runs: a run waits for the sandbox before it begins."""
+        """Return the locked sandbox of a plan that does not run: a run waits for the sandbox before it
+        begins.
+        """
         sandbox = self.sandboxes.open(plan.id)
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             now = self.plans.get(plan.id)
-            if now.state.running:  # guard: what a run has done is not taken away from under it
-                raise PlanError(plan.id, "it is running; cancel it first, or wait until it is done")
+            if now.state.running:  # guard: a running plan keeps its files
+                raise PlanError(plan.id, "still running; wait until it stops, or cancel it")
             if now.state.ended:
-                raise PlanError(plan.id, f"it is {now.state.value}; its result can no longer be changed")
-            if now.version != plan.version:  # guard: the decision was about what the plan was then
+                raise PlanError(plan.id, f"already {now.state.value}; its result can no longer change")
+            if now.version != plan.version:  # guard: the decision was about an earlier version
                 raise StalePlan(plan.id, plan.version)
             self.settle(plan.id, sandbox)
             yield sandbox
@@ -219,7 +227,7 @@ class SandboxEdits:
         return self.calls.add(plan_id, tool, facts, step=None, state=state, now=self.clock.now())
 
     def _finish(self, call: ToolCall, sandbox: Sandbox) -> ToolCall:
-        """Each step leaves nothing for a second time to do, so it may be begun again anywhere."""
+        """Complete the call. Each step is safe to repeat, so it may restart anywhere."""
         plan_id, filing = call.plan_id, self._filing(call.plan_id)
         if call.tool != ROLLBACK:
             return filing.file(call, self.history.unrecorded(plan_id, sandbox))
@@ -230,6 +238,6 @@ class SandboxEdits:
 
 
 def _stopped_at(call: ToolCall, plan: Plan) -> bool:
-    """Whether that call is why the plan did not go on."""
+    """Return whether this call is the reason why the plan stopped."""
     step = Strategy.from_json(plan.strategy).step_of(call)
     return call.stopped_its_run if step is None else step.problem_with(call) is not None

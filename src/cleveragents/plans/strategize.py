@@ -1,11 +1,9 @@
-"""Strategize by an actor: it reads, decides, and says what is to be done. Nothing is changed.
+"""The Strategize phase with an actor: it reads, decides and plans the steps. Changes no files.
 
-A plan that was corrected is strategized again. Each such round is a run of its own, named by its number. That
-is found by counting corrections, so whoever takes a round up after a crash is in the same one.
+A corrected plan goes through Strategize again. Each round is a separate run of the actor, named by its
+number. The number counts the corrections, so after a crash the same round continues.
 
-What a strategist answered, as far as it makes sense: models miscount, and say more than was asked for.
-
-What a strategist is told beside its goal: what was decided and done before, and how to cut the work.
+Answers of models are read leniently: models miscount, and add keys that were not requested.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _LINE = 400
 
 @dataclass(frozen=True, slots=True)
 class StrategizePhase:
-    """The first phase. Stateless but for its parts: any number of plans may be at it at once."""
+    """The first phase of a plan. Stateless: any number of plans may run at the same time."""
 
     open_stage: OpenStage
     turn: ActorTurn
@@ -66,7 +64,7 @@ class StrategizePhase:
     say: Callable[[str], None]
 
     def __call__(self, ground: ActorPhase) -> Strategy:
-        """The strategy with its tasks; the decisions that led to them are kept. Changes nothing."""
+        """Return the strategy with its tasks, and record the decisions that led to them. Changes no files."""
         plan, actor = ground.plan, ground.casting.strategize
         corrections = self.corrections.of_plan(plan.id)
         back = [one for one in corrections if one.made.decision is not None or one.made.by_itself]
@@ -78,7 +76,7 @@ class StrategizePhase:
         )
         whole = Task(plan.goal, plan.goal, round=strategy.round)
         if actor is None:
-            # Whatever was taken back is done again under a name of its own.
+            # Reverted work is done again under a new name.
             return replace(strategy, tasks=strategy.tasks or (replace(whole, round=0),))
         part = f"{_STRATEGIZE}~{strategy.round}" if strategy.round else _STRATEGIZE
         past, room = self._past(ground, back, part), self._room(plan)
@@ -93,11 +91,11 @@ class StrategizePhase:
         tasks = tasks_in(values.get("steps"), terms)
         self._show(kept, tasks, strategy.round)
         if unread := unread_in(values.get("steps")):
-            self.say(redact_text(f"not known in a step, and ignored: {', '.join(unread)[:_UNREAD]}"))
+            self.say(redact_text(f"unknown keys in a step, ignored: {', '.join(unread)[:_UNREAD]}"))
         return replace(strategy, tasks=tasks)
 
     def _heeded(self, plan: Plan, corrections: Sequence[Correction]) -> tuple[str, ...]:
-        """What people said, here and in the plans that this one is a part of, the oldest first."""
+        """Return the guidance of people for this plan and its parents, oldest first."""
         own = tuple(one.made.guidance for one in corrections if not one.made.by_itself)
         if plan.parent_id is None:
             return own
@@ -108,7 +106,7 @@ class StrategizePhase:
         plan = ground.plan
         if not back:
             return PlanningHistory((), (), {}, ())
-        # Those of this very round are not its past, if it was cut off after it had kept them.
+        # After an interruption this round may have recorded decisions already; they are not its past.
         own = {one.number for one in self.decisions.add(plan.id, (), key=part, now=self.clock.now())}
         decisions = [one for one in self.decisions.of_plan(plan.id) if one.number not in own]
         strategy = Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
@@ -120,8 +118,9 @@ class StrategizePhase:
     def _going_on(
         self, plan: Plan, strategy: Strategy, decisions: Sequence[Decision], back: Sequence[Correction]
     ) -> frozenset[str]:
-        """The parts whose sub-plans are taken in though their plan was corrected since. What was built on
-        work that was taken back was cancelled with it."""
+        """Return the parts whose sub-plans continue although their plan was corrected. Sub-plans built on
+        reverted work were cancelled.
+        """
         since = back[strategy.round :]
         if any(one.made.by_itself for one in since):
             return frozenset()
@@ -130,8 +129,8 @@ class StrategizePhase:
         return frozenset(str(c.key) for c in self.plans.children(plan.id) if can_continue(c)) - carrying
 
     def _room(self, plan: Plan) -> int:
-        """How many sub-plans it may still have."""
-        if plan.depth >= self.limits.depth:  # guard: what is too deep is not even asked for
+        """Return how many more sub-plans the plan may have."""
+        if plan.depth >= self.limits.depth:  # guard: a strategist is not offered sub-plans that are too deep
             return 0
         return max(0, self.limits.fan_out - len(self.plans.children(plan.id)))
 
@@ -153,12 +152,12 @@ class StrategizePhase:
 
 
 def _about(plan: Plan, back: Sequence[Correction]) -> str:
-    """What the strategist has to know about: the goal, and what it was told since."""
+    """Return the question for the context search: the goal and later guidance."""
     return "\n\n".join([plan.goal, *(one.made.guidance for one in back)])
 
 
 def _above(past: PlanningHistory, held: Sequence[int]) -> int | None:
-    """What the decision that was corrected last followed from, if that still holds."""
+    """Return the parent of the last corrected decision, if that parent still holds."""
     corrected = past.corrections[-1].made.decision if past.corrections else None
     parents = [one.made.parent for one in past.decisions if one.number == corrected]
     return next((parent for parent in parents if parent in held), None)
@@ -167,8 +166,10 @@ def _above(past: PlanningHistory, held: Sequence[int]) -> int | None:
 def decisions_in(
     said: JsonValue, actor: str, *, first: int, held: Collection[int], parent: int | None
 ) -> list[NewDecision]:
-    """The decisions, which will be numbered from `first` on. Each follows from one that holds, or from one
-    before it, as it says; else the first of them follows from `parent`, and the others from the first."""
+    """Return the decisions of an answer, numbered from `first`. The parent of each is the one it names, if
+    that holds or comes before it; otherwise `parent` for the first decision and the first decision for the
+    others.
+    """
     made = []
     for number, entry in enumerate(_objects(said), start=first):
         (named,) = _numbers([entry.get("parent")]) or (0,)
@@ -195,8 +196,10 @@ def decisions_in(
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """`kept` tasks stay, by their numbers; `decisions` are those that a step may name, `sub_plans` is how
-    many steps may be such. `otherwise` is the task where no step is said and none is kept."""
+    """The terms for new steps. `kept` tasks stay, by number; `decisions` are those that a step may name;
+    `sub_plans` limits how many steps may be sub-plans. `otherwise` is the task if there are no steps and no
+    kept tasks.
+    """
 
     kept: Mapping[int, Task]
     round: int
@@ -206,9 +209,10 @@ class StepOptions:
 
 
 def tasks_in(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
-    """All tasks: those that stay, and the steps in the order in which they are done, in the places that are
-    free. Where there are fewer steps than free places, what stays moves up, and its run keeps its name."""
-    # Where something stays, no step means that nothing else is wanted.
+    """Return all tasks: the kept ones, and the new steps in their order in the free places. If there are
+    fewer steps than free places, kept tasks move up and their runs keep their names.
+    """
+    # If tasks are kept, no steps means that no other work is needed.
     steps = _steps(said, terms) or (() if terms.kept else (terms.otherwise,))
     ordered = Strategy((), tasks=steps).ordered_tasks
     free = (number for number in count(1) if number not in terms.kept)
@@ -225,14 +229,14 @@ def tasks_in(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
 
 
 def _moved(task: Task, old: int, numbers: Mapping[int, int], kept: Mapping[int, Task]) -> Task:
-    """The task under its new number. What stays does not wait for what is new."""
+    """Return the task under its new number. A kept task does not depend on a new one."""
     needs = tuple(numbers[need] for need in task.needs if old not in kept or need in kept)
     place = old if task.place is None and numbers[old] != old else task.place
     return replace(task, needs=needs, place=place)
 
 
 def unread_in(said: JsonValue) -> list[str]:
-    """The keys of steps that mean nothing here, sorted: `decision` may have been meant for `decisions`."""
+    """Return the unknown keys of the steps, sorted: `decision` may have been meant for `decisions`."""
     return sorted({str(key) for entry in _objects(said) for key in entry if key not in _STEP})
 
 
@@ -240,7 +244,7 @@ def _steps(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
     entries = _objects(said)
     return tuple(
         Task(
-            # On one line: what followed a line break would look like our own words where it is shown.
+            # On one line: text after a line break would look like our own output.
             name=" ".join(str(entry.get("title") or "").split()) or f"step {number}",
             instructions=str(entry.get("instructions") or ""),
             needs=tuple(
@@ -255,7 +259,7 @@ def _steps(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
 
 
 def _objects(said: JsonValue) -> list[Mapping[str, Any]]:
-    """What a model said, without keys; its words may be about code, which stays as it is."""
+    """Return the objects of a model's answer with secrets masked; code stays as it is."""
     shown = redact_content(said)
     many = shown if isinstance(shown, Sequence) and not isinstance(shown, str) else ()
     return [entry for entry in many if isinstance(entry, Mapping)]
@@ -268,8 +272,9 @@ def _numbers(said: Any) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PlanningHistory:
-    """What a plan that is thought through again has behind it: all its decisions, the corrections that sent
-    it back, the tasks that stay, by their numbers, and those that are to be thought of anew."""
+    """The history of a plan that goes through Strategize again: its decisions, the corrections, the tasks
+    that stay, by number, and the tasks to plan anew.
+    """
 
     decisions: Sequence[Decision]
     corrections: Sequence[Correction]
@@ -278,7 +283,7 @@ class PlanningHistory:
 
 
 def words_for(past: PlanningHistory, sub_plans: int) -> str:
-    """All of it, in words; `sub_plans` is how many steps may be sub-plans."""
+    """Return the prompt for the strategist; `sub_plans` limits how many steps may be sub-plans."""
     parts = [*_told_about(past)] if past.corrections else []
     return "\n\n".join([*parts, _about_sub_plans(sub_plans)])
 

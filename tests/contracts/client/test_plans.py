@@ -176,7 +176,7 @@ nodes:
 
 def test_an_answer_without_a_name_is_taken_as_the_first_or_to_what_is_pending(client: Client) -> None:
     running = client.plans.create(command("sleep 99"))
-    with pytest.raises(PlanError, match="no actor of it asks a question"):
+    with pytest.raises(PlanError, match="no question is pending"):
         client.plans.answer(running.id, "red", first=True)
     client.plans.cancel(running.id)
     request = PlanRequest(goal="ask", actor_yaml=ASKS, resource="shop", profile="full-auto", apply="review")

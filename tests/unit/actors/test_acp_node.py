@@ -85,7 +85,7 @@ def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_a
     assert "read:two\nthree\n" in said
     assert said.count("refused:") == 3
     assert "too long" in said
-    assert "no text in UTF-8" in said
+    assert "is not UTF-8 text" in said
     assert (root / "odd.bin").read_bytes() == b"\xff\xfe"
 
 
@@ -129,10 +129,10 @@ def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_nex
         ("ask", "fetch", "look"),
         ("tell_prompt",),
     )
-    with pytest.raises(NeedsHuman, match="needs leave for network"):
+    with pytest.raises(NeedsHuman, match="needs approval for network"):
         bench.talk(request, policy="supervised")
     assert bench.made() == ["acp failed", "acp asked", "acp ended before.txt"]
-    assert bench.calls()[0].error == "it was ended to wait for a person"
+    assert bench.calls()[0].error == "stopped to wait for a person"
     bench.answer(granted=True)
     with pytest.raises(NeedsHuman):  # the same action for the second time is another request
         bench.talk(request, policy="supervised")
@@ -150,7 +150,7 @@ def test_a_question_that_the_next_session_does_not_ask_is_closed(bench: SessionB
         bench.talk(steps(("ask", "fetch", "look")), policy="supervised")
     assert bench.talk(steps(("say", "without")), policy="supervised") == "without"
     assert bench.made() == ["acp failed", "acp failed", "acp ended"]
-    assert bench.calls()[1].error == "the agent did without it"
+    assert bench.calls()[1].error == "the agent continued without it"
 
 
 def test_approval_to_start_and_for_the_network_is_requested_once(bench: SessionBench) -> None:
@@ -162,7 +162,7 @@ def test_approval_to_start_and_for_the_network_is_requested_once(bench: SessionB
         asked.append(str(needed.value))
         bench.answer(granted=True)
     wanted = ["network", "command", "edit"]
-    assert [f"leave for {what}" in text for what, text in zip(wanted, asked, strict=True)] == [True] * 3
+    assert [f"approval for {what}" in text for what, text in zip(wanted, asked, strict=True)] == [True] * 3
     with pytest.raises(NeedsHuman):
         bench.talk(request, policy="manual", network=True)
     bench.answer(granted=True)
@@ -183,7 +183,7 @@ def test_a_session_denied_by_policy_is_not_started(bench: SessionBench) -> None:
 
 
 def test_a_denied_session_is_not_started(bench: SessionBench) -> None:
-    with pytest.raises(NeedsHuman, match="leave for command"):
+    with pytest.raises(NeedsHuman, match="approval for command"):
         bench.talk(steps(("say", "x")), policy="manual")
     bench.answer(granted=False)
     with pytest.raises(ToolRefused, match="denied by a person"):
@@ -193,7 +193,7 @@ def test_a_denied_session_is_not_started(bench: SessionBench) -> None:
 
 @pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "cancelled"])
 def test_only_a_turn_that_was_ended_is_a_success(bench: SessionBench, reason: str) -> None:
-    with pytest.raises(ToolRefused, match="it said: so far"):
+    with pytest.raises(ToolRefused, match="its last message: so far"):
         bench.talk(steps(("say", "so far"), ("stop", reason)))
     assert bench.made() == ["acp failed"]
 
@@ -213,9 +213,9 @@ def test_a_broken_invariant_is_reverted_and_reported_to_the_agent(bench: Session
         ),
         invariants=invariants,
     )
-    assert "taken back" in said
+    assert "reverted" in said
     assert (bench.text("b.txt"), bench.text("new.txt")) == ("alpha\n", "newer\n")
-    with pytest.raises(ToolRefused, match="taken back"):
+    with pytest.raises(ToolRefused, match="reverted"):
         bench.talk(steps(("secretly", "b.txt", "beta\n")), invariants=invariants, step="2.work.1")
     assert bench.text("b.txt") == "alpha\n"
     bench.plans.ensure_consistent(bench.plan)

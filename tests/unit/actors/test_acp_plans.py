@@ -69,7 +69,7 @@ def test_a_plan_waits_for_a_person_and_goes_on_with_the_answer(bench: AgentBench
     actor = talker(("secretly", "own.txt", "x"), ("ask", "fetch", "look"), ("tell_prompt",))
     plan = bench.work(bench.task(actor, profile="auto"))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
-    assert "needs leave for network" in str(plan.waiting_for)
+    assert "needs approval for network" in str(plan.waiting_for)
     bench.ensure_consistent(plan)
     plan = bench.answer(plan, granted=True)
     assert plan.phase_state == COMPLETE, plan.error
@@ -83,7 +83,7 @@ def test_one_that_fails_stops_its_actor_and_is_begun_anew_when_the_plan_is_resum
     actor = talker(("write", "new.txt", "new\n"), ("stop", "refusal"))
     plan = bench.work(bench.task(actor))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
-    assert "refuses to go on" in str(plan.error)
+    assert "refused to continue" in str(plan.error)
     bench.actors[actor.name] = talker(("tell_prompt",))
     plan = bench.resume(plan)
     assert plan.phase_state == COMPLETE, plan.error

@@ -207,7 +207,7 @@ def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
     actor = external("edits")
     plan = bench.work(bench.task(actor, invariants=("never touch b.txt",)))
     assert plan.phase_state == ERRORED
-    assert "taken back" in str(plan.error)
+    assert "reverted" in str(plan.error)
     assert bench.files(plan) == FILES
 
 

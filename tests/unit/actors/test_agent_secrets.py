@@ -128,7 +128,9 @@ def test_in_a_session_it_is_in_no_update_no_request_no_terminal_and_no_error(
     bench, heard = SessionBench(plans), bytearray()
     sessions = bench.sessions(on_output=heard.extend)
     request = {**steps(("betray", "MY_AGENT_KEY")), "environment": ("MY_AGENT_KEY",)}
-    with pytest.raises(ToolRefused, match=r"it refuses to go on; it said: .*it was \*\*\*") as refused:
+    with pytest.raises(
+        ToolRefused, match=r"refused to continue; its last message: .*it was \*\*\*"
+    ) as refused:
         bench.talk(request, sessions=sessions)
     recorded = " ".join(f"{call.arguments} {call.result} {call.error}" for call in bench.calls())
     shown = " ".join(update.text for update in bench.told)

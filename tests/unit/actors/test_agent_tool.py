@@ -102,7 +102,7 @@ def test_the_network_needs_approval(tmp_path: Path, allowed: int, leave: int, ha
     if has_it:
         run(("x",), directory="", timeout_seconds=1.0, terms=CommandOptions(network=True))
     else:
-        with pytest.raises(ToolRefused, match="it wants the network"):
+        with pytest.raises(ToolRefused, match="network access is not allowed"):
             run(("x",), directory="", timeout_seconds=1.0, terms=CommandOptions(network=True))
     assert [command.network for command in runner.commands] == ([True] if has_it else [])
 

@@ -116,7 +116,7 @@ def test_who_is_asked_for_leave_is_told_what_is_at_stake(agents: Agents, mine: P
     ran = agents("run", "hi", "--actor", "me/asks")
     assert ran.code == 3
     assert (
-        "needs leave for network: it runs sh with your variables MY_AGENT_KEY, OTHER_SETTING, "
+        "needs approval for network: it runs sh with your variables MY_AGENT_KEY, OTHER_SETTING, "
         "copies of ~/.agent/login and the network"
     ) in ran.err
 

@@ -82,7 +82,7 @@ def goal(agents: Agents, model: str) -> str:
     """A plan that is done and not applied."""
     ended = agents("run", "Keep settings", "--model", model, "--profile", "trusted")
     assert ended.code == 3, ended.err
-    assert "not known in a step, and ignored: decision" in ended.err
+    assert "unknown keys in a step, ignored: decision" in ended.err
     return ended.id
 
 
@@ -227,13 +227,13 @@ def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: st
         assert why in " ".join(ended.err.split()), (words, ended.err)
     assert agents("plan", "reject", plan).code == 0
     ended = agents("plan", "correct", plan, "1", "--guidance", "x")
-    assert "it is rejected, which is final; start a new one" in ended.err
+    assert "already rejected, which is final; start a new plan" in ended.err
 
 
 def test_a_plan_of_plain_steps_says_that_nobody_decided_anything(agents: Agents) -> None:
     plan = agents(*COMMAND, "true").id
     ended = agents("plan", "correct", plan, "1", "--guidance", "x")
-    assert "it does plain steps" in ended.err
+    assert "its steps are fixed" in ended.err
     assert "nothing was decided in it" in agents("plan", "tree", plan).err
 
 

@@ -263,7 +263,7 @@ def test_a_plan_whose_apply_is_given_up_can_be_deleted(home: Path) -> None:
         bench.parts.apply.settle()
         given_up = bench.parts.apply.give_up(bench.now(plan))
         assert given_up.state is PlanState.ERRORED
-        assert f"some of it may be left in {bench.repository}" in str(given_up.error)
+        assert f"some changes may remain in {bench.repository}" in str(given_up.error)
         assert bench.parts.apply.give_up(given_up) == given_up
         bench.parts.cleanup.delete(given_up)
         assert told(bench.container, "applies") == [(OK, CLEAN)]
@@ -322,7 +322,7 @@ def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_
         jobs.request_cancel(str(bench.now(plan).job_id), "enough", now=bench.container.clock.now())
         [found] = looked(bench.container, "plans")
         assert found.remedy == f"`agents plan cancel {plan.id}` settles that"
-        with pytest.raises(PlanError, match="it was to be cancelled"):
+        with pytest.raises(PlanError, match="cancel is not finished"):
             parts.lifecycle.resume(bench.now(plan))
         assert "it was to be cancelled" in status_text_of(parts, bench.now(plan))
         steps = [command_line(step) for step in steps_from(parts, bench.now(plan))]

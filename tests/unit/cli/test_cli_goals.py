@@ -218,7 +218,7 @@ def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
     assert "state  execute/waiting: it asks you something" in ran.out
     wrong = agents("plan", "answer", ran.id, "green")
-    assert (wrong.code, "'green' is not among the choices: red, blue" in wrong.err) == (2, True)
+    assert (wrong.code, "'green' is not one of the choices: red, blue" in wrong.err) == (2, True)
     answered = agents("plan", "answer", ran.id, "red")
     assert answered.code == 0, answered.err
     assert "“Nobody asked.”" in answered.err

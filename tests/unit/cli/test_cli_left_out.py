@@ -69,7 +69,7 @@ def test_a_result_that_lacks_parts_says_so_and_is_applied_by_a_person(
     resumed = agents("plan", "resume", ran.id, "--yes")
     said = "left out: one (cancelled), three (needs one)"
     assert resumed.code == 3, resumed.err
-    assert f"{said}; so it is not applied by itself" in resumed.err
+    assert f"{said}; not applied automatically" in resumed.err
     assert f"done, not applied; {said}" in resumed.out
     assert not (repository / "two").exists()
 
@@ -117,7 +117,7 @@ def test_what_is_merged_is_not_changed_any_more(agents: Agents, repository: Path
     ):
         refused = agents("plan", *words)
         assert refused.code != 0, words
-        assert f"it is merged into plan {ran.id}" in refused.err, (words, refused.err)
+        assert f"already merged into plan {ran.id}" in refused.err, (words, refused.err)
         assert f"agents plan rollback {ran.id}" in refused.err
     assert agents("plan", "review", ran.id, "one").code == 0
     assert agents("plan", "apply", ran.id).code == 0
@@ -141,5 +141,5 @@ def test_an_answer_is_told_when_it_was_taken(agents: Agents) -> None:
     ran = run(agents, THREE)
     refused = agents("plan", "approve", parts_of(agents, ran.id)["one"]["id"], "1")
     assert refused.code != 0
-    assert "nothing in it waits for an answer" in refused.err
+    assert "no approval is pending" in refused.err
     assert "allowed" not in refused.err

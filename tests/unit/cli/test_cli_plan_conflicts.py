@@ -1,4 +1,4 @@
-"""`agents plan resolve`: what sub-plans disagree about is shown, decided, and then applied."""
+"""`agents plan resolve`: what sub-plans conflict in is shown, decided, and then applied."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_conflicts_are_shown_with_both_sides_decided_and_then_applied(agents: Ag
     assert agents("plan", "resolve", plan, "text.txt").code == 2
     marked = agents("plan", "resolve", plan, "text.txt", "--edited")
     assert marked.code != 0
-    assert "still has the mark" in marked.err
+    assert "still contains the conflict marker" in marked.err
     Path(told[1]["file"]).write_text("by both\n")
     edited = agents("plan", "resolve", plan, "text.txt", "--edited")
     assert edited.code == 0, edited.err
@@ -90,9 +90,9 @@ def test_what_is_announced_and_shown_is_what_is_open(agents: Agents, tmp_path: P
     assert first.code == 0, first.err
     assert 'resolved, as call 4: "new\\nline" (theirs)' in first.err
     shown = agents("plan", "show", plan).out
-    assert "sub-plans disagree about one.txt, two.txt\n" in shown
+    assert "sub-plans conflict in one.txt, two.txt\n" in shown
     assert agents("plan", "rollback", plan, "3", "--yes").code == 0
     shown = agents("plan", "show", plan).out
-    assert "disagree about" not in shown
+    assert "conflict in" not in shown
     assert "plan resolve" not in shown
     assert "plan resume" in shown

@@ -196,7 +196,7 @@ def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--profile", "manual", typed="perhaps\nYes\ny\n")
     assert ran.code == 0
     assert "'perhaps' is no answer; say y for yes, or n for no\n" in ran.err
-    assert "needs leave for edit" in ran.err
+    assert "needs approval for edit" in ran.err
     assert ran.err.count(ran.id + ":") == 1
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
@@ -207,22 +207,22 @@ def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, r
     assert "the message is to be given again" in ran.err
     assert "execute/waiting" in ran.out
     assert f"agents plan approve {ran.id}" in ran.err
-    assert "waits for  call 1 (replace) needs leave for edit" in agents("plan", "show", ran.id).out
+    assert "waits for  call 1 needs approval for edit: replace" in agents("plan", "show", ran.id).out
     early = agents("plan", "apply", ran.id)
-    assert (early.code, "needs leave for edit" in early.err) == (2, True)
+    assert (early.code, "needs approval for edit" in early.err) == (2, True)
     assert agents("plan", "resume", ran.id).code == 2
     assert agents("plan", "approve", ran.id).code == 3
     assert agents("plan", "apply", ran.id).code == 0
     assert (repository / "README.md").read_text() == "The color of it.\n"
     late = agents("plan", "approve", ran.id)
-    assert (late.code, "nothing in it waits" in late.err) == (2, True)
+    assert (late.code, "no approval is pending" in late.err) == (2, True)
 
 
 def test_an_answer_shows_its_call_and_is_to_that_call_alone(agents: Agents) -> None:
     ran = agents(*REPLACE, "--profile", "manual")
     assert f"agents plan approve {ran.id} 1" in ran.err
     wrong = agents("plan", "approve", ran.id, "2")
-    assert (wrong.code, "call 2 does not wait for an answer; call 1 does" in wrong.err) == (2, True)
+    assert (wrong.code, "call 2 is not pending; call 1 is" in wrong.err) == (2, True)
     assert agents("plan", "deny", ran.id, "2").code == 2
     right = agents("plan", "approve", ran.id, "1")
     assert (right.code, "allowed: call 1, replace: " in right.err) == (3, True)
@@ -392,7 +392,7 @@ def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: 
         assert f"agents plan cancel {plan_id}" in at_work.out
         assert "nobody" not in at_work.out
         refused = agents("plan", "resume", plan_id)
-        assert (refused.code, "running already" in refused.err) == (2, True)
+        assert (refused.code, "already running" in refused.err) == (2, True)
         cancelled = agents("plan", "cancel", plan_id, "--reason", "enough")
         assert cancelled.code == 0
         assert "none of its processes is left" in cancelled.err
@@ -589,7 +589,7 @@ def test_secrets_in_what_was_asked_for_are_not_shown(agents: Agents) -> None:
 def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review")
     wrong = agents("plan", "review", ran.id, "src", "nope")
-    assert (wrong.code, "it changed no file 'nope'" in wrong.err) == (2, True)
+    assert (wrong.code, "no file 'nope' among its changes" in wrong.err) == (2, True)
     assert agents("plan", "review", ran.id, "--changeset", "nope").code == 2
     assert agents("plan", "review", ran.id).code == 2
     assert "left_out" not in agents("plan", "show", ran.id).out
@@ -726,9 +726,10 @@ def test_edits_by_hand_are_not_deleted_nor_collected_unasked(agents: Agents) -> 
     ran = agents("run", "--action", "builtin/command", "--", "true")
     mine = edited_by_hand(agents, ran.id)
     kept = agents("plan", "delete", ran.id)
-    assert (kept.code, "mine.txt changed in it" in kept.err) == (3, True)
+    assert (kept.code, "unrecorded edits in mine.txt" in kept.err) == (3, True)
     agents("plan", "cancel", ran.id)
-    assert f"plan {ran.id} keeps its sandbox: mine.txt" in agents("gc", "--older-than", "0m").err
+    collected = agents("gc", "--older-than", "0m").err
+    assert f"plan {ran.id} keeps its sandbox: unrecorded edits in mine.txt" in collected
     assert agents("plan", "delete", ran.id).code == 3
     assert mine.exists()
     assert agents("plan", "delete", ran.id, "--yes").code == 0
@@ -745,7 +746,8 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     assert agents("plan", "rollback", ran.id, "1", typed="y\n").code == 0
     assert not mine.exists()
     mine.write_text("again\n")
-    assert "thrown away: mine.txt" in agents("plan", "rollback", ran.id, "1", "--yes").err
+    thrown = agents("plan", "rollback", ran.id, "1", "--yes").err
+    assert "thrown away: unrecorded edits in its sandbox: mine.txt" in thrown
     assert not mine.exists()
 
 

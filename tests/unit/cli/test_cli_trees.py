@@ -92,10 +92,10 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert (repository / "count").read_text() == "2\n"
     lines = ran.err.splitlines()
     for first, then in (
-        ("sub-plan 1 of 3 begins: readme", "merged: readme (1 file)"),
-        ("sub-plan 2 of 3 begins: code", "merged: code (1 file)"),
-        ("merged: readme (1 file)", "sub-plan 3 of 3 begins: count"),
-        ("merged: code (1 file)", "sub-plan 3 of 3 begins: count"),
+        ("sub-plan 1 of 3 starts: readme", "merged: readme (1 file)"),
+        ("sub-plan 2 of 3 starts: code", "merged: code (1 file)"),
+        ("merged: readme (1 file)", "sub-plan 3 of 3 starts: count"),
+        ("merged: code (1 file)", "sub-plan 3 of 3 starts: count"),
         ("merged: count (1 file)", "check grep -q color README.md"),
     ):
         assert lines.index(first) < lines.index(then)
@@ -121,7 +121,7 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     refused = agents("plan", "apply", code)
     assert (refused.code, f"agents plan apply {ran.id}" in refused.err) == (2, True), refused.err
     refused = agents("plan", "review", code, "src/paint.py")
-    assert (refused.code, "it is merged into plan" in refused.err) == (2, True), refused.err
+    assert (refused.code, "already merged into plan" in refused.err) == (2, True), refused.err
 
     assert [plan["id"] for plan in listed(agents)] == [ran.id]
     every = listed(agents, "--all")
@@ -170,7 +170,7 @@ goals:
     )
     assert listed(agents) == []
     for options, problem in (
-        (["--set", "plan.max_fan_out=1"], "there are 2 goals, and a plan may have 1"),
+        (["--set", "plan.max_fan_out=1"], "2 goals exceed the limit of 1"),
         (["--set", "plan.max_depth=0"], "the setting plan.max_depth is 0"),
     ):
         (repository.parent / "goals.yaml").write_text(ASKING)
@@ -282,7 +282,7 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
     # One after the other: the second is the one that disagrees.
     ran = run(agents, f"goals: [{red}, {blue}]", "--parallel", "1")
     assert ran.code == 3, ran.err
-    assert "it waits: sub-plans disagree about README.md" in ran.err
+    assert "it waits: sub-plans conflict in README.md" in ran.err
     assert f"agents plan resolve {ran.id}" in ran.err
     (conflict,) = shown(agents, ran.id)["conflicts"]
     assert (conflict["path"], conflict["marked"]) == ("README.md", True)
@@ -329,7 +329,7 @@ goals:
     bad = parts_of(agents, ran.id)["bad"]["id"]
     assert f"agents plan log {bad}" in ran.err
     assert "list the tool calls of 'bad'" in ran.err
-    assert "not run, because it needs that: sub-plan 3 of 3 (after)" in ran.err
+    assert "not run as a result: sub-plan 3 of 3 (after)" in ran.err
     table = agents("plan", "show", ran.id).out
     assert "to come" in table
     states = {name: (part["state"], part["merged"]) for name, part in parts_of(agents, ran.id).items()}

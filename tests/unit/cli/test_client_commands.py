@@ -285,7 +285,7 @@ def _seen(ended: Ended) -> list[dict[str, Any]]:
 
 def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: Ask, model: str) -> None:
     ended = asked("run", "Split it", "--model", model, "--profile", "trusted")
-    assert (ended.code, "sub-plans disagree about README.md" in ended.err) == (3, True), ended.err
+    assert (ended.code, "sub-plans conflict in README.md" in ended.err) == (3, True), ended.err
     account = json.loads(asked("plan", "show", ended.id, "--format", "json").out)
     for part in account["sub_plans"]:
         short = part["id"][-6:]
@@ -641,7 +641,11 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
     assert f"pushed to  {own}" in asked("plan", "show", plan["id"]).out
     second = made(asked, *away)["id"]
     refused = asked("plan", "apply", second, "--to-branch", own)
-    assert (refused.code, "has a branch" in refused.err, "--to-branch NAME" in refused.err) == (3, True, True)
+    assert (refused.code, "already exists" in refused.err, "--to-branch NAME" in refused.err) == (
+        3,
+        True,
+        True,
+    )
     assert remote.said("rev-parse", f"{own}^") == tip
     for taken_otherwise in ("-x", "HEAD", "refs/heads/main"):
         assert asked("plan", "apply", second, "--to-branch", taken_otherwise).code == 2

@@ -117,7 +117,7 @@ def test_what_another_did_not_get_applied_is_said_with_what_can_be_done(
     with pytest.raises(StalePlan):
         wait_for_other_apply(client, client.plans.get(plan.id))
     told = capsys.readouterr().err
-    assert "it failed: applying it was interrupted" in told
+    assert "it failed: the apply was interrupted" in told
     assert f"agents plan apply {plan.id}" in told
 
 

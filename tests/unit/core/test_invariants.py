@@ -130,6 +130,6 @@ def test_a_command_that_breaks_an_invariant_is_taken_back_whole(plans: PlanBench
     assert plan.state is PlanState.COMPLETE
     assert sorted(plans.parts.history.states(plan.id)) == ["b.txt"]
     failed = plans.parts.history.calls(plan.id)[0]
-    assert "taken back" in str(failed.error)
+    assert "reverted" in str(failed.error)
     assert "folder/c.txt" in str(failed.error)
     assert (plans.parts.sandboxes.open(plan.id).root / "folder/c.txt").read_text() == "gamma\n"

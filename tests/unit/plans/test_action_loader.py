@@ -1,4 +1,4 @@
-"""Actions in YAML: read as meant, or refused with every mistake, its line and its remedy."""
+"""Actions in YAML: read correctly, or refused with every mistake, its line and its remedy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def changed(old: str, new: str) -> str:
     return WHOLE.replace(old, new, 1)
 
 
-def test_the_whole_of_an_action_is_read() -> None:
+def test_reads_every_field_of_an_action() -> None:
     action = load_action(WHOLE, "file.yaml", tools=["command"])
     assert action.name == "team/format"
     assert action.namespace == "team"
@@ -82,7 +82,7 @@ def test_the_whole_of_an_action_is_read() -> None:
     assert load_action(action.document, "again") == action
 
 
-def test_little_has_to_be_said() -> None:
+def test_reads_a_minimal_action() -> None:
     action = load_action(SMALL.encode("utf-8-sig").replace(b"\n", b"\r\n"), "file.yaml")
     assert action.steps == (Step("command", {"argv": ("ls",)}),)
     assert (action.profile, action.setup, action.budget) == (None, None, Budget())
@@ -98,7 +98,7 @@ def test_little_has_to_be_said() -> None:
         ("profile:", "zzz:", "line 24: unknown key 'zzz'; known here: name, description"),
         ('default: "."', "dfault: .", "line 5: unknown key 'dfault'; did you mean 'default'?"),
         ("strategize: {}", "strategize: {actr: a/b}", "line 8: unknown key 'actr'; did you mean 'actor'?"),
-        ("strategize: {}", "strategize: {actor: x.yml}", "line 8: 'x.yml' is a file; write the name of"),
+        ("strategize: {}", "strategize: {actor: x.yml}", "line 8: 'x.yml' is a file; use the name of"),
         ("required: false", "requird: false", "line 20: unknown key 'requird'; did you mean 'required'?"),
         ("steps: 100", "stepz: 100", "line 25: unknown key 'stepz'; did you mean 'steps'?"),
         ("include:", "inclde:", "line 28: unknown key 'inclde'; did you mean 'include'?"),
@@ -108,8 +108,8 @@ def test_little_has_to_be_said() -> None:
         ("name: team/format", "", "line 2: 'name' is missing; for example: name: team/format"),
         ("name: team/format", "name: Team/Format", "line 1: 'Team/Format' is no name"),
         ("type: string", "type: strng", "line 5: 'type' should be 'string', 'integer'"),
-        ('default: "."', "default: 3", "line 5: the default should be a string: 3 is no text"),
-        ('default: "."', "default: null", "line 5: the default is nothing; give a string, or leave"),
+        ('default: "."', "default: 3", "line 5: the default must be a string: 3 is no text"),
+        ('default: "."', "default: null", "line 5: the default is empty; give a string, or omit"),
         (
             "type: list, rest",
             "type: path, rest",
@@ -120,25 +120,25 @@ def test_little_has_to_be_said() -> None:
             "since: {rest: true, type: list",
             "line 7: only one argument",
         ),
-        ("since:", "Since:", "line 7: 'Since' is no argument's name"),
+        ("since:", "Since:", "line 7: 'Since' is not a valid argument name"),
         ("${path}", "${pth}", "line 12: there is no argument 'pth'; did you mean ${path}?"),
         ('"ruff"', '"x${files}"', "line 12: files is a list, so ${files} has to stand alone"),
-        ("tool: command", "tool: comand", "line 11: there is no tool 'comand'; did you mean 'command'?"),
-        ("tool: command", "tool: zzz", "line 11: there is no tool 'zzz'; known: command, replace"),
+        ("tool: command", "tool: comand", "line 11: unknown tool 'comand'; did you mean 'command'?"),
+        ("tool: command", "tool: zzz", "line 11: unknown tool 'zzz'; known: command, replace"),
         ("shell: true", "shell: 1", "line 17: 'shell' should be true or false"),
         ('{command: "ls', '{script: "ls', "line 18: a shell step needs its script"),
         ("- tool: command\n      shell", "- tool: replace\n      shell", "line 17: only the tool 'command'"),
         ("[0, 1]", "[300]", "line 15: entry 1 of 'expect_exit' should be less than or equal to 255"),
         ("[0, 1]", "[]", "line 15: 'expect_exit' is empty"),
         ("[0, 1]", "0", "line 15: 'expect_exit' should be a list"),
-        ("steps:\n", "actor: a/b\n  steps:\n", "line 9: it has either steps or an actor"),
+        ("steps:\n", "actor: a/b\n  steps:\n", "line 9: give either `steps` or `actor`"),
         ("timeout_seconds: 60", "timeout_seconds: 0", "line 20: 'timeout_seconds' should be greater than 0"),
         ("timeout_seconds: 60", "timeout_seconds: soon", "line 20: 'timeout_seconds' should be a number"),
-        ("name: types", "name: tests", "line 21: two checks are called 'tests'"),
+        ("name: types", "name: tests", "line 21: two checks are named 'tests'"),
         ("command: mypy", "command: 3", "line 21: 'command' should be text; put it in quotes"),
         ("command: mypy", "command: ''", "line 21: 'command' is empty"),
-        ("profile: supervised", "profile: superviced", "line 24: there is no profile 'superviced'; did you"),
-        ("profile: supervised", "profile: zzz", "line 24: there is no profile 'zzz'; known: manual"),
+        ("profile: supervised", "profile: superviced", "line 24: unknown profile 'superviced'; did you"),
+        ("profile: supervised", "profile: zzz", "line 24: unknown profile 'zzz'; known: manual"),
         ("steps: 100", "steps: many", "line 25: 'steps' should be a whole number"),
         ("steps: 100", "steps: 0", "line 25: 'steps' should be greater than or equal to 1"),
         ("[.venv]", "[../venv]", "line 27: '../venv' is not a path inside"),
@@ -148,16 +148,16 @@ def test_little_has_to_be_said() -> None:
         ("checks:\n", "checks:\n  - ls\n", "line 20: entry 1 of 'checks' should be a mapping"),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_remedy(old: str, new: str, problem: str) -> None:
+def test_names_a_mistake_with_its_line_and_remedy(old: str, new: str, problem: str) -> None:
     found = problems(changed(old, new), tools=["command", "replace"])
     assert any(line.startswith(problem) for line in found), found
 
 
-def test_tools_are_not_checked_where_they_are_not_known() -> None:
+def test_does_not_check_tools_that_are_unknown() -> None:
     assert load_action(SMALL.replace("command", "anything"), "f").steps[0].tool == "anything"
 
 
-def test_every_mistake_is_told_at_once_in_the_order_of_the_lines() -> None:
+def test_reports_every_mistake_in_the_order_of_the_lines() -> None:
     text = changed("description", "descriptoin").replace("${path}", "${pth}", 1).replace("mypy", "3")
     text = text.replace("supervised", "superviced")
     assert [line.partition(":")[0] for line in problems(text)] == ["line 2", "line 12", "line 21", "line 24"]
@@ -168,9 +168,9 @@ def test_every_mistake_is_told_at_once_in_the_order_of_the_lines() -> None:
     [
         (b"", "it is empty; it begins with `name: namespace/name`"),
         (b"# nothing\n", "it is empty"),
-        (b"- a\n- b\n", "it is not a mapping"),
-        (b"just text", "it is not a mapping"),
-        (b"---\n...\n", "it is not a mapping"),
+        (b"- a\n- b\n", "not a mapping"),
+        (b"just text", "not a mapping"),
+        (b"---\n...\n", "not a mapping"),
         (b"a: 1\nb: 2\na: 3\n", "line 3: 'a' is said twice (before on line 1); keep one"),
         (b"a:\n\tb: 1\n", "line 2: a tab, where YAML takes only spaces"),
         (b"a: 1\n---\nb: 2\n", "line 2: a second document begins here"),
@@ -197,30 +197,30 @@ def test_every_mistake_is_told_at_once_in_the_order_of_the_lines() -> None:
         (b"a: b: c\n", "line 1: a colon and a space, in the midst of a text; put the text in quotes"),
     ],
 )
-def test_what_is_not_yaml_of_ours_is_refused_with_a_sentence(text: bytes, problem: str) -> None:
+def test_refuses_other_yaml_with_a_sentence(text: bytes, problem: str) -> None:
     found = problems(text)
     assert found[0].startswith(problem), found
     assert len(str(found)) < 500
 
 
-def test_a_bomb_of_aliases_is_not_unfolded() -> None:
+def test_does_not_expand_an_alias_bomb() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert all("anchors" in problem for problem in problems("\n".join(lines)))
 
 
-def test_numbers_and_truths_are_read_as_yaml_1_2_means_them() -> None:
+def test_reads_numbers_and_booleans_as_yaml_1_2() -> None:
     text = SMALL.replace("[ls]", "[0x1f, 0o17, 1_000, 2.5, true, FALSE, null, yes, on, 007, 1e3]")
     argv = load_action(text, "f").steps[0].arguments["argv"]
     assert argv == (31, 15, 1000, 2.5, True, False, None, "yes", "on", 7, 1000.0)
 
 
-def test_text_that_is_no_unicode_is_refused_like_bytes_that_are_none() -> None:
+def test_refuses_invalid_unicode_in_text_and_bytes() -> None:
     assert problems("a: \udcff")[0].startswith("line 1: it is not UTF-8")
 
 
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200), st.sampled_from(WHOLE.split("\n"))))
-def test_anything_is_an_action_or_refused(text: str | bytes) -> None:
+def test_accepts_or_refuses_any_text(text: str | bytes) -> None:
     try:
         told: tuple[str, ...] = ("an action",) if load_action(text, "f") else ()
     except InvalidAction as error:
@@ -230,7 +230,7 @@ def test_anything_is_an_action_or_refused(text: str | bytes) -> None:
 
 
 @given(st.data())
-def test_no_cut_or_swap_of_lines_ends_in_anything_but_a_sentence(data: st.DataObject) -> None:
+def test_reports_cut_or_swapped_lines_in_a_sentence(data: st.DataObject) -> None:
     lines = WHOLE.splitlines()
     first = data.draw(st.integers(0, len(lines) - 1))
     second = data.draw(st.integers(0, len(lines) - 1))
@@ -243,7 +243,7 @@ def test_no_cut_or_swap_of_lines_ends_in_anything_but_a_sentence(data: st.DataOb
     assert all(problem.startswith(("line ", "it is")) for problem in told)
 
 
-def test_what_is_shipped_runs_a_command_reaches_a_goal_and_replaces_text() -> None:
+def test_built_in_actions_run_a_command_reach_goals_and_replace_text() -> None:
     command, goal, _, replace = builtin_actions()
     (step,) = command.render(command.parse([], ["ruff", "format", "."]))
     assert step == Step(

@@ -1,4 +1,4 @@
-"""What an actor is told when it uses a tool, and which tools it has."""
+"""The tools of an actor, and the answers it gets when it calls one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tools(
     return ActorTools(replace(execution, policy=policy)), plan
 
 
-def test_who_only_reads_has_only_tools_that_read(plans: PlanBench) -> None:
+def test_a_read_only_run_has_only_read_only_tools(plans: PlanBench) -> None:
     reader, _ = tools(plans, READ_ONLY)
     assert [spec.name for spec in reader.specs(["*"])] == ["glob", "grep", "list", "read"]
     assert [spec.name for spec in reader.specs(["read", "write", "read"])] == ["read"]
@@ -43,7 +43,7 @@ def test_who_only_reads_has_only_tools_that_read(plans: PlanBench) -> None:
         reader.specs(["reed"])
 
 
-def test_a_tool_that_is_denied_answers_so_and_does_nothing(plans: PlanBench) -> None:
+def test_a_denied_tool_says_so_and_does_nothing(plans: PlanBench) -> None:
     reader, plan = tools(plans, READ_ONLY)
     answer = reader.use("write", {"path": "a.txt", "content": "x"}, step="1.1")
     assert answer.failed
@@ -54,7 +54,7 @@ def test_a_tool_that_is_denied_answers_so_and_does_nothing(plans: PlanBench) -> 
 
 
 class Watched:
-    """Keeps calls, and looks whether they come one at a time."""
+    """Records calls and checks that they come one at a time."""
 
     def __init__(self, calls: SqlCallStore) -> None:
         self._calls = calls
@@ -67,7 +67,7 @@ class Watched:
         return getattr(self._calls, name)
 
 
-def test_a_call_that_is_not_made_takes_its_turn_like_the_others(plans: PlanBench) -> None:
+def test_a_refused_call_waits_for_its_turn(plans: PlanBench) -> None:
     worker, _ = tools(plans, profile("full-auto"))
     calls = Watched(worker.execution.calls)
     worker = ActorTools(replace(worker.execution, calls=calls))
@@ -77,7 +77,7 @@ def test_a_call_that_is_not_made_takes_its_turn_like_the_others(plans: PlanBench
     assert all(calls.alone)
 
 
-def test_a_call_that_is_not_made_is_kept_once(plans: PlanBench) -> None:
+def test_a_refused_call_is_recorded_once(plans: PlanBench) -> None:
     worker, plan = tools(plans, profile("full-auto"))
     before = len(plans.parts.history.calls(plan.id))
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_a_call_that_is_not_made_is_kept_once(plans: PlanBench) -> None:
 
 
 class Waiting:
-    """A tool whose answer never comes, and which has no timeout of its own."""
+    """A tool that never answers and has no timeout."""
 
     spec = ToolSpec("far", "d", Capability.READ, {}, {}, writes=False, runs_commands=False)
 
@@ -102,7 +102,7 @@ class Waiting:
 
 
 class One:
-    """That tool, and no other."""
+    """A source of that one tool."""
 
     def get(self, name: str) -> Waiting:
         return Waiting()
@@ -113,7 +113,7 @@ class One:
         return Capability.READ
 
 
-def test_a_tool_without_a_timeout_ends_with_the_time_of_its_actor(plans: PlanBench) -> None:
+def test_a_tool_without_a_timeout_stops_at_the_limit_of_its_actor(plans: PlanBench) -> None:
     worker, plan = tools(plans, profile("full-auto"))
     worker = ActorTools(replace(worker.execution, tools=One()), seconds_left=lambda: 600.0)
     over = time.monotonic() + 0.2
@@ -121,11 +121,11 @@ def test_a_tool_without_a_timeout_ends_with_the_time_of_its_actor(plans: PlanBen
     assert (answer.failed, "the time that it may take was over" in answer.text) == (True, True)
     assert plans.parts.history.calls(plan.id)[-1].state is CallState.FAILED
     later = worker.use("far", {}, step="1.2", seconds_left=lambda: over - time.monotonic())
-    assert (later.failed, "the actor's time is over" in later.text) == (True, True)
+    assert (later.failed, "the actor is out of time" in later.text) == (True, True)
     assert plans.parts.history.calls(plan.id)[-1].step == "1.1"
 
 
-def test_a_call_that_was_finished_is_not_made_again(plans: PlanBench) -> None:
+def test_a_finished_call_is_not_repeated(plans: PlanBench) -> None:
     worker, plan = tools(plans, profile("full-auto"))
     first = worker.use("command", {"script": "echo more >> b.txt; cat b.txt"}, step="1.1")
     again = worker.use("command", {"script": "echo more >> b.txt; cat b.txt"}, step="1.1")
@@ -134,7 +134,7 @@ def test_a_call_that_was_finished_is_not_made_again(plans: PlanBench) -> None:
     assert (plans.parts.sandboxes.open(plan.id).root / "b.txt").read_text() == "alpha\nmore\n"
 
 
-def test_what_a_tool_refuses_is_a_failed_answer(plans: PlanBench) -> None:
+def test_a_refusal_of_a_tool_is_a_failed_answer(plans: PlanBench) -> None:
     worker, _ = tools(plans, profile("full-auto"))
     missing = worker.use("read", {"path": "nowhere.txt"}, step="1.1")
     wrong = worker.use("read", {"pth": "a.txt"}, step="1.2")
@@ -144,7 +144,7 @@ def test_what_a_tool_refuses_is_a_failed_answer(plans: PlanBench) -> None:
     assert "read" in unknown.text
 
 
-def test_leave_is_asked_for_and_a_denial_is_an_answer(plans: PlanBench) -> None:
+def test_requests_approval_and_answers_a_denial(plans: PlanBench) -> None:
     worker, plan = tools(plans, profile("manual"))
     arguments = {"path": "new.txt", "content": "x"}
     with pytest.raises(NeedsHuman):
@@ -181,16 +181,16 @@ def test_a_command_runs_no_longer_than_the_plan_may_when_its_turn_comes(plans: P
     assert plans.parts.history.calls(plan.id)[-1].ended_at is not None
 
 
-def test_no_call_is_begun_without_time(plans: PlanBench) -> None:
+def test_starts_no_call_without_time(plans: PlanBench) -> None:
     worker, plan = tools(plans, profile("full-auto"))
     before = plans.parts.history.calls(plan.id)
-    with pytest.raises(BudgetExhausted, match="time it may take is over"):
+    with pytest.raises(BudgetExhausted, match="time"):
         replace(worker, seconds_left=lambda: 0.0).use("read", {"path": "a.txt"}, step="1.1")
     assert plans.parts.history.calls(plan.id) == before
 
 
-def test_a_call_that_was_cut_off_begins_anew(plans: PlanBench) -> None:
-    """What lies between is the time in which nobody worked."""
+def test_an_interrupted_call_starts_again(plans: PlanBench) -> None:
+    """The time between the two starts does not count: nothing ran."""
     worker, plan = tools(plans, profile("full-auto"))
     now = plans.container.clock.now()
     for step, tool in (("1.1", "read"), ("1.2", "write")):
@@ -202,7 +202,7 @@ def test_a_call_that_was_cut_off_begins_anew(plans: PlanBench) -> None:
         assert plans.parts.history.calls(plan.id)[-1].started_at >= now
 
 
-def test_a_result_is_spelt_for_readers_with_its_long_text_raw() -> None:
+def test_shows_long_text_of_a_result_raw() -> None:
     result = {"exit_code": 1, "output": "a\nb", "truncated": False, "seconds": 0.5, "lines": (), "note": ""}
     assert result_text(result) == "exit_code: 1\nseconds: 0.5\na\nb"
     assert result_text({"path": "ü.txt", "replacements": 2}) == "path: ü.txt\nreplacements: 2"
@@ -211,7 +211,7 @@ def test_a_result_is_spelt_for_readers_with_its_long_text_raw() -> None:
     assert result_text("as it is") == "as it is"
 
 
-def test_what_is_too_long_keeps_its_beginning_and_its_end() -> None:
+def test_long_text_keeps_its_beginning_and_its_end() -> None:
     text = "b" + "x" * 100_000 + "e"
     shown = result_text({"content": text})
     assert len(shown) < MOST_CHARACTERS + 200

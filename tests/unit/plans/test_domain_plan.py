@@ -1,6 +1,6 @@
-"""The state machine of plans: exactly these moves, every other one refused with a typed error.
+"""The state machine of plans: exactly these moves; every other move raises a typed error.
 
-The table is written from the specification, not from the code: per standing, what may follow.
+The table is written from the specification, not from the code: for each standing, the allowed next ones.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ def _possible(now: PhaseState) -> Iterator[PhaseState]:
 
 
 @pytest.mark.parametrize("now", STANDINGS, ids=spelt)
-def test_a_plan_may_go_where_the_table_says_and_nowhere_else(now: PhaseState) -> None:
+def test_allows_exactly_the_moves_of_the_table(now: PhaseState) -> None:
     assert set(_possible(now)) == _table().get(now, set())
 
 
 @pytest.mark.parametrize("now", [one for one in STANDINGS if one[1] in ENDED], ids=spelt)
-def test_an_end_leads_nowhere_but_from_applied_to_undone(now: PhaseState) -> None:
+def test_only_applied_leads_on_from_a_final_state(now: PhaseState) -> None:
     undone = (Phase.APPLY, PlanState.UNDONE)
     assert set(_possible(now)) == ({undone} if now == (Phase.APPLY, PlanState.APPLIED) else set())
 
 
-def test_what_calls_itself_ended_is_what_leads_nowhere_but_to_an_undo() -> None:
+def test_ended_states_lead_only_to_an_undo() -> None:
     assert {state for state in PlanState if state.ended} == ENDED
     assert {state for state in PlanState if state.running} == {PlanState.QUEUED, PlanState.PROCESSING}
     met = {now for now in _reached() if not set(_possible(now)) - {(Phase.APPLY, PlanState.UNDONE)}}
@@ -82,7 +82,7 @@ def test_what_calls_itself_ended_is_what_leads_nowhere_but_to_an_undo() -> None:
 
 
 def _reached() -> set[PhaseState]:
-    """Every standing that a plan can get to from its beginning."""
+    """Return every standing that a plan can reach from its start."""
     found: set[PhaseState] = set()
     new = {(Phase.ACTION, PlanState.QUEUED)}
     while new:
@@ -91,24 +91,24 @@ def _reached() -> set[PhaseState]:
     return found
 
 
-def test_every_standing_that_can_be_left_can_be_reached_and_the_other_way_round() -> None:
-    """A row that no plan ever gets to, or a place without a way out that is no end, is a slip."""
+def test_every_standing_can_be_reached_and_left() -> None:
+    """A row that no plan reaches, or a dead end that is not final, is a mistake in the table."""
     assert _reached() == {*_table(), *(one for row in _table().values() for one in row)}
 
 
-def test_from_wherever_it_is_not_ended_a_plan_can_be_cancelled() -> None:
+def test_any_plan_that_has_not_ended_can_be_cancelled() -> None:
     for phase, state in _reached():
         if not state.ended:
             ensure_plan_move("p", (phase, state), (phase, PlanState.CANCELLED))
 
 
-def test_nothing_is_applied_but_by_an_apply_that_was_under_way_or_believed_to_have_failed() -> None:
+def test_only_a_running_or_failed_apply_becomes_applied() -> None:
     before = {now for now in STANDINGS if (Phase.APPLY, PlanState.APPLIED) in set(_possible(now))}
     assert before == {(Phase.APPLY, PlanState.PROCESSING), (Phase.APPLY, PlanState.ERRORED)}
     assert {now for now in STANDINGS if any(s is PlanState.APPLIED for _, s in _possible(now))} == before
 
 
-def test_a_refused_move_says_from_where_to_where_and_survives_pickling() -> None:
+def test_an_illegal_move_names_both_standings_and_pickles() -> None:
     with pytest.raises(
         IllegalPlanMove, match="plan P7 is execute/waiting and cannot become apply/applied"
     ) as e:
@@ -117,7 +117,7 @@ def test_a_refused_move_says_from_where_to_where_and_survives_pickling() -> None
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
 
 
-def test_a_plan_stands_where_its_phase_and_state_say() -> None:
+def test_the_standing_is_phase_and_state() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     plan = Plan("p", "goal", "a/b", "/r", Phase.EXECUTE, PlanState.WAITING, 3, now, now)
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)

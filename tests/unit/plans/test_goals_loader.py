@@ -1,4 +1,4 @@
-"""Files of goals: what they may say, and how every mistake in one is told with its line."""
+"""Goal files: their fields, and mistakes reported with line numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def problems_of(text: str, *, most: int = 32, wrong: dict[str, str] | None = Non
     return list(caught.value.problems)
 
 
-def test_everything_that_a_file_says_is_read() -> None:
+def test_reads_every_field_of_a_goal_file() -> None:
     goals = loaded(WHOLE)
     assert (goals.goal, goals.title, goals.max_parallel, goals.fail_fast) == ("Ship it", "Ship it", 2, True)
     assert (goals.checks, goals.invariants) == (("make test",), ("never touch migrations/",))
@@ -73,11 +73,11 @@ def test_everything_that_a_file_says_is_read() -> None:
     }
 
 
-def test_without_a_goal_of_the_whole_its_parts_name_it() -> None:
+def test_names_the_plan_by_its_goals_without_an_overall_goal() -> None:
     assert loaded("goals: [{name: a, goal: x}, {name: b, goal: y}]").title == "2 goals: a, b"
 
 
-def test_every_mistake_is_told_at_once_in_the_order_of_the_lines() -> None:
+def test_reports_every_mistake_in_the_order_of_the_lines() -> None:
     text = """\
 gaol: Ship it
 max_parallel: 0
@@ -99,17 +99,17 @@ goals:
     assert problems_of(text) == [
         "line 1: unknown key 'gaol'; did you mean 'goal'?",
         "line 2: 'max_parallel' should be greater than or equal to 1",
-        "line 4: it says neither `goal` nor `action`; for example: goal: Describe the new option",
+        "line 4: `goal` or `action` is missing; for example: goal: Describe the new option",
         "line 5: unknown key 'gaol'; did you mean 'goal'?",
-        "line 8: there is no goal 'parse'; did you mean 'parser'?",
-        "line 8: there is no goal 'zebra'; there are: parser, bare",
-        "line 9: two goals are called 'docs'; rename one",
-        "line 11: it has a goal in words and an action; say one of them",
+        "line 8: unknown goal 'parse'; did you mean 'parser'?",
+        "line 8: unknown goal 'zebra'; known: parser, bare",
+        "line 9: two goals are named 'docs'; rename one",
+        "line 11: give either `goal` or `action`, not both",
         "line 12: 'goal' is empty",
         "line 12: 'name' is missing; for example: name: docs",
         "line 13: 'needs' should be a list: [a, b]",
-        "line 14: it says neither `goal` nor `action`; for example: goal: Describe the new option",
-        "line 15: arguments are an action's; name one, or say it in words in `goal`",
+        "line 14: `goal` or `action` is missing; for example: goal: Describe the new option",
+        "line 15: `arguments` need an `action`; name one, or describe the work in `goal`",
         "line 16: entry 6 of 'goals' should be a mapping: key: value",
     ]
 
@@ -118,13 +118,13 @@ goals:
     ("text", "problem"),
     [
         ("", "it is empty; it begins with `goals:`"),
-        ("- a\n- b\n", "it is not a mapping; it begins with `goals:`, and one goal to a line is for a .txt"),
-        ("Write the docs\n", "it is not a mapping"),
+        ("- a\n- b\n", "not a mapping; begin with `goals:`, or write one goal per line"),
+        ("Write the docs\n", "not a mapping"),
         ("goal: x\n", "line 1: 'goals' is missing; for example: goals: [{name: docs"),
         ("goals: []\n", "line 1: 'goals' is empty"),
         ("goals:\n  - name: a\n\tgoal: x\n", "line 3: a tab, where YAML takes only spaces"),
         ("goals: [{name: a, goal: x}\n", "line 2: expected ',' or ']'"),
-        ("goals: [{name: a, goal: x, needs: [b]}]\n", "line 1: there is no goal 'b'; there is no other"),
+        ("goals: [{name: a, goal: x, needs: [b]}]\n", "line 1: unknown goal 'b'; there is no other goal"),
         ("goals: [{name: ' ', goal: x}]\n", "line 1: 'name' is empty"),
         (f"goals: [{{name: {'n' * 61}, goal: x}}]\n", "line 1: a name is one line of at most 60 characters"),
         ('goals: [{name: "a\\nb", goal: x}]\n', "line 1: a name is one line of at most 60 characters"),
@@ -134,7 +134,7 @@ goals:
         ("goals: [{name: 7, goal: x}]\n", "line 1: 'name' should be text; put it in quotes"),
     ],
 )
-def test_what_is_no_list_of_goals_is_refused_with_what_to_do(text: str, problem: str) -> None:
+def test_refuses_other_files_with_a_remedy(text: str, problem: str) -> None:
     (found,) = problems_of(text)
     assert found.startswith(problem)
 
@@ -143,7 +143,7 @@ def test_a_goal_alone_is_one_goal() -> None:
     assert loaded("goals: [{name: a, goal: x}]").title == "1 goal: a"
 
 
-def test_what_a_goal_asks_for_is_judged_whatever_is_wrong_with_others_and_with_its_needs() -> None:
+def test_judges_a_goal_despite_other_mistakes() -> None:
     text = """\
 goals:
   - {name: a, goal: x, needs: [zebra]}
@@ -157,7 +157,7 @@ goals:
     assert len(told) == 6
 
 
-def test_every_circle_of_needs_is_named() -> None:
+def test_names_every_cycle_of_needs() -> None:
     text = """\
 goals:
   - {name: a, goal: x, needs: [b]}
@@ -165,11 +165,11 @@ goals:
   - {name: c, goal: x, needs: [c, a]}
 """
     first, second = problems_of(text)
-    assert first.startswith("line 2: a needs b needs a, so none could begin")
-    assert second.startswith("line 4: c needs c, so none could begin")
+    assert first.startswith("line 2: a needs b needs a: a cycle")
+    assert second.startswith("line 4: c needs c: a cycle")
 
 
-def test_a_circle_of_needs_is_named() -> None:
+def test_names_a_cycle_of_needs() -> None:
     text = """\
 goals:
   - {name: first, goal: x}
@@ -179,9 +179,9 @@ goals:
   - {name: last, goal: x, needs: [c]}
 """
     (problem,) = problems_of(text)
-    assert problem == "line 3: a needs c needs b needs a, so none could begin; leave one of these needs out"
+    assert problem == "line 3: a needs c needs b needs a: a cycle; remove one of these needs"
     assert problems_of("goals: [{name: a, goal: x, needs: [a]}]") == [
-        "line 1: a needs a, so none could begin; leave one of these needs out"
+        "line 1: a needs a: a cycle; remove one of these needs"
     ]
 
 
@@ -195,23 +195,23 @@ goals:
         ({"c": ["d"], "d": ["c"], "a": ["c"]}, ("c", "d", "c")),
     ],
 )
-def test_a_circle_is_found_wherever_it_is(needs: dict[str, list[str]], circle: tuple[str, ...]) -> None:
+def test_finds_a_cycle_anywhere(needs: dict[str, list[str]], circle: tuple[str, ...]) -> None:
     assert circle_in(needs) == circle
 
 
-def test_more_goals_than_a_plan_may_have_are_refused() -> None:
+def test_refuses_more_goals_than_allowed() -> None:
     entries = ", ".join(f"{{name: g{number}, goal: x}}" for number in range(4))
     (problem,) = problems_of(f"goals: [{entries}]", most=3)
-    assert problem.startswith("line 1: there are 4 goals, and a plan may have 3; take some out, or raise")
+    assert problem.startswith("line 1: 4 goals exceed the limit of 3; remove some, or raise")
     assert len(loaded(f"goals: [{entries}]", most=4).goals) == 4
 
 
-def test_what_goals_ask_for_is_judged_one_by_one_and_told_with_the_lines() -> None:
+def test_judges_each_goal_and_reports_its_line() -> None:
     found = problems_of(WHOLE, wrong={"docs": "docs: no such actor", "format": "format: no such action"})
     assert found == ["line 10: docs: no such actor", "line 17: format: no such action"]
 
 
-# ── What becomes of them ──────────────────────────────────────────────────────────────────────────
+# ── The resulting plans ───────────────────────────────────────────────────────────────────────────
 
 
 def strategy_for(**request: object) -> Strategy:
@@ -225,7 +225,7 @@ def strategy_for(**request: object) -> Strategy:
     return strategist(plan)
 
 
-def test_the_goals_become_the_sub_plans_of_one_strategy() -> None:
+def test_goals_become_sub_plans_of_one_strategy() -> None:
     goals = [one.to_json() for one in loaded(WHOLE).goals]
     made = strategy_for(sub_goals=goals, max_parallel=2, fail_fast=True, checks=["make test"], model="m/n")
     assert [(task.name, task.instructions, task.needs) for task in made.tasks] == [
@@ -248,7 +248,7 @@ def test_the_goals_become_the_sub_plans_of_one_strategy() -> None:
     assert Strategy.from_json(made.to_json()) == made
 
 
-def test_goals_that_need_no_model_have_no_actor_at_the_top() -> None:
+def test_goals_without_a_model_have_no_actor() -> None:
     made = strategy_for(sub_goals=[SubGoal("a", action="builtin/command").to_json()])
     assert made.casting is None
     assert (made.max_parallel, made.fail_fast) == (None, False)

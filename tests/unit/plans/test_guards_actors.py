@@ -1,4 +1,4 @@
-"""What branches of an actor's graph must not do to each other, and answers to what was not asked."""
+"""Isolation between branches of an actor's graph, and answers without a question."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Said(Result):
 
 
 class Liar(TypedTool[Nothing, Said]):
-    """Says that it only reads, and writes."""
+    """A tool that is declared read-only and writes."""
 
     name = "liar"
     description = "Reads."
@@ -44,27 +44,27 @@ class Liar(TypedTool[Nothing, Said]):
 
 
 class Installed(ToolRegistry):
-    """With a package that offers a liar."""
+    """A package that offers the lying tool."""
 
     def get(self, name: str) -> Tool:
         return Liar() if name == "liar" else super().get(name)
 
 
-def test_a_tool_that_says_that_it_only_reads_cannot_write(plans: PlanBench) -> None:
+def test_a_read_only_tool_cannot_write(plans: PlanBench) -> None:
     plan = plans.done(command("true"))
     execution = plans.parts._execution(plan, Strategy(()), plans.sandbox(plan), plans.owned_job(plan), None)
     answer = ActorTools(replace(execution, tools=Installed())).use("liar", {}, step="1.1")
     assert answer.failed
-    assert "it only reads, so it may not change 'a.txt'" in answer.text
+    assert "declared read-only, so it cannot change 'a.txt'" in answer.text
     assert (plans.sandbox(plan).root / "a.txt").read_text() == plans.text("a.txt")
 
 
-def test_branches_that_use_tools_at_once_are_served_one_after_the_other(plans: PlanBench) -> None:
+def test_serves_tool_calls_of_parallel_branches_in_turn(plans: PlanBench) -> None:
     at_once: list[int] = []
     under_way: list[str] = []
 
     class Contended(ToolExecution):
-        """While it makes a call, another branch asks, unless the lock keeps that one out."""
+        """Starts another call from a second branch while one runs, unless the lock keeps it out."""
 
         def call(self, request: CallRequest) -> ToolCall:
             under_way.append(request.step)
@@ -83,17 +83,17 @@ def test_branches_that_use_tools_at_once_are_served_one_after_the_other(plans: P
     assert at_once == [1]
 
 
-def test_an_answer_to_a_plan_whose_actors_ask_nothing_runs_nothing(plans: PlanBench) -> None:
+def test_refuses_an_answer_without_a_question(plans: PlanBench) -> None:
     complete = plans.done(write("x.txt", "1\n"))
     asks_for_leave = plans.done(command("true"), profile="manual")
     assert (complete.state, asks_for_leave.state) == (PlanState.COMPLETE, PlanState.WAITING)
     for plan in (complete, asks_for_leave):
-        with pytest.raises(PlanError, match="no actor of it asks a question"):
+        with pytest.raises(PlanError, match="no question is pending"):
             plans.parts.lifecycle.reply(plan, "yes")
         assert plans.now(plan) == plan
 
 
-def test_an_answer_to_an_actor_waits_until_edits_are_taken_in(plans: PlanBench) -> None:
+def test_refuses_an_answer_to_an_actor_while_edits_are_unrecorded(plans: PlanBench) -> None:
     plan = plans.done(command("true"), profile="manual")
     asked = PlanFacts(waiting_for={"for": "question", "question": "Which one?"})
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.WAITING):
@@ -103,6 +103,6 @@ def test_an_answer_to_an_actor_waits_until_edits_are_taken_in(plans: PlanBench) 
         plans.parts.lifecycle.reply(plan, "this one")
     assert plans.now(plan) == plan
     plans.parts.sandbox_edits.reread(plan)
-    with pytest.raises(PlanError, match="asks something else by now"):
+    with pytest.raises(PlanError, match="another question is pending"):
         plans.parts.lifecycle.reply(plan, "this one", "What was asked before?")
     assert plans.parts.lifecycle.reply(plan, "this one", "Which one?").state is PlanState.QUEUED

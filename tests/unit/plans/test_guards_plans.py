@@ -1,4 +1,4 @@
-"""What is refused about plans whose apply was interrupted, and about answers to what nobody was asked."""
+"""Refusals for interrupted applies and for answers to other requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNDER_WAY = (Phase.APPLY, PlanState.PROCESSING)
 
 
 def left_half_applied(plans: PlanBench, commit: CommitRequest | None = None) -> Plan:
-    """All of its files are moved, and the journal does not say that it is over."""
+    """All its files are moved, and the journal entry is still open."""
 
     def dies(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
@@ -38,7 +38,7 @@ def left_half_applied(plans: PlanBench, commit: CommitRequest | None = None) -> 
     return plans.now(plan)
 
 
-def test_a_plan_that_failed_when_it_was_all_but_applied_is_left_to_its_journal(plans: PlanBench) -> None:
+def test_leaves_an_almost_finished_apply_to_its_journal(plans: PlanBench) -> None:
     plan = left_half_applied(plans)
     assert plan.phase_state == UNDER_WAY, "that it failed would be a lie: its files are there"
     plans.parts.apply.settle()
@@ -46,7 +46,7 @@ def test_a_plan_that_failed_when_it_was_all_but_applied_is_left_to_its_journal(p
     assert plans.text("x.txt") == "1\n"
 
 
-def test_settling_does_not_say_that_nothing_is_left_of_what_is_out_of_reach(plans: PlanBench) -> None:
+def test_settle_claims_no_rollback_of_unreachable_files(plans: PlanBench) -> None:
     plan = left_half_applied(plans)
     away = plans.repository.with_name("away")
     plans.repository.rename(away)
@@ -57,7 +57,7 @@ def test_settling_does_not_say_that_nothing_is_left_of_what_is_out_of_reach(plan
     assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
 
 
-def test_a_plan_whose_apply_is_not_ended_is_not_deleted_from_under_its_journal(plans: PlanBench) -> None:
+def test_refuses_to_delete_a_plan_with_an_unfinished_apply(plans: PlanBench) -> None:
     plan = left_half_applied(plans)
     with pytest.raises(PlanError, match="was interrupted"):
         plans.parts.plans.delete(plan, now=SystemClock().now())
@@ -66,14 +66,14 @@ def test_a_plan_whose_apply_is_not_ended_is_not_deleted_from_under_its_journal(p
     assert plans.text("x.txt") == "1\n"
 
 
-def test_an_apply_whose_git_still_moves_the_branch_is_not_given_up(
+def test_does_not_abandon_an_apply_whose_git_still_runs(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_module, "_STRAGGLER_PATIENCE_SECONDS", 0.05)
     plan = left_half_applied(plans, CommitRequest("words"))
     with plans.container.database.read() as connection:
         apply_id = connection.execute(select(applies.c.id).where(applies.c.plan_id == plan.id)).scalar_one()
-    # Looks like that git, and lives until its stdin is closed.
+    # A process that looks like that git and lives until its stdin is closed.
     words = ["-c", "import sys; sys.stdin.read()", "update-ref", "-m", f"cleveragents: apply {apply_id}"]
     with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE) as straggler:
         try:
@@ -87,12 +87,10 @@ def test_an_apply_whose_git_still_moves_the_branch_is_not_given_up(
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_an_answer_to_another_call_than_the_one_that_asks_answers_nothing(
-    plans: PlanBench, granted: bool
-) -> None:
+def test_refuses_an_answer_to_another_call(plans: PlanBench, granted: bool) -> None:
     plan = plans.done(command("echo 1", granted=True), command("echo 2"), profile="manual")
     for number in (1, 3):
-        with pytest.raises(PlanError, match=f"call {number} does not wait for an answer; call 2 does"):
+        with pytest.raises(PlanError, match=f"call {number} is not pending; call 2 is"):
             plans.parts.lifecycle.answer(plan, granted, number)
     assert plans.now(plan) == plan
     asking = plans.parts.lifecycle.asking(plan)
@@ -101,7 +99,7 @@ def test_an_answer_to_another_call_than_the_one_that_asks_answers_nothing(
     assert plans.parts.lifecycle.answer(plan, granted, 2).state is PlanState.QUEUED
 
 
-def test_a_plan_does_not_complete_with_an_edit_by_hand_that_an_invariant_forbids(plans: PlanBench) -> None:
+def test_an_edit_that_breaks_an_invariant_fails_the_plan(plans: PlanBench) -> None:
     plan = plans.done(command("test -e ready.log"), invariants=("never touch folder/",))
     root = plans.sandbox(plan).root
     (root / "ready.log").touch()

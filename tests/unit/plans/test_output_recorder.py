@@ -1,4 +1,4 @@
-"""What is seen of plans is kept in order, masked, in time, and never at a plan's cost."""
+"""Output of plans is stored in order, masked and in time, and never delays a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS = 30.0
 
 
 class Kept:
-    """A `PlanOutput` in memory, on which one can wait; `refuse` says what an append raises."""
+    """A `PlanOutput` in memory that a test can wait on; `refuse` is the error of an append."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[str, str, str]] = []
@@ -53,7 +53,7 @@ class Kept:
         return "".join(wanted)
 
     def by_kind(self) -> list[tuple[str, str]]:
-        """Neighbours of one kind as one: where pieces end depends on when they were kept."""
+        """Join neighbours of one kind: where pieces end depends on the timing of the stores."""
         runs = groupby(self.pieces, key=lambda piece: piece[1])
         return [(kind, "".join(text for _, _, text in run)) for kind, run in runs]
 
@@ -76,7 +76,7 @@ def recording(kept: Kept, clock: FakeClock | None = None, **options: Any) -> Ite
         recorder.close()
 
 
-def test_what_a_plan_says_prints_and_thinks_is_kept_in_order() -> None:
+def test_stores_progress_output_and_model_text_in_order() -> None:
     kept = Kept()
     with recording(kept) as recorder:
         watch = recorder.watch(plan())
@@ -107,7 +107,7 @@ def test_what_a_plan_says_prints_and_thinks_is_kept_in_order() -> None:
     ]
 
 
-def test_what_a_tool_does_is_kept_as_long_as_programs_are_told_it_where_it_runs() -> None:
+def test_stores_tool_lines_at_full_length() -> None:
     kept, long = Kept(), "x" * 1000
     with recording(kept) as recorder:
         watch = recorder.watch(plan("P"))
@@ -120,7 +120,7 @@ def test_what_a_tool_does_is_kept_as_long_as_programs_are_told_it_where_it_runs(
     assert len(lines[2]) < 5000
 
 
-def test_a_character_that_is_cut_in_two_is_one_character() -> None:
+def test_joins_a_character_split_over_two_chunks() -> None:
     kept = Kept()
     with recording(kept) as recorder:
         told = recorder.watch(plan()).on_output
@@ -131,7 +131,7 @@ def test_a_character_that_is_cut_in_two_is_one_character() -> None:
     assert kept.text("P") == "naïve — ✓\n\ufffd half \ufffd"
 
 
-def test_a_secret_that_comes_in_two_pieces_is_masked() -> None:
+def test_masks_a_secret_split_over_two_pieces() -> None:
     kept = Kept()
     with recording(kept) as recorder:
         watch = recorder.watch(plan())
@@ -146,7 +146,7 @@ def test_a_secret_that_comes_in_two_pieces_is_masked() -> None:
     assert kept.text("P", "output") == "before\nexport password=***\n"
 
 
-def test_a_model_that_does_not_stream_is_heard_when_it_is_done_and_one_that_does_only_once() -> None:
+def test_stores_each_model_answer_once() -> None:
     kept = Kept()
     with recording(kept) as recorder:
         told = recorder.watch(plan()).told
@@ -158,7 +158,7 @@ def test_a_model_that_does_not_stream_is_heard_when_it_is_done_and_one_that_does
     assert kept.text("P") == "all at once\nbit by bit\n"
 
 
-def test_who_prints_too_fast_loses_the_oldest_and_it_is_said() -> None:
+def test_drops_the_oldest_output_and_reports_the_gap() -> None:
     kept, held = Kept(), threading.Event()
 
     def hang(plan_id: str) -> None:
@@ -170,15 +170,15 @@ def test_who_prints_too_fast_loses_the_oldest_and_it_is_said() -> None:
         assert told is not None
         told(b"first\n")
         for number in range(1000):
-            told(b"line %4d\n" % number)  # returns although nothing can be kept now
+            told(b"line %4d\n" % number)  # returns although nothing can be stored now
         held.set()
     text = kept.text("P")
     assert text.endswith("line  999\n")
-    assert "characters came too fast to be kept]\n" in text
+    assert "characters dropped: output was too fast]\n" in text
     assert len(text) < 1200
 
 
-def test_what_could_not_be_kept_is_kept_later_and_other_plans_do_not_wait_for_it() -> None:
+def test_retries_failed_stores_without_delaying_other_plans() -> None:
     kept = Kept()
     broken = threading.Event()
     broken.set()
@@ -199,7 +199,7 @@ def test_what_could_not_be_kept_is_kept_later_and_other_plans_do_not_wait_for_it
         kept.wait_for(lambda: kept.refused > tried + 2)
         broken.clear()
         kept.wait_for(lambda: kept.text("P").endswith("from P\n"))
-    assert [line["event"] for line in said] == ["plan_output.not_kept"]  # once, however often it is tried
+    assert [line["event"] for line in said] == ["plan_output.not_kept"]  # once, however often it is retried
 
 
 SLOW_SECRETS = {
@@ -217,7 +217,7 @@ SLOW_SECRETS = {
 
 
 @pytest.mark.parametrize("name", SLOW_SECRETS)
-def test_a_secret_is_masked_however_long_a_program_pauses_inside_it(name: str) -> None:
+def test_masks_a_secret_across_a_long_pause(name: str) -> None:
     known = KnownSecrets()
     known.add("known-value-hunter2")
     first, second = SLOW_SECRETS[name]
@@ -243,7 +243,7 @@ def test_a_secret_is_masked_however_long_a_program_pauses_inside_it(name: str) -
 SHAPE_PARTS = ("sk-abcdefgh", "ijklmnopqrstuvwx", "known-val", "MIIEow")
 
 
-def test_of_a_character_that_is_cut_in_two_by_a_long_pause_nothing_is_lost() -> None:
+def test_keeps_a_character_split_by_a_long_pause() -> None:
     kept, clock = Kept(), FakeClock()
     recorder = OutputRecorder(kept, clock)
     told = recorder.watch(plan()).on_output
@@ -256,7 +256,7 @@ def test_of_a_character_that_is_cut_in_two_by_a_long_pause_nothing_is_lost() -> 
     assert kept.text("P") == "✓\n"
 
 
-def test_an_unended_line_is_kept_at_the_end_of_the_job_or_when_nothing_follows_for_long() -> None:
+def test_stores_a_partial_line_at_the_end_or_after_a_pause() -> None:
     kept, clock = Kept(), FakeClock()
     with recording(kept, clock) as recorder:
         told = recorder.watch(plan()).on_output
@@ -270,7 +270,7 @@ def test_an_unended_line_is_kept_at_the_end_of_the_job_or_when_nothing_follows_f
         kept.wait_for(lambda: kept.text("P") == "done\nContinue? [y/N] yes")
 
 
-def test_what_many_threads_tell_at_once_is_kept_once_each() -> None:
+def test_stores_reports_of_many_threads_once() -> None:
     kept, each = Kept(), 3000
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -295,7 +295,7 @@ def test_what_many_threads_tell_at_once_is_kept_once_each() -> None:
         assert [line for line in lines if line[0] == name] == [f"{name}{n}" for n in range(each)]
 
 
-def test_a_plan_that_ended_is_forgotten() -> None:
+def test_forgets_an_ended_plan() -> None:
     kept = Kept()
     with recording(kept) as recorder:
         for number in range(50):
@@ -309,8 +309,8 @@ def test_a_plan_that_ended_is_forgotten() -> None:
     recorder.close()
 
 
-def test_whatever_tells_the_recorder_something_holds_its_lock() -> None:
-    """The recorder's thread replaces what was told; a change between its steps would be lost."""
+def test_every_report_holds_the_lock() -> None:
+    """The recorder's thread replaces the lists; a change between its steps would be lost."""
     recorder = OutputRecorder(Kept(), FakeClock())
     held: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Of two who answer a plan at once, wherever each of them is, one is told that it was slower."""
+"""Of two concurrent answers to a plan, from any process, one fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POINTS = [
 
 @dataclass
 class Interrupted:
-    """A store in whose method, the first time, something else happens."""
+    """A store that runs another action inside the first call of a method."""
 
     store: Any
     method: str
@@ -60,7 +60,7 @@ def tried(act: Callable[[], object]) -> str:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("point", POINTS, ids=" ".join)
-def test_of_an_approve_and_a_deny_at_once_the_one_that_counts_is_told_so_alone(
+def test_only_one_of_concurrent_approve_and_deny_succeeds(
     plans: PlanBench, point: tuple[str, str, str], first: bool
 ) -> None:
     plan = plans.done(command("echo 1"), profile="manual")

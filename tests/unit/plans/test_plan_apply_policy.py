@@ -1,4 +1,4 @@
-"""Results that nobody is asked about: applied by themselves where that is allowed, else left for a person."""
+"""Automatic applies: only if allowed, otherwise left for a person."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def bench(tmp_path: Path) -> Iterator[PlanBench]:
 
 
 def done(bench: PlanBench, *steps: StrategyStep, checks: tuple[Check, ...] = (), **request: Any) -> Plan:
-    """A plan that did that under a policy which lets nothing be applied without a question, unless another is
-    named."""
+    """Return a finished plan; its policy asks before an apply unless another one is named."""
     profile = request.pop("profile", "supervised")
     frozen = freeze(request)
     assert isinstance(frozen, Mapping)
@@ -49,7 +48,7 @@ CHANGE = edit("b.txt", "alpha", "beta")
     ],
     ids=["asks", "user says so", "policy says so", "user wants to look at it"],
 )
-def test_a_result_is_applied_if_its_user_or_its_policy_says_so(
+def test_applies_a_result_if_user_or_policy_allow_it(
     bench: PlanBench, request_: dict[str, Any], state: str
 ) -> None:
     plan = done(bench, CHANGE, **request_)
@@ -57,7 +56,7 @@ def test_a_result_is_applied_if_its_user_or_its_policy_says_so(
     assert bench.text("b.txt") == ("beta\n" if state == "applied" else "alpha\n")
 
 
-def test_a_check_that_did_not_pass_leaves_it_for_a_person_and_is_told(bench: PlanBench) -> None:
+def test_a_failed_check_prevents_an_automatic_apply(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, checks=(check("false"),), apply="auto")
     told: list[str] = []
     assert apply_if_allowed(bench.parts, plan, told.append).state.value == "complete"
@@ -65,7 +64,7 @@ def test_a_check_that_did_not_pass_leaves_it_for_a_person_and_is_told(bench: Pla
     assert bench.text("b.txt") == "alpha\n"
 
 
-def test_what_stands_in_the_way_is_kept_with_the_plan(bench: PlanBench) -> None:
+def test_the_plan_stores_why_it_is_blocked(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, apply="auto")
     (bench.repository / "b.txt").write_text("gamma password=hunter2\n")
     after = apply_if_allowed(bench.parts, plan)
@@ -76,7 +75,7 @@ def test_what_stands_in_the_way_is_kept_with_the_plan(bench: PlanBench) -> None:
     assert bench.text("b.txt") == "gamma password=hunter2\n"
 
 
-def test_one_that_is_not_done_or_changed_nothing_stays_as_it_is(bench: PlanBench) -> None:
+def test_applies_no_unfinished_or_empty_result(bench: PlanBench) -> None:
     failed = done(bench, edit("b.txt", "no such text", "x"), apply="auto")
     assert failed.state.value == "errored"
     assert apply_if_allowed(bench.parts, failed) == failed
@@ -85,7 +84,7 @@ def test_one_that_is_not_done_or_changed_nothing_stays_as_it_is(bench: PlanBench
     assert idle.state.value == "complete"
 
 
-def test_who_is_told_to_stop_hears_of_it_and_nothing_is_applied(bench: PlanBench) -> None:
+def test_a_stop_signal_prevents_the_apply(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, apply="auto")
     stop = CancellationToken()
     stop.cancel("no longer wanted")
@@ -94,7 +93,7 @@ def test_who_is_told_to_stop_hears_of_it_and_nothing_is_applied(bench: PlanBench
     assert bench.text("b.txt") == "alpha\n"
 
 
-def test_a_result_whose_sandbox_is_gone_is_left_and_that_is_told(bench: PlanBench) -> None:
+def test_reports_a_result_without_a_sandbox(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, apply="auto")
     bench.parts.sandboxes.remove(plan.id)
     told: list[str] = []

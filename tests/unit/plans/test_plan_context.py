@@ -1,4 +1,4 @@
-"""The context of plans: what actors are shown at the start, what they may ask for, and how much of it."""
+"""The context of plans: what actors start with, what they may request, and how much."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def results(bench: ActorPlanBench, plan: Plan, tool: str) -> list[ToolCall]:
     return [made for made in bench.calls(plan) if made.tool == tool]
 
 
-def test_strategist_and_executor_are_shown_what_matters_before_they_ask(bench: ActorPlanBench) -> None:
-    """The rules of the script answer only a model that has been shown the definition."""
+def test_strategist_and_executor_start_with_relevant_context(bench: ActorPlanBench) -> None:
+    """The script answers only a model that has seen the definition."""
     shown = {"first_user": r"sum\(steps\) // 7"}
     plan = bench.reached(
         strategizes(steps({"title": "goal", "instructions": "mend the goal"}), when=shown),
@@ -69,7 +69,7 @@ def test_strategist_and_executor_are_shown_what_matters_before_they_ask(bench: A
     assert plan.phase_state == COMPLETE, plan.error
 
 
-def test_the_executor_is_shown_the_files_as_the_plan_has_changed_them(bench: ActorPlanBench) -> None:
+def test_the_executor_sees_the_changed_files(bench: ActorPlanBench) -> None:
     new = GOAL_FILE.replace("// 7", "// 11")
     plan = bench.reached(
         strategizes(
@@ -90,7 +90,7 @@ def test_the_executor_is_shown_the_files_as_the_plan_has_changed_them(bench: Act
     assert [made.arguments["path"] for made in bench.calls(plan)] == ["goals.py", "c.txt"]
 
 
-def test_an_actor_asks_for_context_for_history_and_for_what_is_left(bench: ActorPlanBench) -> None:
+def test_an_actor_requests_context_history_and_the_budget(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         executes(
             answer(call("request_context", question="reach_goal", budget_tokens=400)),
@@ -131,7 +131,7 @@ echo $name > .git/HEAD
 def test_a_command_that_plants_a_git_directory_learns_nothing_from_context(
     bench: ActorPlanBench, tmp_path: Path
 ) -> None:
-    """git's error about a commit without a tree quoted every line of the file that alternates led to."""
+    """The error of git about a commit without a tree quoted every line of the file that alternates led to."""
     secret = tmp_path / "secret"
     secret.write_text("canary-line-one\ncanary-line-two\n", encoding="utf-8")
     plan = bench.reached(
@@ -145,13 +145,13 @@ def test_a_command_that_plants_a_git_directory_learns_nothing_from_context(
     )
     made = bench.calls(plan)
     assert [one.tool for one in made] == ["command", "request_context", "query_history"]
-    # The command itself may read the file where commands are not isolated; the host must not read it for it.
+    # Without isolation the command itself may read the file, but the host must not read it for the command.
     assert "canary" not in repr([(one.result, one.error) for one in made[1:]])
     (asked,) = results(bench, plan, "request_context")
     assert "sum(steps) // 7" in str(asked.result), "and the code is found all the same"
 
 
-def test_a_plan_is_given_no_more_context_than_it_may_have(bench: ActorPlanBench) -> None:
+def test_limits_the_context_of_a_plan(bench: ActorPlanBench) -> None:
     limited(bench, plan_tokens=300)
     many = [answer(call("request_context", question="reach_goal", budget_tokens=200)) for _ in range(6)]
     plan = bench.reached(executes(*many, says("done")), cast=ALONE)
@@ -159,10 +159,10 @@ def test_a_plan_is_given_no_more_context_than_it_may_have(bench: ActorPlanBench)
     assert sum(tokens_given([one]) for one in made) <= 300
     refused = [one for one in made if one.state is CallState.FAILED]
     assert refused
-    assert "are used up" in str(refused[-1].error)
+    assert "has used its" in str(refused[-1].error)
 
 
-def test_secrets_of_files_are_in_no_context(bench: ActorPlanBench) -> None:
+def test_context_contains_no_secrets(bench: ActorPlanBench) -> None:
     key = "sk-ant-api03-" + "Ab1" * 30
     (bench.repository / "goals.py").write_text(f'{GOAL_FILE}\nGOAL_KEY = "{key}"\n', encoding="utf-8")
     plan = bench.reached(
@@ -180,15 +180,15 @@ def test_an_actor_without_a_place_for_context_causes_no_search(bench: ActorPlanB
     assert not (bench.home / "state" / "index").exists()
 
 
-def test_no_context_is_no_reason_not_to_begin(bench: ActorPlanBench) -> None:
-    """An index that cannot be kept, as where something else is in its place."""
+def test_starts_without_context_if_there_is_none(bench: ActorPlanBench) -> None:
+    """The index cannot be stored, because something else is in its place."""
     (bench.home / "state" / "index").write_text("not a directory", encoding="utf-8")
     plan = bench.reached(executes(says("done")), cast=ALONE)
     assert plan.phase_state == COMPLETE, plan.error
     assert any("context" in said for said in bench.said)
 
 
-def test_files_and_notes_count_as_well_as_the_text_does(bench: ActorPlanBench) -> None:
+def test_files_and_notes_count_as_context_tokens(bench: ActorPlanBench) -> None:
     for number in range(30):
         path = bench.repository / f"goal_{number}_{'long' * 50}.py"
         path.write_text(f"def reach_goal_{number}(): ...\n", encoding="utf-8")
@@ -202,7 +202,7 @@ def test_files_and_notes_count_as_well_as_the_text_does(bench: ActorPlanBench) -
     assert estimate_text(named) <= int(asked.result["tokens"]) <= 100
 
 
-def test_a_first_indexing_of_many_files_is_said_once(bench: ActorPlanBench) -> None:
+def test_reports_a_first_large_index_once(bench: ActorPlanBench) -> None:
     for number in range(600):
         (bench.repository / f"m{number}.txt").write_text(f"{number}\n", encoding="utf-8")
     plan = bench.reached(executes(says("done")), cast=ALONE)
@@ -210,7 +210,7 @@ def test_a_first_indexing_of_many_files_is_said_once(bench: ActorPlanBench) -> N
     assert len([said for said in bench.said if "this happens once" in said]) == 1
 
 
-def test_whoever_wants_no_context_at_the_start_says_so(bench: ActorPlanBench) -> None:
+def test_starting_context_can_be_switched_off(bench: ActorPlanBench) -> None:
     limited(bench, starting_tokens=0)
     plan = bench.reached(executes(says("done")), cast=ALONE)
     assert plan.phase_state == COMPLETE, plan.error

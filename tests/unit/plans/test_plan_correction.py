@@ -1,4 +1,4 @@
-"""Corrections: what no longer holds, what is taken back, what stays, and what is never gone on with."""
+"""Corrections: which decisions and work are reverted, what stays, and what never continues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def planned(decisions: list[dict[str, Any]], *steps: dict[str, Any]) -> dict[str
 
 
 def writes(words: str, path: str, **when: str) -> dict[str, Any]:
-    """The executor, told to do that, writes that file."""
+    """Script the executor to write a file for this task."""
     turn = answer(call("write", path=path, content=f"{path}\n"))
     return executes(turn, DONE, when={"first_user": words, **when})
 
@@ -104,7 +104,7 @@ def changed(bench: ActorPlanBench, plan: Plan) -> list[str]:
     return bench.diff(plan, "--name-only").split()
 
 
-def test_a_corrected_decision_is_thought_through_again_and_the_rest_is_kept(bench: ActorPlanBench) -> None:
+def test_a_corrected_decision_is_planned_again_and_the_rest_stays(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     assert plan.phase_state == COMPLETE, plan.error
     tree = bench.sandbox(plan).tree(bench.parts.history.states(plan.id))
@@ -122,7 +122,7 @@ def test_a_corrected_decision_is_thought_through_again_and_the_rest_is_kept(benc
         "2.2.think.1",
         "2~1.2~1.think.1",
     ]
-    # What was kept is not asked for again: a strategist, an executor with two turns, a reviewer.
+    # Kept work is not requested again: a strategist, an executor with two turns, a reviewer.
     assert len(bench.thoughts(plan)) == thoughts + 4
     strategy = Strategy.from_json(plan.strategy)
     assert [(task.name, task.round) for task in strategy.tasks] == [("the notes", 0), ("the other file", 1)]
@@ -131,7 +131,7 @@ def test_a_corrected_decision_is_thought_through_again_and_the_rest_is_kept(benc
     assert "kept: 1. the notes" in bench.said
 
 
-def test_correcting_what_all_followed_from_undoes_all(bench: ActorPlanBench) -> None:
+def test_correcting_the_first_decision_reverts_everything(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     undoing = correction_of(bench).preview(plan, 1)
     assert [decision.number for decision in undoing.superseded] == [1, 2, 3]
@@ -147,7 +147,7 @@ def test_correcting_what_all_followed_from_undoes_all(bench: ActorPlanBench) -> 
 
 
 class Overhearing:
-    """An actor's turn, and what it was told."""
+    """A turn of an actor that records its prompts."""
 
     def __init__(self, turn: ActorTurn) -> None:
         self._turn = turn
@@ -158,7 +158,7 @@ class Overhearing:
         return self._turn.run(*where, **what)
 
 
-def test_the_strategist_is_told_what_holds_what_not_and_why(bench: ActorPlanBench) -> None:
+def test_the_strategist_learns_which_decisions_hold_and_why(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     _, plan = correction_of(bench).correct(plan, 3, "no JSON, please")
     heard: list[Overhearing] = []
@@ -182,7 +182,7 @@ def test_the_strategist_is_told_what_holds_what_not_and_why(bench: ActorPlanBenc
     assert "At most 32 steps may be sub-plans" in told
 
 
-def test_later_actors_hear_the_guidance(bench: ActorPlanBench) -> None:
+def test_later_actors_receive_the_guidance(bench: ActorPlanBench) -> None:
     guided = "it counts more than the plan:\n- with a comment"
     plan = bench.reached(
         strategizes(SECOND, when={"first_user": AGAIN}),
@@ -202,7 +202,7 @@ def test_later_actors_hear_the_guidance(bench: ActorPlanBench) -> None:
 
 
 @pytest.mark.parametrize("point", ["correct.paused", "correct.rolled_back", "correct.kept"])
-def test_a_corrector_that_dies_leaves_a_plan_that_can_be_corrected_or_resumed(
+def test_a_plan_can_be_corrected_or_resumed_after_a_crash_in_a_correction(
     bench: ActorPlanBench, point: str
 ) -> None:
     plan = bench.reached(*USUAL)
@@ -233,7 +233,7 @@ def test_every_step_of_a_correction_is_a_fault_point(bench: ActorPlanBench) -> N
     assert points.reached == ["correct.paused", "correct.rolled_back", "correct.kept"]
 
 
-def test_a_plan_that_is_not_done_yet_can_be_corrected_again_at_once(bench: ActorPlanBench) -> None:
+def test_an_unfinished_plan_can_be_corrected_again(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     _, plan = correction_of(bench).correct(plan, 3, "otherwise")
     first = bench.container.jobs.get(str(plan.job_id))
@@ -246,7 +246,7 @@ def test_a_plan_that_is_not_done_yet_can_be_corrected_again_at_once(bench: Actor
     assert changed(bench, plan) == ["settings.yaml"]
 
 
-def test_guidance_that_is_added_undoes_nothing_and_is_one_more_task(bench: ActorPlanBench) -> None:
+def test_added_guidance_reverts_nothing_and_adds_a_task(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     kept, plan = correction_of(bench).append(plan, "mention it  in the changelog")
     assert (kept.made.decision, kept.made.superseded, kept.made.checkpoint) == (None, (), None)
@@ -260,7 +260,7 @@ def test_guidance_that_is_added_undoes_nothing_and_is_one_more_task(bench: Actor
     assert (strategy.round, strategy.guidance) == (0, ("mention it  in the changelog",))
 
 
-def test_what_was_added_counts_in_later_rounds_too(bench: ActorPlanBench) -> None:
+def test_added_guidance_counts_in_later_rounds(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     _, plan = correction_of(bench).append(plan, "mention it in the changelog")
     plan = bench.work(plan)
@@ -270,7 +270,7 @@ def test_what_was_added_counts_in_later_rounds_too(bench: ActorPlanBench) -> Non
     assert strategy.round == 1
 
 
-def test_a_plan_that_waits_for_leave_asks_again_after_guidance_was_added(bench: ActorPlanBench) -> None:
+def test_a_waiting_plan_requests_approval_again_after_guidance(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL, profile="manual")
     assert bench.waited(plan)["for"] == "leave"
     _, plan = correction_of(bench).append(plan, "mention it in the changelog")
@@ -279,7 +279,7 @@ def test_a_plan_that_waits_for_leave_asks_again_after_guidance_was_added(bench: 
     assert len(Strategy.from_json(plan.strategy).tasks) == 3
 
 
-def test_a_plan_that_failed_goes_on_with_added_guidance(bench: ActorPlanBench) -> None:
+def test_a_failed_plan_continues_with_added_guidance(bench: ActorPlanBench) -> None:
     failing = strategizes(FIRST), writes("do the notes", "notes.txt")
     plan = bench.reached(*failing)
     assert plan.state is PlanState.ERRORED
@@ -290,7 +290,7 @@ def test_a_plan_that_failed_goes_on_with_added_guidance(bench: ActorPlanBench) -
     assert changed(bench, plan) == ["mention.txt", "notes.txt", "settings.json"]
 
 
-def test_guidance_that_is_added_before_anything_is_decided_is_kept_for_later(bench: ActorPlanBench) -> None:
+def test_guidance_before_the_first_decision_is_kept(bench: ActorPlanBench) -> None:
     plan = bench.goal(bench.script(*USUAL))
     _, plan = correction_of(bench).append(plan, "mention it in the changelog")
     assert plan.phase_state == QUEUED
@@ -299,14 +299,14 @@ def test_guidance_that_is_added_before_anything_is_decided_is_kept_for_later(ben
     assert Strategy.from_json(plan.strategy).guidance == ("mention it in the changelog",)
 
 
-# ── By itself ─────────────────────────────────────────────────────────────────────────────────────
+# ── Going back by itself ──────────────────────────────────────────────────────────────────────────
 
 
 def rethink(*findings: str) -> dict[str, Any]:
     return says({"verdict": "rethink", "findings": list(findings), "summary": "not so"})
 
 
-def test_a_plan_that_its_reviewer_wants_thought_through_again_goes_back_by_itself(
+def test_a_reviewer_can_send_a_plan_back_to_strategize(
     bench: ActorPlanBench,
 ) -> None:
     plan = bench.reached(
@@ -324,7 +324,7 @@ def test_a_plan_that_its_reviewer_wants_thought_through_again_goes_back_by_itsel
     assert (strategy.round, strategy.returns, strategy.guidance) == (1, 1, ())
 
 
-def test_a_plan_goes_back_by_itself_only_so_often_and_is_mended_then(bench: ActorPlanBench) -> None:
+def test_a_plan_goes_back_a_limited_number_of_times_then_fixes(bench: ActorPlanBench) -> None:
     one = planned([decided("How?", "so")], {"title": "it", "instructions": "do the notes"})
     plan = bench.reached(
         strategizes(one),
@@ -340,7 +340,7 @@ def test_a_plan_goes_back_by_itself_only_so_often_and_is_mended_then(bench: Acto
     assert plan.phase_state == QUEUED
 
 
-def test_a_plan_without_a_strategist_is_mended_instead(bench: ActorPlanBench) -> None:
+def test_a_plan_without_a_strategist_is_fixed_instead(bench: ActorPlanBench) -> None:
     cast = (None, "builtin/executor", "builtin/reviewer")
     plan = bench.reached(
         executes(DONE, when={"first_user": "The reviewer sends it back"}),
@@ -352,10 +352,10 @@ def test_a_plan_without_a_strategist_is_mended_instead(bench: ActorPlanBench) ->
     assert not bench.parts.thinking.corrections.of_plan(plan.id)
 
 
-# ── Decisions that executors make ─────────────────────────────────────────────────────────────────
+# ── Decisions of executors ────────────────────────────────────────────────────────────────────────
 
 
-def test_what_an_executor_decides_is_kept_and_can_be_corrected_from_there(bench: ActorPlanBench) -> None:
+def test_decisions_of_an_executor_can_be_corrected(bench: ActorPlanBench) -> None:
     choose = call("decide", question="Which name?", choice="x", rationale="short", instead_of=["y"])
     plan = bench.reached(
         executes(
@@ -384,7 +384,7 @@ def test_what_an_executor_decides_is_kept_and_can_be_corrected_from_there(bench:
     assert states_of(bench, plan) == ["superseded"]
 
 
-def test_what_an_executor_decides_follows_from_what_holds(bench: ActorPlanBench) -> None:
+def test_decisions_of_an_executor_follow_from_valid_ones(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         strategizes(FIRST),
         executes(
@@ -402,7 +402,7 @@ def test_what_an_executor_decides_follows_from_what_holds(bench: ActorPlanBench)
     assert [decision.number for decision in undoing.superseded] == [2, 4, 5]
 
 
-# ── What is refused ───────────────────────────────────────────────────────────────────────────────
+# ── Refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def refusal(bench: ActorPlanBench, plan: Plan, number: int = 1, guidance: str = "otherwise") -> str:
@@ -413,39 +413,39 @@ def refusal(bench: ActorPlanBench, plan: Plan, number: int = 1, guidance: str = 
     return str(refused.value)
 
 
-def test_what_cannot_be_corrected_says_so_and_what_to_do(bench: ActorPlanBench) -> None:
+def test_refuses_a_correction_with_a_remedy(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     assert "no decision 9; it has 3" in refusal(bench, plan, 9)
     assert "guidance is empty" in refusal(bench, plan, guidance=" \n")
     _, corrected = correction_of(bench).correct(plan, 3, "otherwise")
     corrected = bench.work(corrected)
-    assert "decision 3 was superseded already by correction 1" in refusal(bench, corrected, 3)
+    assert "decision 3 was already superseded by correction 1" in refusal(bench, corrected, 3)
     bench.apply(corrected)
-    assert "applied, which is final; start a new one" in refusal(bench, corrected)
+    assert "applied, which is final; start a new plan" in refusal(bench, corrected)
 
 
-def test_a_plan_of_plain_steps_has_nothing_to_correct(bench: ActorPlanBench) -> None:
+def test_a_plan_with_fixed_steps_has_nothing_to_correct(bench: ActorPlanBench) -> None:
     plan = bench.done(write("x.txt", ""))
-    assert "plain steps" in refusal(bench, plan)
-    with pytest.raises(PlanError, match="plain steps"):
+    assert "steps are fixed" in refusal(bench, plan)
+    with pytest.raises(PlanError, match="steps are fixed"):
         correction_of(bench).append(bench.now(plan), "more")
 
 
-def test_a_plan_that_decided_nothing_says_so(bench: ActorPlanBench) -> None:
+def test_a_plan_without_decisions_says_so(bench: ActorPlanBench) -> None:
     plan = bench.reached(writes("a goal", "notes.txt"), cast=ALONE)
     assert "it has 0" in refusal(bench, plan)
 
 
-def test_a_plan_that_failed_while_it_was_applied_is_not_corrected(bench: ActorPlanBench) -> None:
+def test_refuses_to_correct_a_failed_apply(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     now = SystemClock().now()
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.ERRORED):
         plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
-        wanted = "it failed while it was applied" if state is PlanState.ERRORED else "it is being applied"
+        wanted = "the apply failed" if state is PlanState.ERRORED else "an apply is running"
         assert wanted in refusal(bench, plan)
 
 
-def test_what_stands_in_the_way_of_an_apply_can_be_corrected(bench: ActorPlanBench) -> None:
+def test_a_blocked_plan_can_be_corrected(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.CONSTRAINED):
         plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=SystemClock().now())
@@ -453,7 +453,7 @@ def test_what_stands_in_the_way_of_an_apply_can_be_corrected(bench: ActorPlanBen
     assert bench.work(plan).phase_state == COMPLETE
 
 
-def test_edits_by_hand_are_not_thrown_away_by_a_correction(bench: ActorPlanBench) -> None:
+def test_a_correction_refuses_unrecorded_edits(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")
     for correct in (
@@ -467,15 +467,15 @@ def test_edits_by_hand_are_not_thrown_away_by_a_correction(bench: ActorPlanBench
     assert "mine.txt" in changed(bench, bench.work(plan))
 
 
-def test_edits_by_hand_stay_also_where_nothing_has_to_be_taken_back(bench: ActorPlanBench) -> None:
+def test_edits_stay_if_nothing_is_reverted(bench: ActorPlanBench) -> None:
     plan = bench.reached(strategizes(FIRST))
     (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")
     with pytest.raises(NeedsHuman, match=r"mine\.txt"):
         correction_of(bench).correct(plan, 3, "otherwise")
 
 
-def test_a_plan_that_was_decided_about_meanwhile_is_not_corrected(bench: ActorPlanBench) -> None:
-    """The other's move comes between the stop and the step that keeps the correction."""
+def test_refuses_to_correct_a_plan_that_moved(bench: ActorPlanBench) -> None:
+    """The other move happens between the stop and the recording of the correction."""
     plan = bench.reached(*USUAL)
 
     class Rejecting:
@@ -489,18 +489,18 @@ def test_a_plan_that_was_decided_about_meanwhile_is_not_corrected(bench: ActorPl
     assert set(states_of(bench, plan)) == {DecisionState.ACTIVE.value}
 
 
-def test_a_sub_plan_whose_result_is_part_of_another_plan_is_corrected_there(bench: ActorPlanBench) -> None:
+def test_refuses_to_correct_a_merged_sub_plan(bench: ActorPlanBench) -> None:
     parent, child = bench.reached(*USUAL), bench.reached(*USUAL)
     child = replace(child, parent_id=parent.id, key="1")
     correction_of(bench).ensure_correctable(child)
     calls = bench.parts.calls
     made = calls.add(parent.id, "note", {}, step="merge-1", state=CallState.STARTED, now=SystemClock().now())
     calls.move(made, CallState.ENDED, now=SystemClock().now())
-    with pytest.raises(PlanError, match=f"part of plan {parent.id}"):
+    with pytest.raises(PlanError, match=f"merged into plan {parent.id}"):
         correction_of(bench).ensure_correctable(child)
 
 
-def test_a_plan_whose_sandbox_is_gone_is_corrected_from_nothing(bench: ActorPlanBench) -> None:
+def test_corrects_a_plan_without_a_sandbox(bench: ActorPlanBench) -> None:
     plan = bench.reached(strategizes(FIRST))
     assert plan.state is PlanState.ERRORED
     bench.parts.sandboxes.remove(plan.id)
@@ -509,15 +509,15 @@ def test_a_plan_whose_sandbox_is_gone_is_corrected_from_nothing(bench: ActorPlan
     assert bench.work(plan).phase_state == COMPLETE
 
 
-def test_decisions_of_a_strategy_that_was_never_kept_can_be_corrected(bench: ActorPlanBench) -> None:
-    """It was cut off after its decisions were kept and before its strategy was."""
+def test_decisions_of_an_unsaved_strategy_can_be_corrected(bench: ActorPlanBench) -> None:
+    """The plan was interrupted after its decisions were recorded and before its strategy was."""
     plan = bench.reached(*USUAL, cast=("builtin/strategist", "builtin/executor", None))
     bare = replace(bench.now(plan), strategy=None)
     undoing = correction_of(bench).preview(bare, 1)
     assert (undoing.checkpoint, len(undoing.superseded)) == (None, 3)
 
 
-def test_the_error_of_a_plan_is_no_reason_to_keep_it(bench: ActorPlanBench) -> None:
+def test_a_correction_clears_the_error(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     facts = PlanFacts(error="x")
     plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), now=SystemClock().now())
@@ -526,7 +526,7 @@ def test_the_error_of_a_plan_is_no_reason_to_keep_it(bench: ActorPlanBench) -> N
     assert plan.error is None
 
 
-def test_thinking_again_is_refused_where_nothing_would_come_of_it(bench: ActorPlanBench) -> None:
+def test_refuses_to_go_back_without_a_strategist_or_returns(bench: ActorPlanBench) -> None:
     alone = bench.reached(writes("a goal", "notes.txt"), cast=ALONE)
     execution, fence = cast("ToolExecution", None), cast("Fence", None)
     assert correction_of(bench).think_again(alone, "no good", execution, fence) is None
@@ -539,7 +539,7 @@ def test_thinking_again_is_refused_where_nothing_would_come_of_it(bench: ActorPl
     assert correction_of(bench).think_again(plan, "no good", execution, fence) is None
 
 
-def test_a_plan_thinks_again_before_it_did_anything(bench: ActorPlanBench) -> None:
+def test_a_plan_can_go_back_before_its_first_call(bench: ActorPlanBench) -> None:
     plan = bench.parts.lifecycle.queue(bench.reached(strategizes(FIRST)))
     job = bench.owned_job(plan)
     plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.PROCESSING), now=SystemClock().now())

@@ -1,4 +1,4 @@
-"""What a correction must not lose, repeat or let stand: secrets, mending, twins, a person's own edits."""
+"""Corrections keep no secrets, repeat no fix attempts, duplicate no decisions, and lose no edits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def step(words: str, *decisions: int, **more: Any) -> dict[str, Any]:
 
 
 def writes(words: str, *turns: dict[str, Any]) -> dict[str, Any]:
-    """The executor, told to do that, does those turns and writes a file of that name."""
+    """Script the executor to take these turns for this task and write a file of that name."""
     last = answer(call("write", path=f"{words}.txt", content=f"{words}\n"))
     return executes(*turns, last, DONE, when={"first_user": f"do the {words}"})
 
@@ -80,7 +80,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def holding_files(bench: ActorPlanBench, secret: bytes) -> list[str]:
-    """The files below the bench's home, its database among them, that the secret stands in."""
+    """Return the files below the bench's home, including the database, that contain the secret."""
     return [str(one) for one in bench.home.rglob("*") if one.is_file() and secret in one.read_bytes()]
 
 
@@ -96,7 +96,7 @@ USUAL = (
 )
 
 
-def test_a_secret_in_guidance_is_kept_nowhere(bench: ActorPlanBench) -> None:
+def test_stores_no_secret_of_guidance(bench: ActorPlanBench) -> None:
     said = "do the mention, its database has password=hunter2hunter2"
     plan = bench.reached(*USUAL)
     _, plan = bench.parts.correction.append(plan, said)
@@ -112,10 +112,10 @@ def test_a_secret_in_guidance_is_kept_nowhere(bench: ActorPlanBench) -> None:
 
 
 class Died(BaseException):
-    """Instead of a kill."""
+    """Stands for a kill."""
 
 
-def test_a_plan_whose_corrector_died_before_it_was_queued_goes_on_with_the_correction(
+def test_a_recorded_correction_is_queued_after_a_crash(
     bench: ActorPlanBench,
 ) -> None:
     plan = bench.reached(*USUAL)
@@ -126,7 +126,7 @@ def test_a_plan_whose_corrector_died_before_it_was_queued_goes_on_with_the_corre
     assert left.state is PlanState.WAITING
     queued = bench.parts.correction.gone_on_with(left)
     assert bench.parts.correction.gone_on_with(queued) == queued
-    # Whoever looked before that, and would go on with something else, finds that somebody was faster.
+    # A process that read the plan before and continues otherwise finds that another was faster.
     assert bench.parts.correction.gone_on_with(left, "another/model") == queued
     plan = bench.work(queued)
     assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
@@ -134,7 +134,7 @@ def test_a_plan_whose_corrector_died_before_it_was_queued_goes_on_with_the_corre
     assert bench.parts.correction.gone_on_with(plan) == plan
 
 
-def test_guidance_that_is_added_has_rounds_of_mending_of_its_own(bench: ActorPlanBench) -> None:
+def test_added_guidance_has_its_own_fix_attempts(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         strategizes(planned([decided("Where?", "here")], step("notes", 1))),
         executes(
@@ -155,8 +155,8 @@ def test_guidance_that_is_added_has_rounds_of_mending_of_its_own(bench: ActorPla
     assert mended == ["mend-1~1.mend-1~1.think.1"]
 
 
-def test_a_rollback_leaves_no_round_of_mending_that_ended(bench: ActorPlanBench) -> None:
-    """It made no call that could have been taken back, and would say the same as before."""
+def test_a_rollback_restarts_the_fix_attempts(bench: ActorPlanBench) -> None:
+    """The run made no call that could be reverted, and would give the same answer again."""
     rules = strategizes(planned([decided("Where?", "here")], step("notes", 1))), writes("notes")
     tries = executes(says("tried"), when={"first_user": "- no good"})
     plan = bench.reached(*rules, tries, reviews(revise("no good")))
@@ -188,7 +188,7 @@ CHOOSING = (
 )
 
 
-def test_what_was_decided_by_a_call_that_is_undone_no_longer_holds(bench: ActorPlanBench) -> None:
+def test_a_decision_of_a_reverted_call_no_longer_holds(bench: ActorPlanBench) -> None:
     plan = bench.reached(*CHOOSING)
     assert holding(bench, plan) == [1, 2, 3]
     undoing = bench.parts.correction.preview(plan, 2)
@@ -199,23 +199,23 @@ def test_what_was_decided_by_a_call_that_is_undone_no_longer_holds(bench: ActorP
     assert holding(bench, plan) == [1, 4]
 
 
-def test_a_rollback_takes_back_what_was_decided_since_and_leaves_no_twins(bench: ActorPlanBench) -> None:
+def test_a_rollback_reverts_later_decisions_without_duplicates(bench: ActorPlanBench) -> None:
     plan = bench.reached(*CHOOSING)
     undone = bench.parts.sandbox_edits.rollback(plan, 2)
     assert holding(bench, plan) == [1, 2]
-    # As long as that counts.
+    # While the rollback counts.
     bench.parts.sandbox_edits.rollback(plan, undone.number)
     assert holding(bench, plan) == [1, 2, 3]
     bench.parts.sandbox_edits.rollback(plan, 2)
     plan = bench.resume(plan)
     assert plan.phase_state == COMPLETE, plan.error
     assert holding(bench, plan) == [1, 2, 4]
-    with pytest.raises(PlanError, match="decision 3 was taken back by a rollback"):
+    with pytest.raises(PlanError, match="decision 3 was rolled back"):
         bench.parts.correction.preview(plan, 3)
     assert bench.parts.correction.preview(plan, 4).paths == ("notes.txt",)
 
 
-def test_where_all_stays_and_no_step_is_said_nothing_is_done_again(bench: ActorPlanBench) -> None:
+def test_kept_tasks_without_new_steps_are_not_repeated(bench: ActorPlanBench) -> None:
     nothing = planned([decided("Format?", "none", parent=1)])
     plan = bench.reached(strategizes(nothing, when={"first_user": AGAIN}), *USUAL[1:])
     _, plan = bench.parts.correction.correct(plan, 2, "neither")
@@ -224,10 +224,10 @@ def test_where_all_stays_and_no_step_is_said_nothing_is_done_again(bench: ActorP
     assert (names(plan), changed(bench, plan)) == (["notes"], ["notes.txt"])
 
 
-# ── What a person edited by hand ──────────────────────────────────────────────────────────────────
+# ── Edits of a person ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_person_edited_beside_what_is_undone_is_brought_over(bench: ActorPlanBench) -> None:
+def test_edits_of_other_files_survive_a_correction(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
     root = bench.sandbox(plan).root
     (root / "mine.txt").write_text("mine\n")
@@ -246,8 +246,8 @@ def test_what_a_person_edited_beside_what_is_undone_is_brought_over(bench: Actor
     assert (root / "notes.txt").read_text() == "better\n"
 
 
-def test_edits_in_the_way_of_what_is_restored_go_with_what_is_undone(bench: ActorPlanBench) -> None:
-    """Where an undone call took a file away, a person has made a directory."""
+def test_edits_of_reverted_files_are_reverted(bench: ActorPlanBench) -> None:
+    """A reverted call deleted a file, and a person made a directory in its place."""
     gone = answer(call("command", script="rm a.txt; mkdir d; echo x > d/e"))
     plan = bench.reached(
         strategizes(planned([decided("Where?", "here")], step("notes", 1))),
@@ -269,7 +269,7 @@ def test_edits_in_the_way_of_what_is_restored_go_with_what_is_undone(bench: Acto
     assert changed(bench, plan) == ["free"]
 
 
-def test_a_plan_that_thinks_again_by_itself_keeps_what_a_person_edited(bench: ActorPlanBench) -> None:
+def test_a_plan_that_goes_back_keeps_edits(bench: ActorPlanBench) -> None:
     rethink = says({"verdict": "rethink", "findings": ["no JSON"], "summary": "not so"})
     plan = bench.reached(*USUAL[:-1], reviews(accept(), when={"first_user": r"json\.txt"}))
     (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")

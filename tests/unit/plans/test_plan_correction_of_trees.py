@@ -1,4 +1,4 @@
-"""Corrections of plans that have parts done by plans of their own: what came in stays, the rest is redone."""
+"""Corrections of plans with sub-plans: merged results stay, the rest is redone."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ A_PART = "one part of a larger goal"
 
 
 class Bench(ActorPlanBench):
-    """Sub-plans have the same actors as the whole."""
+    """Sub-plans use the same actors as the root."""
 
     def handler(self) -> PlanRun:
         run = super().handler()
         return replace(run, make_strategy=lambda plan: self.strategies[plan.root])
 
     def work_once(self, plan: Plan) -> Plan:
-        """One job of the tree."""
+        """Run one job of the tree."""
         job = self.owned_job(plan)
         self.handler()(job)
         outcome = AttemptOutcome(JobState.SUCCEEDED)
@@ -77,7 +77,7 @@ def keys(bench: Bench, plan: Plan) -> list[tuple[str | None, str]]:
     return [(child.key, child.state.value) for child in bench.parts.plans.children(plan.id)]
 
 
-def test_a_part_that_was_decided_wrongly_is_done_otherwise_and_the_others_stay(bench: Bench) -> None:
+def test_a_corrected_sub_plan_is_redone_and_the_others_stay(bench: Bench) -> None:
     plan = bench.reached(*RULES, cast=CAST)
     assert plan.phase_state == COMPLETE, plan.error
     assert bench.changed(plan) == ["left.txt", "own.txt", "right.txt"]
@@ -89,12 +89,12 @@ def test_a_part_that_was_decided_wrongly_is_done_otherwise_and_the_others_stay(b
     assert bench.changed(plan) == ["left.txt", "other.txt", "own.txt"]
     assert keys(bench, plan) == [("1", "complete"), ("2", "cancelled"), ("2~1", "complete")]
     assert [task.name for task in Strategy.from_json(plan.strategy).tasks] == ["left", "other", "own"]
-    # A part is told what was said to the whole.
+    # A sub-plan receives the guidance of its root.
     other = bench.parts.plans.children(plan.id)[-1]
     assert Strategy.from_json(other.strategy).guidance == ("other, please",)
 
 
-def test_only_the_part_that_was_decided_wrongly_is_cancelled_and_the_other_goes_on(bench: Bench) -> None:
+def test_only_the_corrected_sub_plan_is_cancelled(bench: Bench) -> None:
     plan = bench.work_once(bench.goal(bench.script(*RULES), cast=CAST))
     assert bench.waited(plan)["for"] == "sub-plans"
     left, right = (child.id for child in bench.parts.plans.children(plan.id))
@@ -108,7 +108,7 @@ def test_only_the_part_that_was_decided_wrongly_is_cancelled_and_the_other_goes_
     assert bench.changed(plan) == ["other.txt", "own.txt", "right.txt"]
 
 
-def test_a_part_whose_merge_is_undone_with_another_is_merged_again(bench: Bench) -> None:
+def test_a_reverted_merge_is_made_again(bench: Bench) -> None:
     plan = bench.reached(*RULES, cast=CAST)
     assert plan.phase_state == COMPLETE, plan.error
     left, right = (child.id for child in bench.parts.plans.children(plan.id))
@@ -123,8 +123,8 @@ def test_a_part_whose_merge_is_undone_with_another_is_merged_again(bench: Bench)
     assert len(bench.thoughts(bench.parts.plans.get(right))) == thoughts
 
 
-def test_a_part_that_began_with_what_is_undone_does_not_go_on(bench: Bench) -> None:
-    """It names another decision, but has the other's file in its own sandbox."""
+def test_a_sub_plan_built_on_reverted_work_is_cancelled(bench: Bench) -> None:
+    """It carries out another decision, but has the other's file in its own sandbox."""
     first = thought(["whole", "left", "right"], part("left", 2), part("right", 3, needs=[1]))
     plan = bench.goal(bench.script(*RULES[:2], strategizes(first), *RULES[3:]), cast=CAST)
     while not (children := bench.parts.plans.children(plan.id))[1:]:
@@ -139,7 +139,7 @@ def test_a_part_that_began_with_what_is_undone_does_not_go_on(bench: Bench) -> N
     assert bench.changed(plan) == ["other.txt"]
 
 
-def test_a_part_that_failed_is_thought_of_anew(bench: Bench) -> None:
+def test_a_failed_sub_plan_is_planned_again(bench: Bench) -> None:
     plan = bench.reached(*RULES[:3], writes("left"), writes("own"), cast=CAST)
     assert plan.state is PlanState.ERRORED
     _, plan = bench.parts.correction.correct(plan, 2, "other, please", model=bench.script(*RULES))
@@ -147,7 +147,7 @@ def test_a_part_that_failed_is_thought_of_anew(bench: Bench) -> None:
     assert bench.work(plan).phase_state == COMPLETE
 
 
-def test_guidance_that_is_added_leaves_the_parts_at_work(bench: Bench) -> None:
+def test_added_guidance_keeps_sub_plans_running(bench: Bench) -> None:
     more = executes(
         answer(call("write", path="more.txt", content="")), DONE, when={"first_user": "more of it"}
     )
@@ -159,7 +159,7 @@ def test_guidance_that_is_added_leaves_the_parts_at_work(bench: Bench) -> None:
     assert bench.changed(plan) == ["left.txt", "more.txt", "own.txt", "right.txt"]
 
 
-def test_a_plan_that_lies_too_deep_has_no_parts_whatever_its_strategist_says(bench: Bench) -> None:
+def test_a_plan_at_the_depth_limit_has_no_sub_plans(bench: Bench) -> None:
     bench.adapt = lambda run: replace(
         run, strategize_phase=lambda by: replace(run.strategize_phase(by), limits=TreeLimits(depth=0))
     )

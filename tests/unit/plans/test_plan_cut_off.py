@@ -1,5 +1,6 @@
-"""Calls of a run that died, of a plan that is cancelled then: what they had done is recorded, once, and each
-says how it ended, whoever cancels and wherever that is interrupted."""
+"""Calls of a dead run whose plan is cancelled: their changes are recorded once and each call states its
+outcome, whichever process cancels and wherever it is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ CUT = {
 
 
 def cut_off(plans: PlanBench, point: str = "tool.work.after", script: str = "echo y > made.txt") -> Plan:
-    """A plan whose worker is gone, and whose call got so far."""
+    """Return a plan whose worker is gone and whose call got this far."""
     plan = plans.plan(command(script))
     opened = plans.handler()
 
@@ -65,15 +66,15 @@ def told(plans: PlanBench, plan: Plan) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("point", CUT)
-def test_what_a_call_had_done_is_recorded_before_its_plan_is_cancelled(plans: PlanBench, point: str) -> None:
+def test_records_changes_before_the_plan_is_cancelled(plans: PlanBench, point: str) -> None:
     plan = cut_off(plans, point)
     assert plans.cancel(plan).state is PlanState.CANCELLED
     assert (told(plans, plan), changed(plans, plan)) == ([CUT[point]], ["made.txt"])
     plans.ensure_consistent(plan)
 
 
-def test_a_cancel_that_is_interrupted_is_finished_by_the_next(tmp_path: Path) -> None:
-    """At each of its commits. As long as it is not finished, nobody is told that the plan is cancelled."""
+def test_the_next_cancel_finishes_an_interrupted_one(tmp_path: Path) -> None:
+    """At each of its commits. Until it is finished, the plan does not count as cancelled."""
     faults = Switch()
     settled = [CUT["tool.work.after"]], ["made.txt"]
     interrupted = True
@@ -96,12 +97,10 @@ def test_a_cancel_that_is_interrupted_is_finished_by_the_next(tmp_path: Path) ->
     assert nth > len(("request", "ending", "recorded", "closed", "failed", "cancelled"))
 
 
-@pytest.mark.parametrize("seen", [False, True], ids=["nobody looks", "somebody looks"])
+@pytest.mark.parametrize("seen", [False, True], ids=["unseen", "seen"])
 @pytest.mark.parametrize("point", CUT)
-def test_a_run_that_took_too_long_to_stop_ends_its_plan_when_it_does(
-    plans: PlanBench, point: str, seen: bool
-) -> None:
-    """Its worker has ended the job meanwhile, and goes on without it."""
+def test_a_run_that_stops_late_still_ends_its_plan(plans: PlanBench, point: str, seen: bool) -> None:
+    """Its worker has ended the job meanwhile and continued without it."""
     plan = plans.plan(command("echo y > made.txt"))
     opened = plans.handler()
     job = plans.owned_job(plan)
@@ -133,10 +132,10 @@ def test_a_run_that_took_too_long_to_stop_ends_its_plan_when_it_does(
     ],
     ids=["stopped", "cancelled"],
 )
-def test_a_plan_whose_job_was_ended_between_its_two_phases_is_told_of_it(
+def test_a_plan_ends_with_its_job_between_two_phases(
     plans: PlanBench, reason: str, then: tuple[Phase, PlanState]
 ) -> None:
-    """A run that took so long there that its worker went on without it."""
+    """The run took so long there that its worker continued without it."""
     plan = plans.plan(command("true"))
     job, now = plans.owned_job(plan), plans.container.clock.now()
     for state in (PlanState.PROCESSING, PlanState.COMPLETE):
@@ -158,18 +157,18 @@ class Switch:
             self.inner.reach(name)
 
 
-def test_a_plan_that_is_rejected_leaves_no_call_open_either(plans: PlanBench) -> None:
+def test_a_discarded_plan_has_no_open_call(plans: PlanBench) -> None:
     plan = cut_off(plans)
     now = plans.container.clock.now()
     plan = plans.parts.plans.move(plan, (plan.phase, PlanState.ERRORED), now=now)
     assert plans.parts.lifecycle.reject(plan).state is PlanState.REJECTED
     assert (told(plans, plan), changed(plans, plan)) == (
-        [("failed", "cancelled: its plan was rejected")],
+        [("failed", "cancelled: its plan was discarded")],
         ["made.txt"],
     )
 
 
-def test_who_works_in_the_sandbox_is_not_disturbed_and_the_next_who_looks_ends_the_call(
+def test_a_busy_sandbox_delays_the_end_of_a_call(
     plans: PlanBench,
 ) -> None:
     plan = cut_off(plans)
@@ -180,7 +179,7 @@ def test_who_works_in_the_sandbox_is_not_disturbed_and_the_next_who_looks_ends_t
     assert (told(plans, plan), changed(plans, plan)) == ([CUT["tool.work.after"]], ["made.txt"])
 
 
-def test_a_call_whose_plan_somebody_went_on_with_is_left_to_them(plans: PlanBench) -> None:
+def test_leaves_the_calls_of_a_resumed_plan(plans: PlanBench) -> None:
     plan = cut_off(plans)
     plans.parts.plans.move(plan, (plan.phase, PlanState.ERRORED), now=plans.container.clock.now())
     plans.parts.sandbox_edits.end_calls(plan, "not wanted")
@@ -196,7 +195,7 @@ def test_a_call_whose_plan_somebody_went_on_with_is_left_to_them(plans: PlanBenc
     ],
     ids=["removed", "unrecordable"],
 )
-def test_what_cannot_be_recorded_any_more_is_told(
+def test_a_call_says_that_its_changes_were_not_recorded(
     plans: PlanBench, harm: Callable[[PlanBench, Plan], object], why: str
 ) -> None:
     plan = cut_off(plans)
@@ -205,12 +204,12 @@ def test_what_cannot_be_recorded_any_more_is_told(
     [(state, error)] = told(plans, plan)
     assert state == "failed"
     assert error is not None
-    assert error.startswith("cancelled: not wanted; what it changed is not recorded: ")
+    assert error.startswith("cancelled: not wanted; its changes were not recorded: ")
     assert why in error
     assert plans.parts.changesets.get(str(plans.calls(plan)[0].changeset_id)).closed
 
 
-def test_a_sandbox_that_another_machine_has_is_for_that_one_to_look_into(plans: PlanBench) -> None:
+def test_leaves_the_sandbox_of_another_machine(plans: PlanBench) -> None:
     plan = cut_off(plans)
     sandbox_edits = replace(plans.parts.sandbox_edits, is_elsewhere=lambda plan_id: True)
     sandbox_edits.end_calls(plan, "not wanted")
@@ -219,11 +218,11 @@ def test_a_sandbox_that_another_machine_has_is_for_that_one_to_look_into(plans: 
     sandbox_edits.end_calls(on_a_remote, "not wanted")
     [(state, error)] = told(plans, plan)
     assert (state, changed(plans, plan)) == ("failed", [])
-    assert str(error).endswith("what it changed is not recorded: its sandbox is another machine's")
+    assert str(error).endswith("its changes were not recorded: its sandbox is on another machine")
 
 
 def gone_on_with(plans: PlanBench, plan: Plan, broken: Callable[[Sandbox], object]) -> Plan:
-    """The plan, after one more worker found its sandbox so, and died."""
+    """Return the plan after one more worker found its sandbox in this state and died."""
     job, opened = plans.owned_job(plan), plans.handler()
 
     def open_execution(*given: object) -> object:
@@ -248,11 +247,9 @@ class Broken:
         return getattr(self._inner, name)
 
 
-@pytest.mark.parametrize("by_its_run", [False, True], ids=["nobody runs it", "its run is told"])
-def test_a_call_that_the_next_run_died_over_is_recorded_all_the_same(
-    plans: PlanBench, by_its_run: bool
-) -> None:
-    """That one had closed the changeset, to make the call again under another, and got no further."""
+@pytest.mark.parametrize("by_its_run", [False, True], ids=["no worker", "its worker"])
+def test_records_a_call_after_two_crashes(plans: PlanBench, by_its_run: bool) -> None:
+    """The second run had closed the changeset to repeat the call under another, and got no further."""
     plan = gone_on_with(plans, cut_off(plans), lambda inner: Broken(inner, "restore", StoreBusy(1.0)))
     [call] = plans.calls(plan)
     assert (call.state, plans.parts.changesets.get(str(call.changeset_id)).closed) == ("started", True)
@@ -268,7 +265,7 @@ def test_a_call_that_the_next_run_died_over_is_recorded_all_the_same(
 @pytest.mark.parametrize("path", ["made.txt", "other.txt"])
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 @pytest.mark.parametrize("cancelled", [False, True], ids=["gone on with", "cancelled"])
-def test_what_a_person_edits_after_a_call_was_recorded_is_taken_in_as_theirs(
+def test_edits_after_a_recorded_call_are_recorded_separately(
     plans: PlanBench, path: str, closed: bool, cancelled: bool
 ) -> None:
     plan = cut_off(plans, "tool.record.after")
@@ -286,7 +283,7 @@ def test_what_a_person_edits_after_a_call_was_recorded_is_taken_in_as_theirs(
     plans.ensure_consistent(plan)
 
 
-def test_a_reread_that_is_interrupted_hinders_nobody_who_edits_on(tmp_path: Path) -> None:
+def test_edits_continue_after_an_interrupted_reread(tmp_path: Path) -> None:
     """At each of its commits; each edit is recorded once."""
     faults = Switch()
     interrupted, nth = True, 0
@@ -324,7 +321,7 @@ def test_a_reread_that_is_interrupted_hinders_nobody_who_edits_on(tmp_path: Path
     ids=lambda one: str(getattr(type(one), "__name__", one)) if isinstance(one, Exception) else str(one),
 )
 @pytest.mark.parametrize("tool", ["command", "reread", "rollback"])
-def test_a_sandbox_that_nobody_can_look_into_keeps_no_plan_from_being_cancelled(
+def test_an_unreadable_sandbox_does_not_block_a_cancel(
     plans: PlanBench, tool: str, name: str, error: Exception
 ) -> None:
     if tool == "command":
@@ -337,12 +334,12 @@ def test_a_sandbox_that_nobody_can_look_into_keeps_no_plan_from_being_cancelled(
     assert cancelled_with(plans, plan, name, error).state is PlanState.CANCELLED
     state, said = told(plans, plan)[-1]
     assert state == "failed"
-    assert str(said).startswith("cancelled: not wanted; what it changed is not recorded: ")
+    assert str(said).startswith("cancelled: not wanted; its changes were not recorded: ")
     assert str(said).endswith("so it is")
 
 
 def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) -> Plan:
-    """By somebody for whom that method of its sandbox fails."""
+    """Cancel the plan in a process for which that method of the sandbox fails."""
 
     class Sandboxes:
         @staticmethod
@@ -355,9 +352,7 @@ def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) ->
 
 
 @pytest.mark.parametrize("name", ["scan", "writing"])
-def test_what_the_system_refuses_to_show_is_recorded_by_the_next_who_looks(
-    plans: PlanBench, name: str
-) -> None:
+def test_records_changes_once_the_system_allows_it(plans: PlanBench, name: str) -> None:
     plan = cut_off(plans)
     over = cancelled_with(plans, plan, name, OSError(errno.EMFILE, "Too many open files"))
     assert (over.state, changed(plans, plan)) == (PlanState.CANCELLED, [])
@@ -367,10 +362,8 @@ def test_what_the_system_refuses_to_show_is_recorded_by_the_next_who_looks(
 
 
 @pytest.mark.parametrize("taken_in", [False, True])
-def test_what_a_person_edits_after_a_resolution_was_recorded_is_not_taken_back(
-    plans: PlanBench, taken_in: bool
-) -> None:
-    """Of a resolution its tree says what it did, and whoever recorded that died before it was ended."""
+def test_keeps_edits_after_a_recorded_resolution(plans: PlanBench, taken_in: bool) -> None:
+    """The tree of a resolution names its changes; the process that recorded it died before the call ended."""
     plan = plans.done(write("x.txt", "1\n"), command("exit 1"))
     sandbox, history, now = plans.sandbox(plan), plans.parts.history, plans.container.clock.now()
     (sandbox.root / "x.txt").write_text("resolved\n")
@@ -391,8 +384,8 @@ def test_what_a_person_edits_after_a_resolution_was_recorded_is_not_taken_back(
     plans.ensure_consistent(plan)
 
 
-def test_what_a_person_edited_is_taken_in_wherever_that_is_interrupted(tmp_path: Path) -> None:
-    """At each commit of a cancel that finds it beside a call that was recorded and not ended."""
+def test_records_edits_despite_an_interruption(tmp_path: Path) -> None:
+    """At each commit of a cancel that finds the edits beside a recorded call that has not ended."""
     faults, interrupted, nth = Switch(), True, 0
     with plan_bench(tmp_path, faults=faults) as plans:
         while interrupted:
@@ -412,7 +405,7 @@ def test_what_a_person_edited_is_taken_in_wherever_that_is_interrupted(tmp_path:
     assert nth > len(("request", "reread", "changeset", "recorded", "closed", "ended", "cancelled"))
 
 
-def test_the_calls_of_a_plan_that_may_not_be_rejected_are_its_own(plans: PlanBench) -> None:
+def test_a_refused_discard_ends_no_calls(plans: PlanBench) -> None:
     plan = cut_off(plans)
     with pytest.raises(IllegalPlanMove):
         plans.parts.lifecycle.reject(plan)
@@ -420,9 +413,7 @@ def test_the_calls_of_a_plan_that_may_not_be_rejected_are_its_own(plans: PlanBen
 
 
 @pytest.mark.parametrize("wanted", [PlanState.REJECTED, PlanState.CANCELLED])
-def test_a_call_that_could_not_be_ended_with_its_plan_is_ended_by_the_next_who_looks(
-    plans: PlanBench, wanted: PlanState
-) -> None:
+def test_the_next_look_ends_a_call_left_open(plans: PlanBench, wanted: PlanState) -> None:
     plan = cut_off(plans)
     ways = [
         (Phase.EXECUTE, PlanState.COMPLETE),
@@ -436,11 +427,11 @@ def test_a_call_that_could_not_be_ended_with_its_plan_is_ended_by_the_next_who_l
         over = plans.parts.lifecycle.reject(plan) if rejects else plans.cancel(plan)
     assert (over.phase_state, plans.states_of(plan)) == ((Phase.APPLY, wanted), ["started"])
     assert plans.parts.lifecycle.reconciled(over) == over
-    reason = "its plan was rejected" if rejects else "not wanted"
+    reason = "its plan was discarded" if rejects else "not wanted"
     assert (told(plans, plan), changed(plans, plan)) == ([("failed", f"cancelled: {reason}")], ["made.txt"])
 
 
-def test_two_who_look_at_once_at_a_plan_without_a_sandbox_both_see_it(plans: PlanBench) -> None:
+def test_concurrent_looks_at_a_plan_without_a_sandbox_succeed(plans: PlanBench) -> None:
     plan = cut_off(plans)
     with plans.sandbox(plan).writing():
         over = plans.cancel(plan)
@@ -461,25 +452,25 @@ def test_two_who_look_at_once_at_a_plan_without_a_sandbox_both_see_it(plans: Pla
 
 
 @pytest.mark.parametrize("error", [GitFailed("add", "so it is"), UnknownChangeset("it")])
-def test_a_plan_that_cannot_be_looked_after_hides_no_other(plans: PlanBench, error: Exception) -> None:
+def test_a_plan_that_cannot_be_reconciled_hides_no_other(plans: PlanBench, error: Exception) -> None:
     lifecycle, found = stopped_but_one(plans, error)
     one, bad, other = lifecycle.all_reconciled(found)
     assert one.state is other.state is PlanState.CANCELLED
-    assert bad == replace(found[1], error=f"it cannot be looked after: {error}")
+    assert bad == replace(found[1], error=f"its state could not be updated: {error}")
     assert plans.now(bad) == found[1]
 
 
 @pytest.mark.parametrize(
     "error", [StoreBusy(1.0), DatabaseUnusable("it", "it is read-only"), DatabaseFailed("it", "odd")]
 )
-def test_a_store_that_cannot_be_used_is_told_as_such(plans: PlanBench, error: Exception) -> None:
+def test_an_unusable_store_raises(plans: PlanBench, error: Exception) -> None:
     lifecycle, found = stopped_but_one(plans, error)
     with pytest.raises(type(error)):
         lifecycle.all_reconciled(found)
 
 
 def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, list[Plan]]:
-    """Three plans that nobody told yet that their jobs were cancelled, and who would fail to tell one."""
+    """Three plans whose jobs were cancelled without moving them, and a store that fails for one of them."""
     found = [cut_off(plans) if nth == 1 else plans.plan(command("true")) for nth in range(3)]
     for plan in found:
         plans.container.jobs.request_cancel(str(plan.job_id), "not wanted", now=plans.container.clock.now())
@@ -498,9 +489,9 @@ def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, 
 
 
 @pytest.mark.parametrize(
-    ("tool", "filed"), [("read_file", []), (ACP, ["by_itself.txt"])], ids=["who only reads", "an agent"]
+    ("tool", "filed"), [("read_file", []), (ACP, ["by_itself.txt"])], ids=["read-only", "agent"]
 )
-def test_only_who_may_have_changed_files_is_said_to_have(
+def test_only_calls_that_write_report_unrecorded_changes(
     plans: PlanBench, tool: str, filed: list[str]
 ) -> None:
     plan = plans.done(write("x.txt", "1\n"), command("exit 1"))

@@ -1,4 +1,4 @@
-"""What people decide about plans: resumed, rejected, cancelled, deleted, cleaned up; and what is refused."""
+"""Actions of people on plans: resume, discard, cancel, delete, clean up; and refusals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEAD = WorkerIdentity("dead", "", 999_999_999, 1)
 
 
 def claimed_by_the_dead(plans: PlanBench, plan: Plan) -> None:
-    """Its job runs, says the store; but its owner is gone."""
+    """The store says that the job runs, but its owner is gone."""
     owner = replace(DEAD, host=plans.container.processes.identity("me").host)
     job = plans.container.jobs.claim(owner, [kind_of_plan(plan.id)], now=SystemClock().now())
     assert job is not None
@@ -53,7 +53,7 @@ def move(plans: PlanBench, plan: Plan, phase: Phase, state: PlanState) -> Plan:
     return plans.parts.plans.move(plans.now(plan), (phase, state), now=SystemClock().now())
 
 
-def test_a_plan_that_failed_makes_the_failed_call_again_and_no_other(plans: PlanBench) -> None:
+def test_resume_repeats_only_the_failed_call(plans: PlanBench) -> None:
     plan = plans.done(
         command("echo 1 >> runs.log"), command("echo half > half.txt; echo 2 >> runs.log; test -e ready.log")
     )
@@ -67,8 +67,8 @@ def test_a_plan_that_failed_makes_the_failed_call_again_and_no_other(plans: Plan
     plans.ensure_consistent(plan)
 
 
-def test_a_plan_that_failed_otherwise_goes_on_without_repeating_anything(plans: PlanBench) -> None:
-    # It is ended by its budget, which has to be long enough for it to begin.
+def test_resume_after_another_failure_repeats_nothing(plans: PlanBench) -> None:
+    # Its budget ends it, and must be long enough for it to start.
     slow = command("echo 1 >> runs.log; sleep 60", continue_on_failure=True)
     for seconds in (2.0, 10.0, 50.0):
         plan = plans.done(slow, write("x.txt", ""), limit_seconds=seconds)
@@ -79,7 +79,7 @@ def test_a_plan_that_failed_otherwise_goes_on_without_repeating_anything(plans: 
     assert (plans.sandbox(plan).root / "runs.log").read_text() == "1\n"
 
 
-def test_a_plan_whose_sandbox_is_gone_makes_a_new_one(plans: PlanBench) -> None:
+def test_resume_creates_a_missing_sandbox(plans: PlanBench) -> None:
     plan = plans.done(command("exit 1"))
     plans.parts.sandboxes.remove(plan.id)
     plan = plans.resume(plan)
@@ -87,7 +87,7 @@ def test_a_plan_whose_sandbox_is_gone_makes_a_new_one(plans: PlanBench) -> None:
     assert plans.sandbox(plan).root.is_dir()
 
 
-def test_a_plan_that_failed_before_it_did_anything_can_be_resumed(plans: PlanBench) -> None:
+def test_a_plan_that_failed_early_can_be_resumed(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     kept = plans.strategies.pop(plan.id)
     plan = plans.work(plan)
@@ -97,21 +97,21 @@ def test_a_plan_that_failed_before_it_did_anything_can_be_resumed(plans: PlanBen
 
 
 def test_a_plan_that_was_never_queued_can_be_resumed(plans: PlanBench) -> None:
-    """Whoever made it died before it had a job (langwatch/langwatch#3195: stuck in STARTING for good)."""
+    """Its creator died before it had a job (langwatch/langwatch#3195: stuck in STARTING for good)."""
     new = PlanDraft("a goal", "tests/steps", str(plans.repository))
     plan = plans.parts.plans.create(new, now=SystemClock().now())
     plans.strategies[plan.id] = Strategy((write("x.txt", ""),), profile="full-auto")
     assert plans.resume(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
-def test_a_plan_whose_job_was_given_back_goes_on_with_that_very_job(plans: PlanBench) -> None:
+def test_resume_reuses_an_unowned_job(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     assert plans.parts.lifecycle.resume(plan) == plan
     assert plans.work(plan).state is PlanState.COMPLETE
 
 
-def test_a_plan_between_its_two_phases_goes_on(plans: PlanBench) -> None:
-    """A worker died after Strategize was complete, and before Execute was queued."""
+def test_resumes_a_plan_between_two_phases(plans: PlanBench) -> None:
+    """A worker died after Strategize was complete and before Execute was queued."""
     plan = plans.plan(write("x.txt", ""))
     move(plans, plan, Phase.STRATEGIZE, PlanState.PROCESSING)
     facts = PlanFacts(strategy=plans.strategies[plan.id].to_json())
@@ -120,7 +120,7 @@ def test_a_plan_between_its_two_phases_goes_on(plans: PlanBench) -> None:
     assert plans.work(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
-def test_a_plan_of_a_dead_worker_is_taken_up_at_once(plans: PlanBench) -> None:
+def test_resumes_the_plan_of_a_dead_worker_at_once(plans: PlanBench) -> None:
     """bytedance/deer-flow#1087: after a crash it counted as running for good, and blocked the queue."""
     plan = plans.plan(write("x.txt", ""))
     claimed_by_the_dead(plans, plan)
@@ -130,7 +130,7 @@ def test_a_plan_of_a_dead_worker_is_taken_up_at_once(plans: PlanBench) -> None:
     assert (job.state, job.attempt) == (JobState.SUCCEEDED, 2)
 
 
-def test_a_plan_of_which_no_attempt_is_left_carries_the_error_and_gets_a_new_job(plans: PlanBench) -> None:
+def test_a_plan_without_attempts_left_gets_a_new_job(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     for _ in range(2):
         claimed_by_the_dead(plans, plan)
@@ -148,27 +148,27 @@ def test_a_plan_of_which_no_attempt_is_left_carries_the_error_and_gets_a_new_job
     assert plans.work(again).state is PlanState.COMPLETE
 
 
-def test_a_plan_that_a_living_worker_runs_is_not_run_twice(plans: PlanBench) -> None:
+def test_refuses_to_resume_a_running_plan(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     me = plans.container.processes.identity("me")
     plans.container.jobs.claim(me, [kind_of_plan(plan.id)], now=SystemClock().now())
     assert plans.parts.lifecycle.has_worker(plan)
-    with pytest.raises(PlanError, match="it is running already"):
+    with pytest.raises(PlanError, match="already running"):
         plans.parts.lifecycle.resume(plan)
 
 
-def test_what_has_ended_or_is_to_be_applied_is_not_resumed(plans: PlanBench) -> None:
+def test_refuses_to_resume_an_ended_or_applying_plan(plans: PlanBench) -> None:
     rejected = plans.parts.lifecycle.reject(plans.done(write("x.txt", "")))
     with pytest.raises(PlanError, match="final"):
         plans.parts.lifecycle.resume(rejected)
     constrained = plans.done(write("x.txt", ""))
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.CONSTRAINED):
         move(plans, constrained, Phase.APPLY, state)
-        with pytest.raises(PlanError, match="so it is applied and not resumed"):
+        with pytest.raises(PlanError, match="an apply cannot be resumed"):
             plans.parts.lifecycle.resume(plans.now(constrained))
 
 
-def test_a_rejected_result_reaches_nobodys_files(plans: PlanBench) -> None:
+def test_a_discarded_result_changes_no_files(plans: PlanBench) -> None:
     plan = plans.parts.lifecycle.reject(plans.done(write("x.txt", "")))
     assert plan.phase_state == (Phase.APPLY, PlanState.REJECTED)
     with pytest.raises(IllegalPlanMove):
@@ -179,7 +179,7 @@ def test_a_rejected_result_reaches_nobodys_files(plans: PlanBench) -> None:
 
 
 @pytest.mark.parametrize("where", ["queued", "waiting", "complete", "errored", "constrained"])
-def test_a_plan_that_nobody_runs_is_cancelled_at_once_and_only_once(plans: PlanBench, where: str) -> None:
+def test_cancels_an_idle_plan_at_once_and_only_once(plans: PlanBench, where: str) -> None:
     steps = [command("exit 1")] if where == "errored" else [write("x.txt", "")]
     plan = plans.plan(*steps, profile="manual" if where == "waiting" else "full-auto")
     if where != "queued":
@@ -195,38 +195,38 @@ def test_a_plan_that_nobody_runs_is_cancelled_at_once_and_only_once(plans: PlanB
     assert plans.work(plan) == cancelled
     with pytest.raises((PlanError, IllegalPlanMove)):
         plans.apply(plan)
-    with pytest.raises(PlanError, match="nothing in it waits"):
+    with pytest.raises(PlanError, match="no approval is pending"):
         plans.parts.lifecycle.answer(cancelled, True)
 
 
-def test_a_plan_of_a_dead_worker_is_cancelled_from_here(plans: PlanBench) -> None:
+def test_cancels_the_plan_of_a_dead_worker(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     claimed_by_the_dead(plans, plan)
     assert plans.cancel(plan, "gone").error == "cancelled: gone"
     assert plans.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
 
 
-def test_a_cancel_decided_on_an_older_sight_of_the_plan_is_still_a_cancel(plans: PlanBench) -> None:
+def test_cancels_a_plan_that_was_read_earlier(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     plans.resume(plan)
     assert plans.now(plan).version > plan.version
     assert plans.parts.lifecycle.cancel(plan, "late").state is PlanState.CANCELLED
 
 
-def test_a_plan_that_moved_on_is_not_moved_back_by_who_saw_it_earlier(plans: PlanBench) -> None:
+def test_a_stale_read_does_not_move_a_plan_back(plans: PlanBench) -> None:
     queued = plans.plan(write("x.txt", ""))
     cancelled = plans.cancel(queued)
     assert plans.parts.lifecycle.reconciled(queued) == cancelled
 
 
-def test_a_plan_whose_job_is_unknown_is_worked_on_by_nobody(plans: PlanBench) -> None:
+def test_a_plan_with_an_unknown_job_has_no_worker(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     assert not plans.parts.lifecycle.has_worker(replace(plan, job_id="no such job"))
     assert plans.parts.lifecycle.asking(plan) is None
 
 
-def test_a_job_that_a_dead_worker_left_to_a_plan_that_is_done_is_ended(plans: PlanBench) -> None:
-    """bytedance/deer-flow#1087: jobs counted as running that nobody ran."""
+def test_ends_the_leftover_job_of_a_finished_plan(plans: PlanBench) -> None:
+    """bytedance/deer-flow#1087: jobs counted as running without a worker."""
     plan = plans.plan(write("x.txt", ""))
     claimed_by_the_dead(plans, plan)
     for standing in (
@@ -242,23 +242,23 @@ def test_a_job_that_a_dead_worker_left_to_a_plan_that_is_done_is_ended(plans: Pl
     assert plans.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
 
 
-def test_a_plan_that_ended_otherwise_is_not_cancelled_any_more(plans: PlanBench) -> None:
+def test_refuses_to_cancel_an_ended_plan(plans: PlanBench) -> None:
     plan = plans.apply(plans.done(write("x.txt", "")))
-    with pytest.raises(PlanError, match="it is applied already"):
+    with pytest.raises(PlanError, match="already applied"):
         plans.cancel(plan)
     assert plans.now(plan).state is PlanState.APPLIED
 
 
-def test_a_plan_that_is_being_applied_is_not_cancelled_from_outside(plans: PlanBench) -> None:
+def test_refuses_to_cancel_an_applying_plan(plans: PlanBench) -> None:
     """Its files would be in the user's tree, and its state would deny it."""
     plan = plans.done(write("x.txt", ""))
     for state in (PlanState.QUEUED, PlanState.PROCESSING):
         move(plans, plan, Phase.APPLY, state)
-        with pytest.raises(PlanError, match="being applied"):
+        with pytest.raises(PlanError, match="an apply is running"):
             plans.cancel(plan)
 
 
-def test_a_cancel_that_comes_with_the_end_of_the_run_wins(plans: PlanBench) -> None:
+def test_a_cancel_at_the_end_of_the_run_wins(plans: PlanBench) -> None:
     """strands-agents/harness-sdk#4419: a cancelled child was reported as completed."""
     cancelled: list[Plan] = []
 
@@ -267,7 +267,7 @@ def test_a_cancel_that_comes_with_the_end_of_the_run_wins(plans: PlanBench) -> N
             cancelled.append(plans.cancel(plan, "at the last moment"))
 
     plans.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(meanwhile))
-    # The last call only reads, so nothing in the run looks at its token any more.
+    # The last call only reads, so the run does not look at its token again.
     plan = plans.plan(write("x.txt", ""), write("y.txt", ""))
     plan = plans.work(plan)
     assert cancelled[0].state is PlanState.PROCESSING
@@ -275,7 +275,7 @@ def test_a_cancel_that_comes_with_the_end_of_the_run_wins(plans: PlanBench) -> N
     assert plan.error == "cancelled: at the last moment"
 
 
-def test_a_cancel_that_finds_the_plan_complete_but_its_job_not_yet_reported_wins(plans: PlanBench) -> None:
+def test_a_cancel_before_the_job_report_wins(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
     handler = plans.handler()
     cancelled: list[Plan] = []
@@ -289,8 +289,8 @@ def test_a_cancel_that_finds_the_plan_complete_but_its_job_not_yet_reported_wins
     assert plans.now(plan).state is PlanState.CANCELLED
 
 
-def test_a_cancel_records_what_was_half_done(plans: PlanBench) -> None:
-    """As its call's, which says that it was cancelled; so the diff shows what the sandbox holds."""
+def test_a_cancel_records_unfinished_changes(plans: PlanBench) -> None:
+    """The call says that it was cancelled, so the diff shows what the sandbox holds."""
 
     def on_output(chunk: bytes) -> None:
         plans.cancel(plan, "enough")
@@ -313,11 +313,11 @@ def test_a_cancel_records_what_was_half_done(plans: PlanBench) -> None:
     plans.ensure_consistent(plan)
 
 
-def test_a_deleted_plan_is_gone_with_its_sandbox(plans: PlanBench) -> None:
+def test_deletes_a_plan_with_its_sandbox(plans: PlanBench) -> None:
     """langchain-ai/langgraph#7206: late writes brought a deleted thread back."""
     plan = plans.done(write("x.txt", ""))
     root = plans.sandbox(plan).root
-    with pytest.raises(PlanError, match="it is running"):
+    with pytest.raises(PlanError, match="still running"):
         plans.parts.cleanup.delete(plans.plan(write("x.txt", "")))
     plans.parts.cleanup.delete(plan)
     assert not root.exists()
@@ -330,7 +330,7 @@ def test_a_deleted_plan_is_gone_with_its_sandbox(plans: PlanBench) -> None:
         plans.sandbox(plan)
 
 
-def test_a_plan_that_was_resumed_meanwhile_is_not_deleted_nor_its_sandbox(plans: PlanBench) -> None:
+def test_refuses_to_delete_a_resumed_plan(plans: PlanBench) -> None:
     plan = plans.done(command("exit 1"))
     plans.parts.lifecycle.resume(plan)
     with pytest.raises(StalePlan):
@@ -338,7 +338,7 @@ def test_a_plan_that_was_resumed_meanwhile_is_not_deleted_nor_its_sandbox(plans:
     assert plans.sandbox(plan).root.is_dir()
 
 
-def test_only_sandboxes_that_nobody_can_miss_are_collected(plans: PlanBench) -> None:
+def test_collects_only_unneeded_sandboxes(plans: PlanBench) -> None:
     applied = plans.apply(plans.done(write("x.txt", "")))
     cancelled = plans.cancel(plans.done(write("y.txt", "")))
     nothing = plans.done(command("exit 1"))
@@ -366,14 +366,14 @@ def test_only_sandboxes_that_nobody_can_miss_are_collected(plans: PlanBench) -> 
     assert is_past("nobody", now)
 
 
-def test_more_time_than_a_plan_has_by_itself_is_twice_as_much(plans: PlanBench) -> None:
+def test_a_raised_time_limit_doubles_the_default(plans: PlanBench) -> None:
     plan = plans.done(command("true"))
     hour = replace(Strategy.from_json(plan.strategy), limit_seconds=3600.0)
     assert more_time(plans.parts, replace(plan, strategy=hour.to_json())) == 7200
     assert more_time(plans.parts, replace(plan, strategy=None)) == 7200
 
 
-def test_a_quota_takes_the_oldest_ended_ones_until_it_is_kept(plans: PlanBench) -> None:
+def test_a_quota_removes_the_oldest_ended_sandboxes(plans: PlanBench) -> None:
     plans.parts.cleanup.collect(timedelta(0))
     ended = [plans.cancel(plans.done(write("x.txt", ""))) for _ in range(3)]
     sizes = plans.parts.sandboxes.sizes()
@@ -385,7 +385,7 @@ def test_a_quota_takes_the_oldest_ended_ones_until_it_is_kept(plans: PlanBench) 
     assert plans.parts.cleanup.collect(timedelta(days=30), quota_bytes=quota) == []
 
 
-def test_a_sandbox_that_outlived_its_deleted_plan_is_collected(plans: PlanBench) -> None:
+def test_collects_the_sandbox_of_a_deleted_plan(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     with plans.sandbox(plan).writing():
         plans.parts.cleanup.delete(plan)
@@ -396,7 +396,7 @@ def test_a_sandbox_that_outlived_its_deleted_plan_is_collected(plans: PlanBench)
         plans.sandbox(plan)
 
 
-def test_a_plan_without_a_result_is_not_applied(plans: PlanBench) -> None:
+def test_refuses_to_apply_a_plan_without_a_result(plans: PlanBench) -> None:
     with pytest.raises(PlanError, match="no result yet"):
         plans.apply(plans.plan(write("x.txt", "")))
     failed = plans.done(write("x.txt", ""), command("exit 1"))
@@ -405,7 +405,7 @@ def test_a_plan_without_a_result_is_not_applied(plans: PlanBench) -> None:
     assert plans.now(failed) == failed
 
 
-def test_a_policy_may_forbid_to_apply(plans: PlanBench) -> None:
+def test_a_policy_can_deny_the_apply(plans: PlanBench) -> None:
     plan = plans.done(profile="ci", action_profile="review")
     with pytest.raises(PolicyDenied):
         plans.apply(plan)
@@ -420,7 +420,7 @@ def test_an_applied_plan_is_undone_once(plans: PlanBench) -> None:
         plans.parts.apply.undo(undone)
 
 
-def test_when_the_store_fails_during_an_apply_the_journal_says_what_became_of_it(plans: PlanBench) -> None:
+def test_the_journal_decides_after_a_store_failure_in_an_apply(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     apply = plans.parts.apply
 
@@ -437,7 +437,7 @@ def test_when_the_store_fails_during_an_apply_the_journal_says_what_became_of_it
     assert plans.apply(plan).state is PlanState.APPLIED
 
 
-def test_settling_leaves_an_apply_under_way_alone(plans: PlanBench) -> None:
+def test_settle_leaves_a_running_apply_alone(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     sandbox = plans.sandbox(plan)
     tree = plans.parts.result.tree(plan, sandbox)
@@ -450,14 +450,14 @@ def test_settling_leaves_an_apply_under_way_alone(plans: PlanBench) -> None:
 
 
 class DyingChecks:
-    """As when the process is killed while a check is at work on the merged result."""
+    """Stands for a process that is killed while a check runs on the merged result."""
 
     def run(self, checks: object, ground: CheckEnvironment, **_: object) -> Sequence[CheckRun]:
         bring_to(ground.sandbox, ground.states)
         raise StoreBusy(1.0)
 
 
-def test_settling_takes_back_what_a_check_of_a_killed_apply_had_before_it(plans: PlanBench) -> None:
+def test_settle_restores_files_of_a_killed_check(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "1\n"))
     plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=False)
     (plans.repository / "b.txt").write_text("the user's\n")
@@ -467,14 +467,14 @@ def test_settling_takes_back_what_a_check_of_a_killed_apply_had_before_it(plans:
     assert ((root / "b.txt").read_text(), (root / "y.txt").exists()) == ("the user's\n", False)
     under_way = plans.now(plan).waiting_for
     assert isinstance(under_way, Mapping)
-    assert (under_way["what"], set(under_way)) == ("the apply that is under way", {"what", "merged_tree"})
+    assert (under_way["what"], set(under_way)) == ("the apply that is running", {"what", "merged_tree"})
     plans.parts.apply.settle()
     assert plans.now(plan).waiting_for is None
     assert plans.parts.history.unrecorded(plan.id, plans.sandbox(plan)) == {}
     assert (root / "y.txt").read_text() == "1\n"
 
 
-def test_settling_waits_for_who_is_at_the_sandbox_and_takes_back_what_a_check_had_there(
+def test_settle_waits_for_a_busy_sandbox_and_restores_it(
     plans: PlanBench,
 ) -> None:
     plan = plans.done(write("x.txt", "1\n"))
@@ -485,7 +485,7 @@ def test_settling_waits_for_who_is_at_the_sandbox_and_takes_back_what_a_check_ha
     settling = threading.Thread(target=plans.parts.apply.settle)
     with sandbox.writing():
         settling.start()
-        settling.join(0.2)  # who does not wait has ended by then
+        settling.join(0.2)  # a settle that does not wait has ended by then
         assert plans.now(plan).state is PlanState.PROCESSING
     settling.join(60)
     assert plans.now(plan).state is PlanState.ERRORED
@@ -493,9 +493,7 @@ def test_settling_waits_for_who_is_at_the_sandbox_and_takes_back_what_a_check_ha
 
 
 @pytest.mark.parametrize("fenced", [False, True], ids=["settled", "taken up"])
-def test_who_dies_while_it_says_that_an_apply_was_interrupted_has_taken_the_merged_files_back(
-    plans: PlanBench, fenced: bool
-) -> None:
+def test_restores_merged_files_before_the_plan_moves(plans: PlanBench, fenced: bool) -> None:
     plans.parts.apply.settle()  # or the next move may belong to a plan of another test
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
@@ -503,7 +501,7 @@ def test_who_dies_while_it_says_that_an_apply_was_interrupted_has_taken_the_merg
         replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
 
     class Dying:
-        """A store whose user is killed at the next move, before or after that is kept."""
+        """A store whose process is killed at the next move, before or after the move is stored."""
 
         def __init__(self, kept: bool) -> None:
             self._kept = kept
@@ -525,18 +523,18 @@ def test_who_dies_while_it_says_that_an_apply_was_interrupted_has_taken_the_merg
     assert plans.apply(plan).state is PlanState.APPLIED
 
 
-def test_who_looked_at_a_plan_before_it_was_settled_takes_nothing_back_any_more(plans: PlanBench) -> None:
+def test_a_stale_settle_restores_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
         replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     before = plans.now(plan)
     plans.parts.apply.settle()
-    # By hand, and just as it was merged.
+    # An edit of a person that equals the merged file.
     (plans.sandbox(plan).root / "b.txt").write_text("the user's\n")
 
     class Slow:
-        """A store whose user has looked a while ago."""
+        """A store whose process read the plan a while ago."""
 
         def __getattr__(self, name: str) -> object:
             return getattr(plans.parts.plans, name)
@@ -550,10 +548,8 @@ def test_who_looked_at_a_plan_before_it_was_settled_takes_nothing_back_any_more(
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged", "out of reach"])
-def test_an_interrupted_apply_whose_sandbox_cannot_be_used_is_told_all_the_same(
-    plans: PlanBench, what: str
-) -> None:
-    """It would be neither applied again nor cancelled nor deleted by anybody."""
+def test_settles_an_interrupted_apply_without_a_usable_sandbox(plans: PlanBench, what: str) -> None:
+    """Otherwise it could never be applied again, cancelled or deleted."""
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
@@ -570,13 +566,13 @@ def test_an_interrupted_apply_whose_sandbox_cannot_be_used_is_told_all_the_same(
 
 
 class Unreadable:
-    """Sandboxes on a disk that gives read errors."""
+    """Sandboxes on a disk with read errors."""
 
     def open(self, plan_id: str) -> Sandbox:
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_settling_leaves_what_somebody_edited_in_the_sandbox(plans: PlanBench) -> None:
+def test_settle_keeps_edits_in_the_sandbox(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
@@ -595,7 +591,7 @@ def test_settling_leaves_what_somebody_edited_in_the_sandbox(plans: PlanBench) -
         plans.apply(plan)
 
 
-def test_a_sandbox_that_is_busy_while_a_plan_is_applied_leaves_it_to_be_applied_again(
+def test_a_busy_sandbox_blocks_the_apply_until_retried(
     plans: PlanBench,
 ) -> None:
     plan = plans.done(write("x.txt", "1\n"))
@@ -609,7 +605,7 @@ def test_a_sandbox_that_is_busy_while_a_plan_is_applied_leaves_it_to_be_applied_
     assert plans.apply(plan).state is PlanState.APPLIED
 
 
-def test_a_plan_whose_settling_fails_keeps_nobody_from_settling_the_others(plans: PlanBench) -> None:
+def test_a_failed_settle_does_not_stop_the_others(plans: PlanBench) -> None:
     broken, other = (plans.done(write(f"{n}.txt", "1\n")) for n in range(2))
     for plan in (broken, other):
         for state in (PlanState.QUEUED, PlanState.PROCESSING):

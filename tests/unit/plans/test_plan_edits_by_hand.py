@@ -1,4 +1,4 @@
-"""Edits by hand in a sandbox: whatever is decided about a plan, they are not lost without a word."""
+"""Edits of a person in a sandbox: no action on a plan loses them silently."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def ensure_edits_are_there(plans: PlanBench, plan: Plan) -> None:
     assert (plans.sandbox(plan).root / "mine.txt").read_text() == "mine, too\n"
 
 
-def test_resuming_a_complete_plan_asks_first_and_then_keeps_what_was_taken_in(plans: PlanBench) -> None:
+def test_resume_of_a_complete_plan_needs_recorded_edits(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     assert plan.state is PlanState.COMPLETE
     edit_by_hand(plans, plan)
-    with pytest.raises(NeedsHuman, match=r"b\.txt, mine\.txt changed in its sandbox"):
+    with pytest.raises(NeedsHuman, match=r"unrecorded edits in its sandbox: b\.txt, mine\.txt"):
         plans.resume(plan)
     assert plans.now(plan) == plan
     ensure_edits_are_there(plans, plan)
@@ -36,11 +36,11 @@ def test_resuming_a_complete_plan_asks_first_and_then_keeps_what_was_taken_in(pl
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_an_answer_waits_until_edits_are_taken_in(plans: PlanBench, granted: bool) -> None:
+def test_refuses_an_answer_while_edits_are_unrecorded(plans: PlanBench, granted: bool) -> None:
     plan = plans.done(command("true"), profile="manual")
     assert plan.state is PlanState.WAITING
     edit_by_hand(plans, plan)
-    with pytest.raises(NeedsHuman, match="that is not recorded"):
+    with pytest.raises(NeedsHuman, match="unrecorded edits"):
         plans.answer(plan, granted)
     assert plans.parts.lifecycle.asking(plans.now(plan)) is not None
     plans.parts.sandbox_edits.reread(plans.now(plan))
@@ -48,7 +48,7 @@ def test_an_answer_waits_until_edits_are_taken_in(plans: PlanBench, granted: boo
     ensure_edits_are_there(plans, plan)
 
 
-def test_a_rollback_throws_edits_away_only_if_that_was_said(plans: PlanBench) -> None:
+def test_a_rollback_discards_edits_only_on_request(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     edit_by_hand(plans, plan)
     with pytest.raises(NeedsHuman, match=r"b\.txt, mine\.txt"):
@@ -60,7 +60,7 @@ def test_a_rollback_throws_edits_away_only_if_that_was_said(plans: PlanBench) ->
     plans.ensure_consistent(plan)
 
 
-def test_edits_that_were_taken_in_can_be_taken_out_alone(plans: PlanBench) -> None:
+def test_recorded_edits_can_be_rolled_back_alone(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     edit_by_hand(plans, plan)
     taken_in = plans.parts.sandbox_edits.reread(plan)
@@ -69,7 +69,7 @@ def test_edits_that_were_taken_in_can_be_taken_out_alone(plans: PlanBench) -> No
     assert plans.diff(plan, "--name-only").split() == ["x.txt"]
 
 
-def test_a_sandbox_with_edits_is_not_collected_and_that_is_told(plans: PlanBench) -> None:
+def test_does_not_collect_a_sandbox_with_edits(plans: PlanBench) -> None:
     cancelled = plans.cancel(plans.done(write("x.txt", "")))
     applied = plans.apply(plans.done(write("y.txt", "")))
     unchanged = plans.done(command("true"))
@@ -91,7 +91,7 @@ def test_a_quota_keeps_edits_too(plans: PlanBench) -> None:
     ensure_edits_are_there(plans, plan)
 
 
-def test_a_sandbox_that_cannot_be_looked_through_is_not_collected(plans: PlanBench) -> None:
+def test_does_not_collect_an_unreadable_sandbox(plans: PlanBench) -> None:
     plan = plans.cancel(plans.done(write("x.txt", "")))
     (plans.sandbox(plan).root / "x.txt").unlink()
     (plans.sandbox(plan).root / "GIT~1").write_text("no git takes this name")
@@ -100,7 +100,7 @@ def test_a_sandbox_that_cannot_be_looked_through_is_not_collected(plans: PlanBen
     assert plans.parts.cleanup.loss_of(plan) is not None
 
 
-def test_what_a_deletion_would_lose_is_known_before(plans: PlanBench) -> None:
+def test_reports_what_a_deletion_would_lose(plans: PlanBench) -> None:
     plan = plans.done(command("true"))
     assert plans.parts.cleanup.loss_of(plan) is None
     edit_by_hand(plans, plan)
@@ -113,17 +113,15 @@ def test_what_a_deletion_would_lose_is_known_before(plans: PlanBench) -> None:
     assert plans.parts.cleanup.loss_of(cancelled) is None
 
 
-def test_a_deletion_asks_when_the_repository_is_away_and_nobody_can_tell(plans: PlanBench) -> None:
+def test_a_deletion_asks_if_edits_cannot_be_checked(plans: PlanBench) -> None:
     plan = plans.cancel(plans.done(write("x.txt", "")))
     away = plans.repository.rename(plans.repository.with_name("away"))
     loss = plans.parts.cleanup.loss_of(plan)
     away.rename(plans.repository)
-    assert "cannot be told" in str(loss)
+    assert "could not be checked" in str(loss)
 
 
-def test_who_looks_again_at_the_same_changes_starts_nothing_and_new_ones_are_seen(
-    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_look_reads_only_new_changes(plans: PlanBench, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     first = changes_of(plans.parts, plan)
     assert [(row["path"], row["added"]) for row in first] == [("x.txt", 1)]

@@ -1,4 +1,4 @@
-"""Where jobs of plans are queued: those of a server in a shared queue and in lanes, all others in none."""
+"""Queues of plan jobs: jobs of a server use a shared queue and concurrency limits, all others none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frozen(**request: object) -> FrozenObject:
     return kept
 
 
-# ── which lanes ─────────────────────────────────────────────────────────────────────────────────
+# ── concurrency limits ──────────────────────────────────────────────────────────────────────────
 
 LANES = ConcurrencyLimits({"shop": 2, "free": None}.get, 7, "scripted/default")
 
@@ -45,13 +45,13 @@ LANES = ConcurrencyLimits({"shop": 2, "free": None}.get, 7, "scripted/default")
         ({"queue": "plans", "project": 3, "model": ""}, None, {"provider:scripted": 7}),
     ],
 )
-def test_the_lanes_of_a_request(
+def test_the_concurrency_limits_of_a_request(
     request_: dict[str, object], model: str | None, lanes: dict[str, int]
 ) -> None:
     assert {lane.name: lane.at_most for lane in LANES.of(frozen(**request_), model)} == lanes
 
 
-def test_without_any_model_there_is_no_lane_of_a_provider() -> None:
+def test_without_a_model_there_is_no_provider_limit() -> None:
     assert ConcurrencyLimits().of(frozen(queue="plans")) == ()
     assert LANES.of_project(frozen(queue="plans", project="shop")) == (Lane("project:shop", 2),)
     assert queue_of(frozen()) == ""
@@ -86,7 +86,7 @@ def claimed_elsewhere(bench: TreeBench) -> Job:
     return job
 
 
-def test_a_plan_of_a_server_is_queued_for_all_workers_and_a_plan_of_a_command_is_not(
+def test_only_plans_of_a_server_are_queued_for_all_workers(
     bench: TreeBench,
 ) -> None:
     job = job_of(bench, shared(bench, model="openai/x"))
@@ -96,13 +96,13 @@ def test_a_plan_of_a_server_is_queued_for_all_workers_and_a_plan_of_a_command_is
     assert (private.queue, private.lanes, private.max_attempts) == ("", (), ATTEMPTS)
 
 
-def test_a_command_that_runs_a_plan_here_does_not_take_a_server_s(bench: TreeBench) -> None:
+def test_a_local_run_does_not_claim_plans_of_a_server(bench: TreeBench) -> None:
     plan = shared(bench)
     assert bench.work(plan).state is PlanState.QUEUED
     assert job_of(bench, plan).state is JobState.QUEUED
 
 
-def test_parts_of_a_plan_are_queued_where_the_whole_is(bench: TreeBench) -> None:
+def test_sub_plans_use_the_queue_of_their_root(bench: TreeBench) -> None:
     request = {"queue": "plans", "project": "shop", "model": "openai/x"}
     whole = bench.tree(part("one", parts=[part("inner")]), request=request)
     run = bench.handler()
@@ -124,7 +124,7 @@ def _view(job: Job) -> object:
     return AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
 
 
-def test_where_no_more_may_wait_there_is_no_plan_but_what_was_let_in_goes_on(bench: TreeBench) -> None:
+def test_a_full_queue_refuses_new_plans_only(bench: TreeBench) -> None:
     kept = msgspec.to_builtins(bench.settings)
     kept["jobs"] = {"queue_bound": 1}
     bench.container.settings = msgspec.convert(kept, Settings)
@@ -132,13 +132,13 @@ def test_where_no_more_may_wait_there_is_no_plan_but_what_was_let_in_goes_on(ben
     with pytest.raises(QueueFull):
         shared(bench)
     assert [one.id for one in bench.parts.plans.list()] == [plan.id]
-    bench.plan()  # a command's own
-    # Answered, resumed, woken: it has been let in.
+    bench.plan()  # created by a command
+    # Answered, resumed or woken: it is already admitted.
     again = bench.parts.lifecycle.resume(bench.now(plan), model="openai/y")
     assert job_of(bench, again).lanes[-1] == Lane("provider:openai", 64)
 
 
-# ── plans that nobody runs yet, or whose owner is far away ──────────────────────────────────────
+# ── queued plans, and plans with an owner on another machine ────────────────────────────────────
 
 
 def test_a_plan_that_waits_in_a_shared_queue_is_cancelled_at_once(bench: TreeBench) -> None:
@@ -147,7 +147,7 @@ def test_a_plan_that_waits_in_a_shared_queue_is_cancelled_at_once(bench: TreeBen
     assert job_of(bench, plan).state is JobState.CANCELLED
 
 
-def test_a_plan_that_waits_in_a_shared_queue_is_left_there_by_a_resume(bench: TreeBench) -> None:
+def test_resume_leaves_a_queued_plan_in_a_shared_queue(bench: TreeBench) -> None:
     plan = shared(bench)
     assert bench.parts.lifecycle.resume(plan) == plan
     assert bench.parts.lifecycle.all_reconciled([plan]) == [plan]
@@ -155,21 +155,19 @@ def test_a_plan_that_waits_in_a_shared_queue_is_left_there_by_a_resume(bench: Tr
 
 
 @pytest.mark.parametrize("decide", ["resume", "reconciled"])
-def test_whether_an_owner_on_another_machine_lives_only_its_lease_can_tell(
-    bench: TreeBench, decide: str
-) -> None:
+def test_only_the_lease_shows_a_remote_owner_alive(bench: TreeBench, decide: str) -> None:
     plan = shared(bench)
     job = claimed_elsewhere(bench)
     assert bench.parts.lifecycle.has_worker(plan)
     if decide == "resume":
-        with pytest.raises(PlanError, match="running already"):
+        with pytest.raises(PlanError, match="already running"):
             bench.parts.lifecycle.resume(plan)
     else:
         assert bench.parts.lifecycle.reconciled(plan) == plan
     assert bench.container.jobs.get(job.id) == job
 
 
-def test_an_owner_on_another_machine_is_told_of_a_cancel_and_if_it_is_silent_the_lease_decides(
+def test_a_cancel_reaches_a_remote_owner_or_its_lease_expires(
     bench: TreeBench,
 ) -> None:
     plan = shared(bench)
@@ -182,7 +180,7 @@ def test_an_owner_on_another_machine_is_told_of_a_cancel_and_if_it_is_silent_the
     assert after.state is PlanState.CANCELLED
 
 
-def test_who_only_looks_leaves_a_shared_job_to_who_concludes_its_plan(bench: TreeBench) -> None:
+def test_a_look_does_not_end_a_shared_job(bench: TreeBench) -> None:
     """The worker may have died between the end of the plan and the apply of its result."""
     plan = shared(bench)
     job = claimed_elsewhere(bench)

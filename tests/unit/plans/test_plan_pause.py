@@ -1,4 +1,4 @@
-"""A plan is stopped without being cancelled: whoever runs it or died, whatever it is about to become."""
+"""A pause stops a plan without cancelling it, whatever the state of its worker."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def pausing_of(bench: ActorPlanBench) -> PlanPause:
 
 
 def running(bench: ActorPlanBench) -> Plan:
-    """A plan whose Execute is under way."""
+    """Return a plan whose Execute phase is running."""
     plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
     plan = bench.parts.lifecycle.queue(plan)
     return bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.PROCESSING), now=SystemClock().now())
 
 
 def claimed(bench: ActorPlanBench, plan: Plan, *, alive: bool = False) -> Job:
-    """Its job, run by a process that is gone, or by this one, which will not stop."""
+    """Return its job, owned by a process that is gone, or by this one, which does not stop."""
     me = bench.container.processes.identity("me")
     owner = me if alive else WorkerIdentity("dead", me.host, 999_999_999, 1)
     job = bench.container.jobs.claim(owner, [kind_of_plan(plan.id)], now=SystemClock().now())
@@ -72,7 +72,7 @@ def claimed(bench: ActorPlanBench, plan: Plan, *, alive: bool = False) -> Job:
     return job
 
 
-def test_a_running_plan_is_stopped_with_all_its_processes_and_goes_on_when_corrected(
+def test_pause_stops_all_processes_of_a_running_plan(
     bench: ActorPlanBench,
 ) -> None:
     quick = executes(
@@ -89,7 +89,7 @@ def test_a_running_plan_is_stopped_with_all_its_processes_and_goes_on_when_corre
         assert not any(map(psutil.pid_exists, pids))
         assert kept.made.superseded == (1,)
         assert corrected.phase is Phase.STRATEGIZE
-        # Whoever had the plan before may have its new job, too.
+        # The previous owner of the plan may also have its new job.
         worker.run_until_idle(60)
     finally:
         worker.close()
@@ -101,7 +101,7 @@ def test_a_running_plan_is_stopped_with_all_its_processes_and_goes_on_when_corre
 
 
 def _pids(bench: ActorPlanBench, plan: Plan) -> list[int]:
-    """Of the processes that its command started, once they are there."""
+    """Return the processes that its command started, once they exist."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = list((bench.home / "state" / "sandboxes").glob(f"{plan.id}/tree/pid.log"))
@@ -112,7 +112,7 @@ def _pids(bench: ActorPlanBench, plan: Plan) -> list[int]:
     raise AssertionError("it did not begin")
 
 
-def test_a_plan_whose_worker_died_is_stopped_at_once(bench: ActorPlanBench) -> None:
+def test_pauses_the_plan_of_a_dead_worker_at_once(bench: ActorPlanBench) -> None:
     plan = running(bench)
     job = claimed(bench, plan)
     paused = pausing_of(bench).pause(plan)
@@ -122,12 +122,12 @@ def test_a_plan_whose_worker_died_is_stopped_at_once(bench: ActorPlanBench) -> N
     assert bench.resume(paused).phase_state == COMPLETE
 
 
-def test_a_plan_that_nobody_works_on_yet_is_stopped_with_its_job(bench: ActorPlanBench) -> None:
+def test_pauses_a_queued_plan_with_its_job(bench: ActorPlanBench) -> None:
     plan = bench.parts.lifecycle.queue(bench.reached(*thinks(executes(DONE)), cast=CAST))
     paused = pausing_of(bench).pause(plan)
     assert paused.phase_state == WAITING
     assert bench.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
-    # Whoever comes by sees a plan that waits, and no plan whose job was cancelled.
+    # Other processes see a waiting plan, not a plan with a cancelled job.
     assert bench.parts.lifecycle.reconciled(paused) == paused
 
 
@@ -139,13 +139,13 @@ def test_a_plan_between_its_two_phases_waits_in_the_second(bench: ActorPlanBench
     assert pausing_of(bench).pause(plan).phase_state == WAITING
 
 
-def test_a_plan_at_rest_is_left_as_it_is(bench: ActorPlanBench) -> None:
+def test_leaves_a_plan_at_rest_unchanged(bench: ActorPlanBench) -> None:
     plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
     assert pausing_of(bench).pause(plan) == plan
 
 
 class Hurrying(SqlPlanStore):
-    """Something happens to the plan just before its first move."""
+    """A store that runs an action just before the first move of the plan."""
 
     def __init__(self, bench: ActorPlanBench, *hurried: PhaseState) -> None:
         super().__init__(bench.container.database, bench.container.identifiers)
@@ -165,7 +165,7 @@ class Hurrying(SqlPlanStore):
         return super().move(plan, wanted, facts, now=now, fence=fence)
 
 
-def test_a_plan_that_completes_at_that_very_moment_stays_complete_and_its_job_is_told_nothing(
+def test_a_plan_that_completes_meanwhile_stays_complete(
     bench: ActorPlanBench,
 ) -> None:
     plan = running(bench)
@@ -181,7 +181,7 @@ def test_a_plan_that_completes_at_that_very_moment_stays_complete_and_its_job_is
     assert (over.state, over.cancel_reason) == (JobState.SUCCEEDED, None)
 
 
-def test_a_plan_that_others_keep_moving_is_given_up(bench: ActorPlanBench) -> None:
+def test_gives_up_on_a_plan_that_others_keep_moving(bench: ActorPlanBench) -> None:
     plan = running(bench)
     on = [(Phase.EXECUTE, PlanState.PROCESSING)] * 20
     with pytest.raises(StalePlan):
@@ -189,7 +189,7 @@ def test_a_plan_that_others_keep_moving_is_given_up(bench: ActorPlanBench) -> No
 
 
 class Hasty(SystemClock):
-    """A clock that is an hour further at every look."""
+    """A clock that advances an hour at every reading."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,26 +200,26 @@ class Hasty(SystemClock):
         return self._passed
 
 
-def test_whoever_does_not_stop_is_not_waited_for_without_end(bench: ActorPlanBench) -> None:
+def test_waiting_for_a_worker_has_a_deadline(bench: ActorPlanBench) -> None:
     plan = running(bench)
     job = claimed(bench, plan, alive=True)
     with pytest.raises(DeadlineExceeded, match="stopping plan"):
         replace(pausing_of(bench), clock=Hasty()).pause(plan)
-    # It is told, and whatever it wants to make of the plan is refused.
-    assert bench.container.jobs.get(job.id).cancel_reason == "its plan is to be corrected"
+    # The run is cancelled, and its moves of the plan are refused.
+    assert bench.container.jobs.get(job.id).cancel_reason == "its plan is being corrected"
     with pytest.raises(StalePlan):
         bench.parts.plans.move(plan, COMPLETE, now=SystemClock().now(), fence=Fence(job.id, job.fence))
 
 
-def test_a_plan_that_was_to_be_cancelled_is_not_stopped_for_anything_else(bench: ActorPlanBench) -> None:
+def test_refuses_to_pause_a_plan_with_a_pending_cancel(bench: ActorPlanBench) -> None:
     plan = running(bench)
     job = claimed(bench, plan)
     bench.container.jobs.request_cancel(job.id, "not wanted", now=SystemClock().now())
-    with pytest.raises(PlanError, match="was to be cancelled"):
+    with pytest.raises(PlanError, match="cancel is not finished"):
         pausing_of(bench).pause(plan)
 
 
-def test_sub_plans_that_are_not_done_end_with_it_and_those_that_are_stay(bench: ActorPlanBench) -> None:
+def test_pause_cancels_unfinished_sub_plans_only(bench: ActorPlanBench) -> None:
     parent = running(bench)
     job = claimed(bench, parent)
     fence = Fence(job.id, job.fence)
@@ -247,13 +247,13 @@ def test_sub_plans_that_are_not_done_end_with_it_and_those_that_are_stay(bench: 
     paused = pausing_of(bench).pause(kept)
     states = [bench.now(child).state.value for child in made.values()]
     assert states == ["complete", "cancelled", "cancelled"]
-    # What it waited for would have had it go on.
+    # Otherwise the end of its sub-plan would wake it.
     assert bench.waited(paused)["for"] == "correction"
     assert bench.now(parent) == paused
 
 
 def child_of(bench: ActorPlanBench, parent: Plan) -> tuple[Plan, Job]:
-    """A sub-plan that this process works on, which will not stop by itself."""
+    """Return a sub-plan that this process owns and that does not stop by itself."""
     me = bench.container.processes.identity("me")
     owner = claimed(bench, parent)
     fence = Fence(owner.id, owner.fence)
@@ -267,12 +267,12 @@ def child_of(bench: ActorPlanBench, parent: Plan) -> tuple[Plan, Job]:
 
 
 @pytest.mark.parametrize("heard", [True, False])
-def test_a_sub_plan_is_waited_for_until_it_has_stopped(bench: ActorPlanBench, heard: bool) -> None:
+def test_waits_until_a_sub_plan_has_stopped(bench: ActorPlanBench, heard: bool) -> None:
     parent = running(bench)
     child, job = child_of(bench, parent)
 
     def stops(seconds: float) -> None:
-        """Its run hears of it; or it came to rest just before."""
+        """Its run stops after the cancel, or it came to rest just before."""
         state = PlanState.CANCELLED if heard else PlanState.ERRORED
         now = SystemClock().now()
         if bench.now(child) == child:
@@ -283,7 +283,7 @@ def test_a_sub_plan_is_waited_for_until_it_has_stopped(bench: ActorPlanBench, he
     assert bench.now(child).state is PlanState.CANCELLED
 
 
-def test_a_sub_plan_that_does_not_stop_is_not_waited_for_without_end(bench: ActorPlanBench) -> None:
+def test_waiting_for_a_sub_plan_has_a_deadline(bench: ActorPlanBench) -> None:
     parent = running(bench)
     child, _ = child_of(bench, parent)
     with pytest.raises(DeadlineExceeded, match=child.id):
@@ -291,7 +291,7 @@ def test_a_sub_plan_that_does_not_stop_is_not_waited_for_without_end(bench: Acto
 
 
 @pytest.mark.parametrize("job_id", [None, "gone"])
-def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: str | None) -> None:
+def test_pauses_a_plan_without_a_job(bench: ActorPlanBench, job_id: str | None) -> None:
     new = PlanDraft("a goal", "tests/goal", str(bench.repository))
     plan = bench.parts.plans.create(new, now=SystemClock().now())
     facts = PlanFacts(job_id=job_id)
@@ -299,9 +299,9 @@ def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: 
     assert pausing_of(bench).pause(plan).phase_state == (Phase.STRATEGIZE, PlanState.WAITING)
 
 
-def test_a_plan_that_is_being_applied_is_not_stopped(bench: ActorPlanBench) -> None:
+def test_refuses_to_pause_an_applying_plan(bench: ActorPlanBench) -> None:
     plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
     for state in (PlanState.QUEUED, PlanState.PROCESSING):
         plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=SystemClock().now())
-    with pytest.raises(PlanError, match="it is being applied"):
+    with pytest.raises(PlanError, match="an apply is running"):
         pausing_of(bench).pause(plan)

@@ -1,4 +1,4 @@
-"""A plan goes on with another model: the one that was named at its last resume, until another is."""
+"""A plan continues with the model named at its last resume."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
         yield made
 
 
-def test_another_model_is_used_and_stays_with_the_plan(bench: ActorPlanBench) -> None:
+def test_resume_uses_and_keeps_another_model(bench: ActorPlanBench) -> None:
     first, second = bench.script(REFUSED), bench.script({"times": 1, **REFUSED}, WRITES)
     plan = bench.work(bench.goal(first, cast=ALONE))
     assert plan.state is PlanState.ERRORED
@@ -39,13 +39,13 @@ def test_another_model_is_used_and_stays_with_the_plan(bench: ActorPlanBench) ->
     assert [thought.model for thought in bench.thoughts(plan)] == [first, second, second, second]
 
 
-def test_a_plan_whose_worker_died_goes_on_with_another_model_and_one_job(bench: ActorPlanBench) -> None:
+def test_a_new_model_keeps_one_job_after_a_crash(bench: ActorPlanBench) -> None:
     good = bench.script(WRITES)
     plan = bench.goal(bench.script(REFUSED), cast=ALONE)
     jobs, clock = bench.container.jobs, bench.container.clock
     here = bench.container.processes.identity("me")
     assert jobs.claim(here, [kind_of_plan(plan.id)], now=clock.now()) is not None
-    with pytest.raises(PlanError, match="running already"):
+    with pytest.raises(PlanError, match="already running"):
         bench.parts.lifecycle.resume(plan, model=good)
     plan = bench.goal(bench.script(REFUSED), cast=ALONE)
     assert jobs.claim(replace(here, pid=999_999_999), [kind_of_plan(plan.id)], now=clock.now()) is not None

@@ -1,4 +1,4 @@
-"""A plan's run: its steps in order, what ends it, what it asks for, and what it never does twice."""
+"""A plan's run: the order of its steps, its ends, its requests, and what it never repeats."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ strategies = st.builds(
 
 
 @given(strategies)
-def test_a_strategy_comes_back_from_its_plan_as_it_was(strategy: Strategy) -> None:
+def test_a_strategy_survives_storage(strategy: Strategy) -> None:
     back = Strategy.from_json(strategy.to_json())
     assert back.to_json() == strategy.to_json()
     assert [dict(one.arguments).keys() for one in back.steps] == [
@@ -69,7 +69,7 @@ def test_an_actions_profile_tightens_the_users_and_never_loosens_it() -> None:
     assert strict.verdicts == Strategy((), profile="manual", action_profile="full-auto").policy.verdicts
 
 
-def test_steps_run_in_order_each_on_what_the_one_before_it_left(plans: PlanBench) -> None:
+def test_steps_run_in_order_on_each_others_changes(plans: PlanBench) -> None:
     plan = plans.done(
         write("new.txt", "1\n"),
         edit("new.txt", "1", "2"),
@@ -97,7 +97,7 @@ def test_steps_run_in_order_each_on_what_the_one_before_it_left(plans: PlanBench
     assert not (plans.repository / "new.txt").exists()
 
 
-def test_a_step_that_fails_ends_the_plan_with_the_end_of_its_output(plans: PlanBench) -> None:
+def test_a_failed_step_fails_the_plan_with_its_last_output(plans: PlanBench) -> None:
     plan = plans.done(command("echo start; seq 900; echo the end; exit 4"), write("never.txt", ""))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
     assert plan.error is not None
@@ -107,7 +107,7 @@ def test_a_step_that_fails_ends_the_plan_with_the_end_of_its_output(plans: PlanB
     assert plans.states_of(plan) == ["ended"]
 
 
-def test_a_tool_that_refuses_ends_the_plan_with_its_reason(plans: PlanBench) -> None:
+def test_a_refusal_of_a_tool_fails_the_plan(plans: PlanBench) -> None:
     plan = plans.done(edit("a.txt", "no such text", ""))
     assert plan.state is PlanState.ERRORED
     assert plans.states_of(plan) == ["failed"]
@@ -119,14 +119,14 @@ def test_a_tool_that_refuses_ends_the_plan_with_its_reason(plans: PlanBench) -> 
     [step("write", path="../out.txt", content=""), step("no-such-tool"), step("write", pth="x")],
     ids=["outside", "unknown", "invalid"],
 )
-def test_a_call_that_cannot_be_made_is_a_call_that_failed(plans: PlanBench, refused: StrategyStep) -> None:
+def test_a_call_that_cannot_be_made_is_recorded_as_failed(plans: PlanBench, refused: StrategyStep) -> None:
     plan = plans.done(replace(refused, continue_on_failure=True), write("after.txt", ""))
     assert plan.state is PlanState.COMPLETE
     assert plans.states_of(plan) == ["failed", "ended"]
     assert plans.done(refused, write("after.txt", "")).state is PlanState.ERRORED
 
 
-def test_a_failure_may_be_said_not_to_matter(plans: PlanBench) -> None:
+def test_a_step_may_continue_on_failure(plans: PlanBench) -> None:
     plan = plans.done(
         command("echo x > half.txt; exit 1", continue_on_failure=True), command("exit 3", expect_exit=(0, 3))
     )
@@ -134,42 +134,42 @@ def test_a_failure_may_be_said_not_to_matter(plans: PlanBench) -> None:
     assert list(plans.parts.history.differences(plan.id)) == ["half.txt"]
 
 
-def test_a_plan_ends_when_its_time_is_over(plans: PlanBench) -> None:
-    for seconds in (2.0, 10.0, 50.0):  # it may be over before anything has begun
+def test_a_plan_stops_at_its_time_limit(plans: PlanBench) -> None:
+    for seconds in (2.0, 10.0, 50.0):  # the plan may end before anything starts
         plan = plans.done(command("echo begun; sleep 60"), write("never.txt", ""), limit_seconds=seconds)
         assert plan.state is PlanState.ERRORED
         if "begun" in str(plan.error):
             break
-    assert "took too long: begun" in str(plan.error)
+    assert "timed out: begun" in str(plan.error)
     waiting = command("sleep 60", continue_on_failure=True)
     for seconds in (2.0, 10.0, 50.0):
         late = plans.done(waiting, write("never.txt", ""), limit_seconds=seconds)
-        assert f"more than {seconds:g} s, its budget" in str(late.error)
+        assert f"time limit of {seconds:g} s" in str(late.error)
         if plans.states_of(late):
             break
     assert plans.states_of(late) == ["ended"]
-    # What an attempt used is used, or a budget would be as long as there are attempts.
-    assert f"more than {seconds:g} s, its budget" in str(plans.resume(late).error)
+    # Time of earlier attempts counts, otherwise every attempt would get a full budget.
+    assert f"time limit of {seconds:g} s" in str(plans.resume(late).error)
     assert plans.states_of(late) == ["ended"]
 
 
-def test_a_plan_with_more_steps_than_allowed_makes_none(plans: PlanBench) -> None:
+def test_a_plan_beyond_the_step_limit_runs_no_step(plans: PlanBench) -> None:
     plan = plans.done(write("1.txt", ""), write("2.txt", ""), limit_steps=1)
-    assert "more than 1 steps, its budget" in str(plan.error)
+    assert "more than 1 steps, the step limit" in str(plan.error)
     assert plans.states_of(plan) == []
 
 
-def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_anything(
+def test_waits_for_approval_and_continues_without_repeating_calls(
     plans: PlanBench,
 ) -> None:
-    """The run before the question counts in a file that is not recorded, and would show a repetition."""
+    """The first run counts in an unrecorded file, which would show a repetition."""
     counted = command("echo once >> count.log; echo x > made.txt", granted=True)
     plan = plans.done(counted, command("echo twice >> count.log"), profile="manual")
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
-    assert "call 2 (command) needs leave for command" in str(plan.waiting_for)
+    assert "call 2 needs approval for command: run" in str(plan.waiting_for)
     job = plans.container.jobs.get(str(plan.job_id))
     assert job.state.ended
-    with pytest.raises(PlanError, match="waits for your approval"):
+    with pytest.raises(PlanError, match="waiting for your approval"):
         plans.parts.lifecycle.resume(plan)
     plan = plans.answer(plan, True)
     assert plan.state is PlanState.COMPLETE
@@ -177,7 +177,7 @@ def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_
     assert plans.states_of(plan) == ["ended", "ended"]
 
 
-def test_what_the_user_asked_for_needs_no_leave_and_stays_denied_where_it_is_denied(plans: PlanBench) -> None:
+def test_a_typed_command_needs_no_approval_but_can_be_denied(plans: PlanBench) -> None:
     asked_for = command("echo x > x.txt", granted=True)
     assert plans.done(asked_for, profile="manual").state is PlanState.COMPLETE
     denied = plans.done(asked_for, profile="ci", action_profile="manual")
@@ -185,7 +185,7 @@ def test_what_the_user_asked_for_needs_no_leave_and_stays_denied_where_it_is_den
     assert plans.calls(denied) == []
 
 
-def test_a_resumed_plan_tells_only_the_steps_that_it_makes(plans: PlanBench) -> None:
+def test_a_resumed_plan_reports_only_new_steps(plans: PlanBench) -> None:
     plan = plans.done(command("true"), command("test -e ready.log"))
     (plans.sandbox(plan).root / "ready.log").touch()
     plans.said.clear()
@@ -193,32 +193,32 @@ def test_a_resumed_plan_tells_only_the_steps_that_it_makes(plans: PlanBench) -> 
     assert [line for line in plans.said if line.startswith("step")] == ["step 2 of 2: command"]
 
 
-def test_what_a_person_denies_ends_the_plan_and_says_so(plans: PlanBench) -> None:
+def test_a_denied_call_fails_the_plan(plans: PlanBench) -> None:
     plan = plans.done(step("delete", path="a.txt"), profile="manual")
     plan = plans.answer(plan, False)
     assert plan.state is PlanState.ERRORED
     assert "denied by a person" in str(plan.error)
     assert plans.states_of(plan) == ["failed"]
     assert (plans.sandbox(plan).root / "a.txt").exists()
-    with pytest.raises(PlanError, match="nothing in it waits"):
+    with pytest.raises(PlanError, match="no approval is pending"):
         plans.answer(plan, True)
 
 
-def test_what_a_policy_denies_is_not_done(plans: PlanBench) -> None:
+def test_a_policy_denial_fails_the_plan(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""), command("true"), profile="ci", action_profile="manual")
     assert plan.state is PlanState.ERRORED
     assert "ci" in str(plan.error)
     assert plans.states_of(plan) == []
 
 
-def test_an_ignored_file_that_a_tool_writes_is_no_change_of_the_plan(plans: PlanBench) -> None:
-    """Else the next command would be said to have deleted it: no scan sees it."""
+def test_an_ignored_file_is_not_a_change(plans: PlanBench) -> None:
+    """Otherwise the next command would seem to delete it: no scan sees it."""
     plan = plans.done(write("debug.log", "x"), command("echo y > seen.txt"))
     assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["seen.txt"]
     plans.ensure_consistent(plan)
 
 
-def test_a_file_that_is_ignored_after_it_was_recorded_is_not_lost(plans: PlanBench) -> None:
+def test_a_recorded_file_stays_after_it_is_ignored(plans: PlanBench) -> None:
     hidden = write(".gitignore", "*.out\n")
     plan = plans.done(write("x.out", "1"), hidden, command("echo 2 > x.out"), command("true"))
     changes = plans.parts.history.changes(plan.id)
@@ -229,15 +229,15 @@ def test_a_file_that_is_ignored_after_it_was_recorded_is_not_lost(plans: PlanBen
     ]
 
 
-def test_a_job_that_is_not_the_plans_own_leaves_it_alone(plans: PlanBench) -> None:
-    """As one that was submitted by a process that died before the plan knew of it."""
+def test_another_job_leaves_the_plan_alone(plans: PlanBench) -> None:
+    """A job of a process that died before the plan knew the job."""
     plan = plans.plan(write("x.txt", ""))
     foreign = _job(plans, "another job", {"plan_id": plan.id})
     plans.handler()(foreign)
     assert plans.now(plan) == plan
 
 
-def test_a_run_that_comes_again_when_the_plan_is_done_changes_nothing(plans: PlanBench) -> None:
+def test_a_repeated_run_of_a_finished_plan_changes_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     job = plans.owned_job(plan)
     plans.handler()(job)
@@ -248,8 +248,8 @@ def test_a_run_that_comes_again_when_the_plan_is_done_changes_nothing(plans: Pla
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_worker_that_lost_the_plan_to_another_cannot_end_it(plans: PlanBench, fails: bool) -> None:
-    """Its error is its own: the plan is at another version, moved by its heir."""
+def test_a_worker_that_lost_the_plan_cannot_move_it(plans: PlanBench, fails: bool) -> None:
+    """Its error stays its own: the plan is at another version, moved by the next worker."""
 
     def overtaken(plan: object) -> Strategy:
         held = plans.parts.plans.get(first.id)
@@ -267,7 +267,7 @@ def test_a_worker_that_lost_the_plan_to_another_cannot_end_it(plans: PlanBench, 
     assert plans.now(first).error is None
 
 
-def test_a_passing_trouble_is_tried_again_and_then_said(plans: PlanBench) -> None:
+def test_a_transient_error_is_retried_then_reported(plans: PlanBench) -> None:
     def busy(plan: object) -> Strategy:
         raise StoreBusy(1.0)
 
@@ -281,7 +281,7 @@ def test_a_passing_trouble_is_tried_again_and_then_said(plans: PlanBench) -> Non
     assert plans.now(plan).state is PlanState.ERRORED
 
 
-def test_what_nobody_expected_is_kept_with_the_plan_and_told_to_the_worker(plans: PlanBench) -> None:
+def test_an_unexpected_error_is_stored_and_raised(plans: PlanBench) -> None:
     def broken(plan: object) -> Strategy:
         raise ZeroDivisionError("by zero")
 
@@ -306,7 +306,7 @@ def test_a_worker_that_shuts_down_leaves_the_plan_to_another(plans: PlanBench) -
     "point", ["tool.work.before", "tool.work.after", "tool.ending.after", "tool.record.after"]
 )
 def test_a_call_that_was_interrupted_is_recorded_once(plans: PlanBench, point: str) -> None:
-    """By an error that is not the tool's; `tests/crash` does the same with a kill."""
+    """Interrupted by an error that is not the tool's; `tests/crash` does the same with a kill."""
     interrupted = RaiseAt(point, lambda: StoreBusy(1.0))
     plan = plans.plan(command("echo x >> count.log; echo y >> made.txt"))
     opened = plans.handler()
@@ -321,13 +321,13 @@ def test_a_call_that_was_interrupted_is_recorded_once(plans: PlanBench, point: s
     assert plans.work(plan).state is PlanState.COMPLETE
     plans.ensure_consistent(plan)
     assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["made.txt"]
-    # What was half done is taken back, so the file says "y" once; the ignored one tells how often it ran.
+    # The unfinished change is reverted, so the file says "y" once; the ignored file counts the runs.
     assert (plans.sandbox(plan).root / "made.txt").read_text() == "y\n"
     ran = 2 if point == "tool.work.after" else 1
     assert (plans.sandbox(plan).root / "count.log").read_text() == "x\n" * ran
 
 
-def test_a_step_counts_as_done_or_says_why_not() -> None:
+def test_a_step_is_done_or_names_its_problem() -> None:
     at = SystemClock().now()
     call = ToolCall(
         "plan", 1, "id", "command", {}, CallState.ENDED, at, result={"exit_code": 2, "output": ""}
@@ -340,7 +340,7 @@ def test_a_step_counts_as_done_or_says_why_not() -> None:
     assert step("write", more={"continue_on_failure": True}).problem_with(failed) is None
 
 
-def test_a_call_that_is_a_part_of_a_step_belongs_to_it_and_does_not_end_it() -> None:
+def test_a_nested_call_does_not_end_its_step() -> None:
     at = SystemClock().now()
     strategy = Strategy((step("write"), step("command")))
 
@@ -360,7 +360,7 @@ def test_a_call_that_is_a_part_of_a_step_belongs_to_it_and_does_not_end_it() -> 
     assert strategy.steps[1].problem_with(call("2.call_a")) is None
 
 
-def test_what_a_part_of_a_step_did_is_not_taken_back_when_the_plan_is_resumed(plans: PlanBench) -> None:
+def test_resume_keeps_changes_of_nested_calls(plans: PlanBench) -> None:
     plan = plans.done(command("echo 1 > x.txt; exit 3"), write("never.txt", ""))
     assert plans.now(plan).state is PlanState.ERRORED
     execution = plans.handler().open_execution(
@@ -374,7 +374,7 @@ def test_what_a_part_of_a_step_did_is_not_taken_back_when_the_plan_is_resumed(pl
 
 
 class CountedReads:
-    """A store that counts what it hands out."""
+    """A store that counts its reads."""
 
     def __init__(self, store: object) -> None:
         self.store = store
@@ -391,7 +391,7 @@ class CountedReads:
         return counted
 
 
-def test_a_call_reads_no_more_of_the_records_the_more_there_are(plans: PlanBench) -> None:
+def test_the_cost_of_a_call_does_not_grow_with_the_records(plans: PlanBench) -> None:
     plan = plans.done(write("first.txt", ""))
     calls, changesets = CountedReads(plans.parts.calls), CountedReads(plans.parts.changesets)
     opened = plans.handler().open_execution(
@@ -407,14 +407,14 @@ def test_a_call_reads_no_more_of_the_records_the_more_there_are(plans: PlanBench
     costs = []
     for number in range(2, 18):
         before = calls.handed_out + changesets.handed_out
-        # A file that no scan sees makes the call look at what is recorded.
+        # A file that no scan sees makes the call read the records.
         for part, path in enumerate(("x.txt", "x.log")):
             request = CallRequest(f"{number}.{part}", "write", {"path": path, "content": f"{number}\n"})
             made = execution.call(request)
             assert made.state is CallState.ENDED
             assert execution.call(request) == made
         costs.append(calls.handed_out + changesets.handed_out - before)
-    # The first one makes the file, and looks at nothing twice.
+    # The first call creates the file and reads nothing twice.
     assert set(costs[1:]) == {costs[1]}
     plans.ensure_consistent(plan)
 

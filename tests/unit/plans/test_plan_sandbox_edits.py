@@ -1,4 +1,4 @@
-"""Between runs: review, edits by hand, back to any checkpoint. The records always add up to the sandbox."""
+"""Between runs: reviews, edits and rollbacks. The records always match the sandbox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reject(plans: PlanBench, plan: Plan, kind: ReviewKind, subject: str, *, acce
     plans.parts.result.review(plan, kind, subject, accepted=accepted)
 
 
-def test_a_file_that_is_left_out_is_neither_shown_nor_applied(plans: PlanBench) -> None:
+def test_a_rejected_file_is_neither_shown_nor_applied(plans: PlanBench) -> None:
     plan = plans.done(write("wanted.txt", "1\n"), write("not.txt", "2\n"), edit("b.txt", "alpha", "beta"))
     reject(plans, plan, ReviewKind.PATH, "not.txt")
     reject(plans, plan, ReviewKind.PATH, "b.txt")
@@ -39,7 +39,7 @@ def test_a_file_that_is_left_out_is_neither_shown_nor_applied(plans: PlanBench) 
     assert plans.text("b.txt") == "beta\n"
 
 
-def test_a_changeset_that_is_left_out_is_taken_out_of_the_files_it_shares(plans: PlanBench) -> None:
+def test_a_rejected_changeset_is_removed_from_shared_files(plans: PlanBench) -> None:
     plan = plans.done(edit("a.txt", "one", "1"), edit("a.txt", "seven", "7"))
     first = str(plans.calls(plan)[0].changeset_id)
     reject(plans, plan, ReviewKind.CHANGESET, first)
@@ -49,24 +49,24 @@ def test_a_changeset_that_is_left_out_is_taken_out_of_the_files_it_shares(plans:
     assert plans.text("a.txt") == "one\ntwo\nthree\nfour\nfive\nsix\n7\n"
 
 
-def test_what_was_made_on_top_of_a_rejected_change_is_a_conflict_and_no_guess(plans: PlanBench) -> None:
+def test_a_change_on_top_of_a_rejected_one_is_a_conflict(plans: PlanBench) -> None:
     plan = plans.done(edit("b.txt", "alpha", "beta"), edit("b.txt", "beta", "gamma"))
     reject(plans, plan, ReviewKind.CHANGESET, str(plans.calls(plan)[0].changeset_id))
-    with pytest.raises(PlanError, match="made on top of a rejected one"):
+    with pytest.raises(PlanError, match="builds on a rejected one"):
         plans.diff(plan)
-    with pytest.raises(PlanError, match="made on top of a rejected one"):
+    with pytest.raises(PlanError, match="builds on a rejected one"):
         plans.apply(plan)
     assert plans.text("b.txt") == "alpha\n"
 
 
 @pytest.mark.parametrize("kind", ReviewKind)
-def test_only_what_the_plan_changed_can_be_reviewed(plans: PlanBench, kind: ReviewKind) -> None:
+def test_refuses_a_review_of_unchanged_files(plans: PlanBench, kind: ReviewKind) -> None:
     plan = plans.done(write("x.txt", ""))
-    with pytest.raises(PlanError, match="it changed no"):
+    with pytest.raises(PlanError, match="among its changes"):
         reject(plans, plan, kind, "b.txt")
 
 
-def test_a_review_that_comes_while_it_is_applied_stops_that(plans: PlanBench) -> None:
+def test_a_review_during_an_apply_stops_it(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""), write("y.txt", ""))
 
     applier = plans.parts.applier
@@ -83,7 +83,7 @@ def test_a_review_that_comes_while_it_is_applied_stops_that(plans: PlanBench) ->
     assert not (plans.repository / "x.txt").exists()
 
 
-def test_what_was_edited_by_hand_is_recorded_as_ones_own(plans: PlanBench) -> None:
+def test_records_edits_as_a_separate_call(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     root = plans.sandbox(plan).root
     (root / "x.txt").write_text("mine\n")
@@ -100,7 +100,7 @@ def test_what_was_edited_by_hand_is_recorded_as_ones_own(plans: PlanBench) -> No
     assert not (plans.repository / "b.txt").exists()
 
 
-def test_a_rollback_takes_files_back_and_a_resumed_plan_makes_the_calls_again(plans: PlanBench) -> None:
+def test_a_rollback_restores_files_and_a_resume_repeats_the_calls(plans: PlanBench) -> None:
     plan = plans.done(
         write("x.txt", "1\n"), edit("x.txt", "1", "2"), command("echo 3 >> x.txt; echo ran >> count.log")
     )
@@ -117,15 +117,15 @@ def test_a_rollback_takes_files_back_and_a_resumed_plan_makes_the_calls_again(pl
     assert [call.step for call in plans.calls(plan)] == ["1", "2", "3", None, "2", "3"]
 
 
-def test_a_rollback_brings_back_a_file_that_was_there_only_between_two_calls(plans: PlanBench) -> None:
+def test_a_rollback_restores_a_temporary_file(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), step("delete", path="x.txt"))
     plans.parts.sandbox_edits.rollback(plan, 2)
     assert plans.diff(plan, "--name-only").split() == ["x.txt"]
     plans.ensure_consistent(plan)
 
 
-def test_a_rollback_of_a_rollback_counts_what_the_first_had_taken_back(plans: PlanBench) -> None:
-    """Else a resumed plan would make a call again whose changes are there."""
+def test_a_rollback_of_a_rollback_restores_the_calls(plans: PlanBench) -> None:
+    """Otherwise a resumed plan would repeat a call whose changes exist."""
     plan = plans.done(write("1.txt", ""), write("2.txt", ""), write("3.txt", ""))
     plans.parts.sandbox_edits.rollback(plan, 2)
     plans.parts.sandbox_edits.rollback(plan, 3)
@@ -136,7 +136,7 @@ def test_a_rollback_of_a_rollback_counts_what_the_first_had_taken_back(plans: Pl
     plans.ensure_consistent(plan)
 
 
-def test_a_question_that_was_taken_back_waits_for_no_answer(plans: PlanBench) -> None:
+def test_a_reverted_request_is_not_pending(plans: PlanBench) -> None:
     plan = plans.done(command("true", granted=True), write("x.txt", ""), profile="manual")
     assert plan.state is PlanState.WAITING
     plans.parts.sandbox_edits.rollback(plan, 2)
@@ -147,14 +147,14 @@ def test_a_question_that_was_taken_back_waits_for_no_answer(plans: PlanBench) ->
     assert plans.answer(plan, True).state is PlanState.COMPLETE
 
 
-def test_a_checkpoint_that_is_none_changes_nothing(plans: PlanBench) -> None:
+def test_an_unknown_checkpoint_changes_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     with pytest.raises(UnknownCheckpoint):
         plans.parts.sandbox_edits.rollback(plan, 7)
     assert plans.states_of(plan) == ["ended"]
 
 
-def test_only_a_plan_that_rests_can_be_rewritten(plans: PlanBench) -> None:
+def test_refuses_to_rewrite_a_running_or_ended_plan(plans: PlanBench) -> None:
     running = plans.plan(write("x.txt", ""))
     plans.parts.sandboxes.create(_request(plans, running))
     for rewrite in (
@@ -164,23 +164,23 @@ def test_only_a_plan_that_rests_can_be_rewritten(plans: PlanBench) -> None:
         with pytest.raises((PlanError, UnknownCheckpoint)):
             rewrite(running)
     applied = plans.apply(plans.done(write("x.txt", "")))
-    with pytest.raises(PlanError, match="it is applied"):
+    with pytest.raises(PlanError, match="already applied"):
         plans.parts.sandbox_edits.rollback(applied, 1)
 
 
-def test_a_rollback_of_a_plan_that_was_resumed_meanwhile_is_refused(plans: PlanBench) -> None:
-    """The snapshot said that it rests; by now it runs, or has run."""
+def test_refuses_a_rollback_of_a_resumed_plan(plans: PlanBench) -> None:
+    """The snapshot said that the plan rests; by now it runs, or has run."""
     plan = plans.done(write("x.txt", ""), command("exit 1"))
     plans.resume(plan)
     with pytest.raises(StalePlan):
         plans.parts.sandbox_edits.rollback(plan, 1)
     plans.parts.lifecycle.resume(plans.now(plan))
-    with pytest.raises(PlanError, match="it is running"):
+    with pytest.raises(PlanError, match="still running"):
         plans.parts.sandbox_edits.rollback(plans.now(plan), 1)
 
 
 @pytest.mark.parametrize("nth", range(1, 7))
-def test_a_rollback_that_is_interrupted_is_finished_by_whoever_comes_next(tmp_path: Path, nth: int) -> None:
+def test_the_next_process_finishes_an_interrupted_rollback(tmp_path: Path, nth: int) -> None:
     """At each of its commits; `tests/crash` does the same with a kill."""
     faults = Switch()
     with plan_bench(tmp_path, faults=faults) as plans:
@@ -210,11 +210,11 @@ class Switch:
             self.inner.reach(name)
 
 
-def test_edits_by_hand_are_not_thrown_away_by_a_resume(plans: PlanBench) -> None:
+def test_a_resume_refuses_unrecorded_edits(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), command("test -e mended.txt"))
     assert plan.state is PlanState.ERRORED
     (plans.sandbox(plan).root / "mended.txt").touch()
-    with pytest.raises(NeedsHuman, match=r"mended\.txt changed"):
+    with pytest.raises(NeedsHuman, match=r"unrecorded edits in its sandbox: mended\.txt"):
         plans.parts.lifecycle.resume(plan)
     assert plans.parts.sandbox_edits.reread(plan) is not None
     assert plans.resume(plan).state is PlanState.COMPLETE
@@ -259,7 +259,7 @@ STEPS = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(STEPS, min_size=2, max_size=6), st.lists(st.integers(1, 99), max_size=3))
-def test_whatever_is_done_the_records_add_up_to_the_sandbox_and_lead_back_to_every_checkpoint(
+def test_the_records_always_match_the_sandbox_and_every_checkpoint(
     engine: PlanBench, steps: list[StrategyStep], checkpoints: list[int]
 ) -> None:
     """RooCodeInc/Roo-Code#6209: a restored checkpoint deleted most of a codebase."""
@@ -273,7 +273,7 @@ def test_whatever_is_done_the_records_add_up_to_the_sandbox_and_lead_back_to_eve
         shutil.rmtree(home)
 
 
-def test_a_run_that_is_under_way_records_on_top_of_what_others_recorded_meanwhile(plans: PlanBench) -> None:
+def test_a_running_plan_records_on_top_of_other_records(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "1\n"))
     execution = _execution(plans, plan)
     execution.settle()
@@ -287,7 +287,7 @@ def test_a_run_that_is_under_way_records_on_top_of_what_others_recorded_meanwhil
     _ensure_found(plans, plan, execution)
 
 
-def test_a_tool_of_a_package_may_be_called_rollback(plans: PlanBench) -> None:
+def test_a_package_tool_may_be_named_rollback(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     now = plans.container.clock.now()
     plans.parts.calls.add(plan.id, "rollback", {"to": 7}, step="2", state=CallState.ENDED, now=now)
@@ -295,7 +295,7 @@ def test_a_tool_of_a_package_may_be_called_rollback(plans: PlanBench) -> None:
 
 
 def _made_one_by_one(bench: PlanBench, plan: Plan, steps: list[StrategyStep], checkpoints: list[int]) -> None:
-    """Every state before a call is noted, as the sandbox has it, and must come back exactly so."""
+    """Note every state before a call; a rollback must restore it exactly."""
     sandbox = bench.sandbox(plan)
     before: dict[int, dict[str, Difference]] = {}
     execution = _execution(bench, plan)
@@ -314,7 +314,7 @@ def _made_one_by_one(bench: PlanBench, plan: Plan, steps: list[StrategyStep], ch
 
 
 def _ensure_found(bench: PlanBench, plan: Plan, execution: ToolExecution) -> None:
-    """A step's call that counts is the last one that no rollback took back."""
+    """The valid call of a step is the last one that no rollback reverted."""
     calls = bench.calls(plan)
     for step_name in {str(call.step) for call in calls} | {"no such step"}:
         counting = [call for call in calls if call.step == step_name and call.state.value != "reverted"]

@@ -1,4 +1,4 @@
-"""The soak's checker sees what it is there for: a plan that is lost, or applied twice, does not pass."""
+"""The checker of the soak test finds plans that are lost or applied twice."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def found(account: Account, **changed: object) -> str:
     return text
 
 
-def test_plans_that_ended_right_pass() -> None:
+def test_correct_plans_pass() -> None:
     assert wrong_plans(MADE, RIGHT) == []
 
 
-def test_a_lost_plan_is_found_and_so_is_one_that_nobody_made() -> None:
+def test_finds_lost_and_unknown_plans() -> None:
     assert wrong_plans(MADE, RIGHT[1:]) == ["plan a is lost"]
     assert wrong_plans(MADE[1:], RIGHT) == ["plan a is there, and nobody made it"]
 
 
-def test_what_was_applied_or_undone_twice_is_found() -> None:
+def test_finds_double_applies_and_undos() -> None:
     assert found(RIGHT[0], applied=2) == "plan a (command) was applied 2 times, not 1"
     assert found(RIGHT[1], commits=2) == "plan b (goal) has 2 commits, not 1"
     assert found(RIGHT[3], undone=2) == "plan d (undo) was undone 2 times, not 1"
     assert found(RIGHT[2], applied=1) == "plan c (cancel) was applied 1 times, not 0"
 
 
-def test_a_wrong_end_and_a_wrong_file_are_found() -> None:
+def test_finds_wrong_ends_and_wrong_files() -> None:
     assert found(RIGHT[0], state="errored", error="broken") == (
         "plan a (command) is errored, not applied: broken"
     )
@@ -46,9 +46,9 @@ def test_a_wrong_end_and_a_wrong_file_are_found() -> None:
     assert found(RIGHT[3], text="4\n") == "plan d (undo) has '4\\n' in its file, not None"
 
 
-def test_books_of_engines_that_lose_or_repeat_a_job_do_not_add_up() -> None:
+def test_finds_lost_and_repeated_jobs() -> None:
     assert books([0, 1, 2], [0, 1, 2], known=3, jobs=3) == []
-    assert books([0, 1], [0], known=3, jobs=3) == []  # stopped on the way: nothing is lost
+    assert books([0, 1], [0], known=3, jobs=3) == []  # stopped early: nothing is lost
     assert books([0, 1, 1], [0, 1], known=3, jobs=3) == ["job 1 ran 2 times"]
     assert books([0], [0, 2], known=3, jobs=3) == ["job 2 is called done and never ran"]
     assert books([0, 7], [0], known=2, jobs=3) == [

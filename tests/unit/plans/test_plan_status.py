@@ -1,4 +1,4 @@
-"""One word for the status of a plan, whatever its phase, state and reason."""
+"""One status for every phase, state and reason of a plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLAGS = ("stopped", "sub_plans_run", "in_conflict", "merged", "changed")
 A, S, E, P = Phase
 BEFORE_APPLY = (A, S, E)
 
-# phases, state, flags that must hold, status; the first row that fits
+# phases, state, flags that must hold, status; the first matching row counts
 TABLE = [
     (Phase, "applied", {}, "applied"),
     (Phase, "undone", {}, "undone"),

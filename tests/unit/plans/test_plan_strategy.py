@@ -1,4 +1,4 @@
-"""Strategize for actions of plain steps: what the user asked for, filled in, complete in itself."""
+"""Strategize for actions with fixed steps: the complete request of the user."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ invariants: [nothing else changes]
 
 
 def asked(plans: PlanBench, action: str, **request: Any) -> Plan:
-    """A plan of that action, without the bench's own strategies."""
+    """Return a plan of that action, without the bench's own strategies."""
     new = PlanDraft("a goal", action, str(plans.repository), request)
     plans.adapt = lambda run: plans.parts.run()
     return plans.work(plans.parts.lifecycle.create(new))
 
 
-def test_a_command_that_the_user_typed_needs_no_further_leave(plans: PlanBench) -> None:
+def test_a_typed_command_needs_no_further_approval(plans: PlanBench) -> None:
     plan = asked(plans, "builtin/command", arguments={"argv": ["touch", "x.txt"]}, profile="manual")
     assert plan.state is PlanState.COMPLETE, plan.error
     assert plans.diff(plan, "--name-only").split() == ["x.txt"]
 
 
-def test_a_command_starts_where_the_user_stood(plans: PlanBench) -> None:
+def test_a_command_starts_in_the_users_directory(plans: PlanBench) -> None:
     plan = asked(plans, "builtin/command", arguments={"argv": ["touch", "x.txt"]}, directory="folder")
     assert plans.diff(plan, "--name-only").split() == ["folder/x.txt"]
 
 
-def test_without_a_profile_the_default_holds(plans: PlanBench) -> None:
+def test_uses_the_default_profile(plans: PlanBench) -> None:
     plan = asked(plans, "builtin/replace", arguments={"pattern": "alpha", "replacement": "beta"})
     assert plan.state is PlanState.COMPLETE, plan.error
     policy = Strategy.from_json(plan.strategy).policy
     assert (policy.name, policy.verdict(Capability.APPLY)) == ("supervised", Verdict.ASK)
 
 
-def test_all_that_an_action_says_is_in_the_strategy(plans: PlanBench) -> None:
+def test_the_strategy_contains_all_of_the_action(plans: PlanBench) -> None:
     plans.parts.actions(plans.repository).create(ACTION, "a test", replace=True)
     plan = asked(
         plans, "tests/all", arguments={"word": "hello"}, profile="trusted", checks=["true"], include=["more"]
@@ -96,7 +96,7 @@ def test_all_that_an_action_says_is_in_the_strategy(plans: PlanBench) -> None:
         ("builtin/replace", {"patern": "x"}, "patern"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_made(
+def test_reports_an_impossible_request_before_it_starts(
     plans: PlanBench, action: str, arguments: dict[str, str], said: str
 ) -> None:
     plan = asked(plans, action, arguments=arguments)

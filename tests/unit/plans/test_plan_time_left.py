@@ -1,4 +1,4 @@
-"""How much of its time a plan has left: what its tree may take, less what its tree took."""
+"""The remaining time of a plan: the limit of its tree, less the time its tree has used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
 
 
 def below(root: Plan) -> Plan:
-    """A sub-plan of it, as its worker has it."""
+    """Return a sub-plan as its worker sees it."""
     return replace(root, id="SUBPLAN", parent_id=root.id, root_id=root.id, depth=1)
 
 
@@ -33,7 +33,7 @@ def left(bench: ActorPlanBench, plan: Plan, strategy: Strategy) -> float:
     return bench.parts.thinking.time_left(plan, strategy)
 
 
-def test_the_time_of_a_sub_plan_is_its_roots(bench: ActorPlanBench) -> None:
+def test_a_sub_plan_shares_the_time_of_its_root(bench: ActorPlanBench) -> None:
     root = bench.goal(bench.script(), cast=ALONE, limits=BudgetLimits(seconds=100.0))
     own = replace(bench.strategies[root.id], limit_seconds=5.0)
     assert left(bench, below(root), own) == 100.0
@@ -45,7 +45,7 @@ def test_the_time_of_a_sub_plan_is_its_roots(bench: ActorPlanBench) -> None:
     assert left(bench, below(root), own) == 260.0
 
 
-def test_without_a_limit_in_its_budget_it_is_what_the_root_began_with(bench: ActorPlanBench) -> None:
+def test_without_a_budget_the_strategy_limits_the_time(bench: ActorPlanBench) -> None:
     model = bench.script(executes(says("done")))
     root = bench.work(bench.goal(model, cast=ALONE, limit_seconds=500.0))
     own = replace(bench.strategies[root.id], limit_seconds=5.0)

@@ -1,4 +1,4 @@
-"""Applying to a git remote: merged with what came since, pushed once, found again after a crash."""
+"""Applies to a git remote: merged with newer commits, pushed once, found again after a crash."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def fence_of(job: AsyncJob) -> Fence:
 
 
 def taken_over(machine: Machine, plan: Plan) -> AsyncJob:
-    """The apply's job, claimed by that machine, and what the one before did found out."""
+    """Return the plan after that machine claimed the apply's job and found out what the previous one did."""
     job = machine.claimed(plan, f"apply:{plan.id}")
     machine.parts.apply.taken_up(machine.now(plan.id), fence_of(job))
     return job
 
 
-def test_a_result_is_merged_with_what_came_since(remote: Remote, one: Machine) -> None:
+def test_merges_a_result_with_newer_commits(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     remote.commit({"b.txt": "theirs\n"})
     assert one.apply(plan).phase_state == APPLIED
@@ -89,9 +89,7 @@ def test_a_result_is_merged_with_what_came_since(remote: Remote, one: Machine) -
     assert len(remote.commits_of(plan.id)) == 1
 
 
-def test_a_branch_that_moves_at_the_last_moment_is_merged_with_again(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_merges_again_if_the_branch_moves(remote: Remote, machines: Callable[..., Machine]) -> None:
     one = machines("one", faults=At("apply.push.before", lambda: remote.commit({"b.txt": "theirs\n"})))
     plan = done(one, remote)
     assert one.apply(plan).phase_state == APPLIED
@@ -99,7 +97,7 @@ def test_a_branch_that_moves_at_the_last_moment_is_merged_with_again(
     assert len(remote.commits_of(plan.id)) == 1
 
 
-def test_a_branch_that_never_rests_is_given_up(remote: Remote, machines: Callable[..., Machine]) -> None:
+def test_gives_up_on_a_branch_that_keeps_moving(remote: Remote, machines: Callable[..., Machine]) -> None:
     class Always:
         def __init__(self) -> None:
             self.times = 0
@@ -123,18 +121,18 @@ def test_a_branch_that_never_rests_is_given_up(remote: Remote, machines: Callabl
     assert remote.commits_of(plan.id) == []
 
 
-def test_a_conflict_is_told_with_its_files_and_nothing_is_pushed(remote: Remote, one: Machine) -> None:
+def test_a_conflict_names_its_files_and_pushes_nothing(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     tip = remote.commit({"a.txt": "theirs\n"})
     with pytest.raises(ApplyConflict) as told:
         one.apply(plan)
     assert told.value.paths == ("a.txt",)
-    assert "another commit of main" in told.value.details
+    assert "another commit on main" in told.value.details
     assert one.now(plan.id).phase_state == CONSTRAINED
     assert remote.tip() == tip
 
 
-def test_a_git_directory_in_a_result_is_not_pushed(remote: Remote, one: Machine) -> None:
+def test_does_not_push_a_git_directory(remote: Remote, one: Machine) -> None:
     tip = remote.commit({"x/HEAD": "ref: refs/heads/main\n", "x/objects/k": "", "x/refs/k": ""})
     plan = one.plan(remote, write("x/config", "[core]\n"))
     assert one.run(one.claimed(plan)).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
@@ -143,9 +141,7 @@ def test_a_git_directory_in_a_result_is_not_pushed(remote: Remote, one: Machine)
     assert remote.tip() == tip
 
 
-def test_a_check_that_fails_on_the_merged_result_keeps_it_from_being_pushed(
-    remote: Remote, one: Machine
-) -> None:
+def test_a_failed_check_of_the_merged_result_prevents_the_push(remote: Remote, one: Machine) -> None:
     plan = done(one, remote, checks=(check("! grep -q theirs b.txt"),))
     tip = remote.commit({"b.txt": "theirs\n"})
     with pytest.raises(CheckFailed):
@@ -153,21 +149,17 @@ def test_a_check_that_fails_on_the_merged_result_keeps_it_from_being_pushed(
     assert remote.tip() == tip
 
 
-def test_a_machine_that_has_no_sandbox_of_the_plan_sets_one_up_for_its_checks(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_another_machine_sets_up_a_copy_for_its_checks(remote: Remote, one: Machine, other: Machine) -> None:
     setup = Setup("mkdir -p kept && echo tools > kept/tools && echo x >> a.txt", paths=("kept",))
     checks = (check("grep -q tools kept/tools && test $(cat a.txt) = changed"),)
     plan = done(one, remote, setup=setup, checks=checks)
-    remote.commit({"b.txt": "theirs\n"})  # so that they have to run
+    remote.commit({"b.txt": "theirs\n"})  # so that the checks have to run
     assert other.apply(plan).phase_state == APPLIED
     assert remote.text("a.txt") == "changed"
     assert (other.parts.sandboxes.open(plan.id).root / "kept/tools").exists()
 
 
-def test_a_setup_that_fails_on_this_machine_keeps_it_from_being_applied(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_a_failed_setup_of_a_copy_prevents_the_apply(remote: Remote, one: Machine, other: Machine) -> None:
     setup = Setup("case $PWD in */one/*) ;; *) echo not here; exit 1;; esac")
     plan = done(one, remote, setup=setup, checks=(check("true"),))
     tip = remote.commit({"b.txt": "theirs\n"})
@@ -177,7 +169,7 @@ def test_a_setup_that_fails_on_this_machine_keeps_it_from_being_applied(
     assert one.apply(plan).phase_state == APPLIED
 
 
-def test_what_the_remote_does_not_take_is_told_in_its_words(remote: Remote, one: Machine) -> None:
+def test_reports_a_rejected_push_in_the_words_of_the_remote(remote: Remote, one: Machine) -> None:
     hook = remote.directory / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho nobody pushes on Fridays >&2\nexit 1\n")
@@ -193,7 +185,7 @@ def test_what_the_remote_does_not_take_is_told_in_its_words(remote: Remote, one:
 
 
 @pytest.mark.parametrize("point", ["apply.push.before", "apply.push.after"])
-def test_another_machine_finds_out_whether_it_was_pushed(
+def test_another_machine_finds_a_finished_push(
     remote: Remote, machines: Callable[..., Machine], other: Machine, point: str
 ) -> None:
     one = machines("one", faults=RaiseAt(point, Died))
@@ -203,7 +195,7 @@ def test_another_machine_finds_out_whether_it_was_pushed(
         one.apply(plan, job)
     assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     one.lose(job)
-    other.parts.apply.settle()  # not its own: whoever did it may be alive
+    other.parts.apply.settle()  # not its own: the other machine may be alive
     assert other.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     job = taken_over(other, plan)
     if point == "apply.push.before":
@@ -215,7 +207,7 @@ def test_another_machine_finds_out_whether_it_was_pushed(
     assert one.parts.remotes.applier._remotes.engine.journal.open_entries() == []
 
 
-def test_what_nobody_has_a_job_for_any_more_is_settled_by_anybody(
+def test_any_machine_settles_an_apply_without_a_job(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=RaiseAt("apply.push.after", Died))
@@ -237,7 +229,7 @@ def finish(machine: Machine, job: AsyncJob) -> None:
     machine.container.jobs.finish(job.id, job.fence, outcome, now=machine.container.clock.now())
 
 
-def test_one_whose_apply_was_given_up_too_early_says_that_it_is_done(
+def test_an_abandoned_apply_that_was_pushed_is_applied(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=At("apply.push.before", lambda: other.parts.apply.taken_up(plan, None)))
@@ -247,7 +239,7 @@ def test_one_whose_apply_was_given_up_too_early_says_that_it_is_done(
 
 
 @pytest.mark.parametrize("point", ["apply.push.before", "apply.push.after"])
-def test_a_machine_that_starts_again_settles_its_own(
+def test_a_restarted_machine_settles_its_own_applies(
     remote: Remote, machines: Callable[..., Machine], point: str
 ) -> None:
     one = machines("one", faults=RaiseAt(point, Died))
@@ -263,12 +255,12 @@ def test_a_machine_that_starts_again_settles_its_own(
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
-def test_what_is_applied_to_a_directory_of_one_machine_is_that_ones_to_settle(
+def test_only_its_machine_settles_an_apply_to_a_directory(
     tmp_path: Path, one: Machine, other: Machine
 ) -> None:
-    """Nobody else sees its files, its locks and its journal."""
+    """No other machine sees its files, its locks and its journal."""
     plan = done(one, new_repository(tmp_path / "directory"))
-    for state in (PlanState.QUEUED, PlanState.PROCESSING):  # then its process was killed, or is at it
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):  # its process was killed, or still runs
         now = one.container.clock.now()
         under_way = one.parts.plans.move(one.now(plan.id), (Phase.APPLY, state), now=now)
         other.parts.apply.settle()
@@ -277,7 +269,7 @@ def test_what_is_applied_to_a_directory_of_one_machine_is_that_ones_to_settle(
     assert one.now(plan.id).phase_state == ERRORED
 
 
-def test_what_a_machine_was_applying_to_a_directory_that_never_comes_back_is_deleted_elsewhere(
+def test_another_machine_can_delete_an_apply_of_a_lost_machine(
     tmp_path: Path, one: Machine, other: Machine
 ) -> None:
     place = new_repository(tmp_path / "directory")
@@ -292,10 +284,10 @@ def test_what_a_machine_was_applying_to_a_directory_that_never_comes_back_is_del
 
 
 @pytest.mark.parametrize("point", ["apply.stage.after", "apply.done.before"])
-def test_what_is_moved_in_a_directory_of_one_machine_is_not_ended_by_one_with_the_same_path(
+def test_an_equal_path_on_another_machine_is_not_settled(
     tmp_path: Path, machines: Callable[..., Machine], other: Machine, point: str
 ) -> None:
-    """Both have one of that name, and each sees its own; the other applies to its own meanwhile, too."""
+    """Both machines have a directory of that name, each sees its own, and the other applies to its own."""
     here, aside = tmp_path / "directory", tmp_path / "aside"
     ended: list[int] = []
 
@@ -315,7 +307,7 @@ def test_what_is_moved_in_a_directory_of_one_machine_is_not_ended_by_one_with_th
     assert (ended, (here / "a.txt").read_text()) == ([1], "changed\n")
 
 
-def test_one_that_wakes_up_after_another_applied_it_pushes_nothing(
+def test_a_late_worker_pushes_nothing_after_another_applied(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=At("apply.push.before", lambda: meanwhile()))
@@ -332,7 +324,7 @@ def test_one_that_wakes_up_after_another_applied_it_pushes_nothing(
     assert other.now(plan.id).phase_state == APPLIED
 
 
-def test_one_that_wakes_up_before_another_applied_it_has_applied_it(
+def test_a_late_worker_may_apply_before_another_does(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=At("apply.push.before", lambda: meanwhile()))
@@ -354,7 +346,7 @@ def test_one_that_wakes_up_before_another_applied_it_has_applied_it(
     assert remote.text("a.txt").startswith("one\n")
 
 
-def test_one_that_lost_its_job_does_not_even_begin(remote: Remote, one: Machine, other: Machine) -> None:
+def test_a_worker_without_its_job_starts_no_apply(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done(one, remote)
     job = one.apply_job(plan)
     one.lose(job)
@@ -364,9 +356,7 @@ def test_one_that_lost_its_job_does_not_even_begin(remote: Remote, one: Machine,
     assert remote.commits_of(plan.id) == []
 
 
-def test_one_that_loses_its_job_before_it_pushes_does_not_push(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_a_worker_that_loses_its_job_does_not_push(remote: Remote, machines: Callable[..., Machine]) -> None:
     one = machines("one", faults=At("apply.journal.before", lambda: one.lose(job)))
     plan = done(one, remote)
     job = one.apply_job(plan)
@@ -376,7 +366,7 @@ def test_one_that_loses_its_job_before_it_pushes_does_not_push(
     assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
 
 
-def test_while_the_remote_is_away_nobody_says_what_became_of_it(
+def test_the_outcome_is_unknown_while_the_remote_is_unreachable(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     away = remote.directory.with_name("away.git")
@@ -398,7 +388,7 @@ def test_while_the_remote_is_away_nobody_says_what_became_of_it(
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
-def test_an_answer_that_was_lost_is_asked_for(
+def test_asks_the_remote_again_after_a_lost_answer(
     remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push = Mirrors.push
@@ -414,16 +404,14 @@ def test_an_answer_that_was_lost_is_asked_for(
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
-def test_a_plan_that_changes_nothing_that_is_not_there_pushes_nothing(remote: Remote, one: Machine) -> None:
+def test_a_result_that_is_already_in_the_branch_pushes_nothing(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     tip = remote.commit({"a.txt": "changed\n"})
     assert one.apply(plan).phase_state == APPLIED
     assert remote.tip() == tip
 
 
-def test_an_undo_takes_out_what_was_applied_and_leaves_what_came_after(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_an_undo_keeps_later_commits(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done(one, remote)
     one.apply(plan)
     remote.commit({"b.txt": "later\n"})
@@ -433,13 +421,13 @@ def test_an_undo_takes_out_what_was_applied_and_leaves_what_came_after(
     assert remote.text("b.txt") == "later"
     assert len(remote.commits_of(plan.id)) == 2
     with (
-        pytest.raises(ApplyRefused, match="nothing of it to undo"),
+        pytest.raises(ApplyRefused, match="nothing to undo"),
         other.parts.applier.prepare_undo(plan.id, other.parts.sandboxes.open(plan.id)),
     ):
         pass
 
 
-def test_an_undo_that_was_pushed_and_not_recorded_is_found(
+def test_finds_an_undo_that_was_pushed_but_not_recorded(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=RaiseAt("undo.push.after", Died))
@@ -462,7 +450,7 @@ def test_an_undo_merges_again_with_a_branch_that_moved(
     assert remote.text("b.txt") == "later"
 
 
-def test_a_plan_may_be_applied_to_a_branch_of_its_own(remote: Remote, one: Machine) -> None:
+def test_applies_to_a_new_branch(remote: Remote, one: Machine) -> None:
     plan = done(one, remote, request={"to_branch": "agents/{plan}"})
     tip = remote.tip()
     assert one.apply(plan).phase_state == APPLIED
@@ -481,10 +469,10 @@ def to_branch(machine: Machine, plan: Plan, branch: str) -> Plan:
 
 
 @pytest.mark.parametrize("theirs", ["review", "review/more"])
-def test_a_branch_that_somebody_else_has_is_not_pushed_over(
+def test_does_not_overwrite_an_existing_branch(
     remote: Remote, machines: Callable[..., Machine], theirs: str
 ) -> None:
-    """Neither one that is there when it is looked for, nor one that comes at the last moment."""
+    """Neither a branch that exists at the start nor one that appears at the last moment."""
     pushed = [remote.tip()]
 
     def somebody_pushes() -> None:
@@ -493,7 +481,7 @@ def test_a_branch_that_somebody_else_has_is_not_pushed_over(
     one = machines("one", faults=At("apply.push.before", somebody_pushes))
     plan = done(one, remote)
     for _ in range(2):
-        with pytest.raises(ApplyRefused, match=f"has a branch {theirs}, and this plan did not make it"):
+        with pytest.raises(ApplyRefused, match=f"branch {theirs} already exists at"):
             to_branch(one, plan, "review")
         assert one.now(plan.id).phase_state == CONSTRAINED
         assert "to_branch" in str(one.now(plan.id).waiting_for)
@@ -502,11 +490,11 @@ def test_a_branch_that_somebody_else_has_is_not_pushed_over(
     assert (applied.phase_state, one.parts.remotes.branch_of(applied)) == (APPLIED, "mine")
     assert remote.text("a.txt", "mine") == "changed"
     remote.said("branch", "-D", "mine")
-    with pytest.raises(ApplyRefused, match="has no branch mine any more"):
+    with pytest.raises(ApplyRefused, match="branch mine no longer exists at"):
         one.parts.apply.undo(one.now(plan.id))
 
 
-def test_who_pushed_to_a_branch_and_died_is_found_there(
+def test_finds_a_push_to_a_new_branch_after_a_crash(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=RaiseAt("apply.push.after", Died))
@@ -518,21 +506,19 @@ def test_who_pushed_to_a_branch_and_died_is_found_there(
     assert len(remote.commits_of(plan.id, "mine")) == 1
 
 
-def test_a_plan_whose_branch_was_deleted_says_so_and_can_be_pushed_to_another(
-    remote: Remote, one: Machine
-) -> None:
+def test_a_plan_with_a_deleted_branch_can_go_to_another(remote: Remote, one: Machine) -> None:
     plan, base = done(one, remote), remote.tip()
     remote.said("update-ref", "-d", "refs/heads/main")
     with pytest.raises(ApplyRefused):
         one.apply(plan, one.apply_job(plan))
     refused = one.now(plan.id)
     assert refused.phase_state == CONSTRAINED
-    assert "has no branch main any more; push it there again, and apply it again" in str(refused.error)
+    assert "push it again, then apply" in str(refused.error)
     assert to_branch(one, plan, "mine").phase_state == APPLIED
     assert (remote.text("a.txt", "mine"), remote.said("rev-parse", "mine^")) == ("changed", base)
 
 
-def test_what_was_given_up_is_forgotten(remote: Remote, machines: Callable[..., Machine]) -> None:
+def test_forgets_an_abandoned_apply(remote: Remote, machines: Callable[..., Machine]) -> None:
     one = machines("one", faults=RaiseAt("apply.push.before", Died))
     plan = done(one, remote)
     with pytest.raises(Died):
@@ -541,7 +527,7 @@ def test_what_was_given_up_is_forgotten(remote: Remote, machines: Callable[..., 
     assert one.parts.applier.undecided() == set()
 
 
-def test_a_commit_says_what_it_is_for_and_by_whom(
+def test_a_commit_names_its_goal_and_its_author(
     remote: Remote, one: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
@@ -557,7 +543,7 @@ def test_a_commit_says_what_it_is_for_and_by_whom(
     assert f"CleverAgents-Plan: {plan.id}" in said
 
 
-def test_a_commit_that_should_be_signed_is_refused(
+def test_refuses_to_sign_a_commit(
     remote: Remote, one: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     home = tmp_path / "signer"
@@ -571,10 +557,10 @@ def test_a_commit_that_should_be_signed_is_refused(
     assert remote.commits_of(plan.id) == []
 
 
-def test_the_naive_twin_that_pushes_blindly_loses_what_came_since(
+def test_a_naive_push_loses_newer_commits(
     remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same as for a branch that moves at the last moment, and there it would be found out."""
+    """The same situation as a branch that moves at the last moment, which the real apply detects."""
 
     def blindly(
         self: Mirrors, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
@@ -589,7 +575,7 @@ def test_the_naive_twin_that_pushes_blindly_loses_what_came_since(
     assert remote.text("b.txt") == "alpha"
 
 
-def test_one_who_applies_from_here_is_seen(remote: Remote, one: Machine) -> None:
+def test_reports_an_apply_of_this_machine_as_busy(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     applier = one.parts.applier
     assert not applier.is_busy_here(remote.resource)
@@ -600,7 +586,7 @@ def test_one_who_applies_from_here_is_seen(remote: Remote, one: Machine) -> None
     assert not applier.is_busy_here(remote.resource)
 
 
-def test_a_preparation_is_good_for_once(remote: Remote, one: Machine) -> None:
+def test_a_preparation_applies_once(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     sandbox = one.parts.sandboxes.open(plan.id)
     with one.parts.applier.prepare(plan.id, sandbox, sandbox.base) as preparation:
@@ -609,16 +595,16 @@ def test_a_preparation_is_good_for_once(remote: Remote, one: Machine) -> None:
         preparation.apply()
 
 
-def test_a_plan_on_a_directory_is_not_applied_by_a_push(remote: Remote, one: Machine) -> None:
+def test_refuses_to_push_a_plan_on_a_directory(remote: Remote, one: Machine) -> None:
     plan = one.parts.lifecycle.create(PlanDraft("a goal", "tests/steps", str(remote.clone)))
     pushing = one.parts.remotes.applier._remotes
     assert not pushing.is_busy_here(plan.resource)
-    with pytest.raises(ApplyRefused, match="is no remote"):
+    with pytest.raises(ApplyRefused, match="is not a remote"):
         pushing._plan(plan.id)
     assert one.parts.directory_of(plan) == remote.clone
 
 
-def test_one_who_waits_for_another_apply_is_told_once(remote: Remote, one: Machine) -> None:
+def test_reports_a_waiting_apply_once(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     sandbox = one.parts.sandboxes.open(plan.id)
     told: list[str] = []
@@ -635,7 +621,7 @@ def test_one_who_waits_for_another_apply_is_told_once(remote: Remote, one: Machi
     assert told == [f"another plan is being applied to {remote.address.shown}"]
 
 
-def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machine, other: Machine) -> None:
+def test_a_copy_is_set_up_once_from_the_cache(remote: Remote, one: Machine, other: Machine) -> None:
     setup = Setup("mkdir -p kept && echo tools > kept/tools", paths=("kept",))
     plan = done(one, remote, setup=setup, checks=(check("test -e kept/tools && ! grep -q wrong b.txt"),))
     mine = other.plan(remote, write("c.txt", ""), setup=setup)
@@ -652,7 +638,7 @@ def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machi
 
 
 class NoCommands:
-    """A runner that runs nothing: what is kept need not be made."""
+    """A runner that fails on every command: cached output needs none."""
 
     def __init__(self, real: GuardedCommandRunner) -> None:
         self.isolates = real.isolates

@@ -1,4 +1,4 @@
-"""Plans on git remotes, on machines that share nothing but the database and the remote."""
+"""Plans on git remotes, on machines that share only the database and the remote."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def assert_applied_once(remote: Remote, plan: Plan) -> None:
     assert "folder/c.txt" not in remote.said("ls-tree", "-r", "--name-only", "main").split()
 
 
-def test_a_plan_on_a_remote_is_done_in_a_sandbox_of_its_branch_and_pushed(
-    remote: Remote, one: Machine
-) -> None:
+def test_runs_a_plan_on_a_branch_of_a_remote_and_pushes_it(remote: Remote, one: Machine) -> None:
     plan = one.plan(remote, *STEPS, checks=(check("grep -q more b.txt"),))
     assert one.run(one.claimed(plan)).phase_state == DONE
     before = remote.tip()
@@ -114,7 +112,7 @@ def test_a_plan_on_a_remote_is_done_in_a_sandbox_of_its_branch_and_pushed(
         ("tool.ended.after", 2),
     ],
 )
-def test_another_machine_goes_on_wherever_one_died(
+def test_another_machine_continues_after_a_crash(
     remote: Remote, machines: Callable[..., Machine], point: str, nth: int
 ) -> None:
     one = machines("one", faults=RaiseAt(point, Died, nth))
@@ -123,7 +121,7 @@ def test_another_machine_goes_on_wherever_one_died(
     with pytest.raises(Died):
         one.run(job)
     one.lose(job)
-    remote.commit({"later.txt": "later\n"})  # what comes after a plan began is no part of its base
+    remote.commit({"later.txt": "later\n"})  # commits after the start of a plan are not part of its base
     other = machines("other")
     other.knows(one)
     assert other.run(other.claimed(plan)).phase_state == DONE
@@ -133,7 +131,7 @@ def test_another_machine_goes_on_wherever_one_died(
     assert remote.text("later.txt") == "later"
 
 
-def test_one_that_wakes_up_records_nothing_more(
+def test_a_late_machine_records_nothing_more(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     faults = At("tool.ending.after", lambda: went_on(), nth=2)
@@ -154,7 +152,7 @@ def test_one_that_wakes_up_records_nothing_more(
     assert_applied_once(remote, plan)
 
 
-def test_a_machine_that_lost_a_plan_and_gets_it_back_begins_with_what_is_recorded(
+def test_a_machine_that_gets_a_plan_back_starts_from_the_records(
     remote: Remote, machines: Callable[..., Machine]
 ) -> None:
     one = machines("one", faults=RaiseAt("tool.work.after", Died))
@@ -177,7 +175,7 @@ def test_a_machine_that_lost_a_plan_and_gets_it_back_begins_with_what_is_recorde
     assert_applied_once(remote, plan)
 
 
-def test_what_the_setup_had_made_is_made_again(remote: Remote, machines: Callable[..., Machine]) -> None:
+def test_another_machine_repeats_the_setup(remote: Remote, machines: Callable[..., Machine]) -> None:
     setup = Setup("mkdir -p kept && echo tools > kept/tools", paths=("kept",))
     one = machines("one", faults=RaiseAt("tool.work.before", Died, 2))
     plan = one.plan(remote, command("cp kept/tools used.txt"), setup=setup)
@@ -191,9 +189,7 @@ def test_what_the_setup_had_made_is_made_again(remote: Remote, machines: Callabl
     assert "+tools" in other.diff(plan)
 
 
-def test_looking_at_a_plan_does_not_take_it_from_who_works_on_it(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_a_look_does_not_take_over_a_plan(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     assert other.diff(plan) == other.diff(plan) == one.diff(plan)
     row = other.parts.sandboxes.row(plan.id)
@@ -206,13 +202,13 @@ def test_looking_at_a_plan_does_not_take_it_from_who_works_on_it(
     assert other.diff(plan) == one.diff(plan)
 
 
-def test_what_is_recorded_while_somebody_looks_is_seen_at_the_next_look(
+def test_the_next_look_sees_newer_records(
     remote: Remote, one: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = done_by(one, remote)
 
     class Earlier(PlanHistory):
-        """Sees what was recorded first, when it is asked for the first time."""
+        """Returns the earlier records at its first call."""
 
         def changes(self, plan_id: str) -> Sequence[RecordedChange]:
             monkeypatch.undo()
@@ -226,7 +222,7 @@ def test_what_is_recorded_while_somebody_looks_is_seen_at_the_next_look(
     assert [row["path"] for row in changes_of(other.parts, plan)] == ["b.txt", "folder/c.txt", "x.txt"]
 
 
-def test_what_another_machine_has_is_not_removed_here(remote: Remote, one: Machine, other: Machine) -> None:
+def test_does_not_remove_the_sandbox_of_another_machine(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     assert other.parts.sandboxes.rows() == []
     assert other.parts.sandboxes.mend() == []
@@ -234,7 +230,7 @@ def test_what_another_machine_has_is_not_removed_here(remote: Remote, one: Machi
     assert one.parts.sandboxes.open(plan.id).scan()
 
 
-def test_a_sandbox_whose_plan_was_taken_over_is_left_over(
+def test_the_old_sandbox_of_a_taken_over_plan_is_an_orphan(
     remote: Remote, one: Machine, other: Machine
 ) -> None:
     plan = one.plan(remote, *STEPS)
@@ -256,7 +252,7 @@ def job_of(machine: Machine, plan: Plan) -> Fence:
     return Fence(job.id, job.fence)
 
 
-def test_a_sandbox_is_taken_over_by_who_has_the_job(remote: Remote, one: Machine, other: Machine) -> None:
+def test_only_the_owner_of_the_job_takes_over_a_sandbox(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     job = other.apply_job(plan)
     other.lose(job)
@@ -282,7 +278,7 @@ def greeting(machine: Machine) -> PlanDraft:
     return requested_for_all(machine.container, ServerPlanRequest("far", wanted), by="ada")
 
 
-def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machine(
+def test_trusted_config_of_a_remote_counts_on_every_machine(
     remote: Remote, one: Machine, other: Machine
 ) -> None:
     """By its content, wherever that is checked out; and nowhere else."""
@@ -301,7 +297,7 @@ def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machi
     replace(one.handler(), watch=lambda plan: PlanWatch(told.append))(one.claimed(plan))
     assert f"making a sandbox of {remote.address.shown}" in told
     [ignored] = [line for line in told if "ignored" in line]
-    assert f"ignored: .mcp.json, {brought}; read it, then trust it for the resource far" in ignored
+    assert f"ignored: .mcp.json, {brought}; review it, then trust it for the resource far" in ignored
     one.parts.trust.give(place, [one.parts.trust.look(place, brought)])
     remote.commit({"b.txt": "later\n"})
     there = other.parts.remotes.directories.of_resource(remote.resource)
@@ -322,19 +318,19 @@ def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machi
     assert not one.parts.trust.look(place, brought).trusted
 
 
-def test_a_plan_that_was_deleted_begins_with_nothing(remote: Remote, one: Machine) -> None:
-    with pytest.raises(UnknownPlan):  # else it would be kept for good
+def test_a_deleted_plan_has_no_base(remote: Remote, one: Machine) -> None:
+    with pytest.raises(UnknownPlan):  # otherwise it would be stored forever
         one.parts.remotes.directories.base("0" * 26, remote.address)
 
 
-def test_contents_that_are_gone_are_told_of(remote: Remote, one: Machine, other: Machine) -> None:
+def test_reports_missing_contents(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     one.container.database.write(lambda connection: connection.execute(delete(contents)).rowcount)
     with pytest.raises(SandboxRefused, match="not in the database"):
         other.diff(plan)
 
 
-def test_a_sub_plan_begins_on_another_machine_with_the_tree_its_parent_had_then(
+def test_a_sub_plan_on_another_machine_starts_from_its_parents_tree(
     remote: Remote, one: Machine, other: Machine
 ) -> None:
     parent = done_by(one, remote)
@@ -353,7 +349,7 @@ def test_a_sub_plan_begins_on_another_machine_with_the_tree_its_parent_had_then(
     assert made.base == tree
 
 
-def test_a_call_that_was_recorded_before_its_machine_died_is_not_made_again(
+def test_a_recorded_call_is_not_repeated_on_another_machine(
     remote: Remote, machines: Callable[..., Machine]
 ) -> None:
     one = machines("one", faults=RaiseAt("tool.record.after", Died, 2))
@@ -369,7 +365,7 @@ def test_a_call_that_was_recorded_before_its_machine_died_is_not_made_again(
     assert [call.state for call in calls] == [CallState.ENDED] * 3
 
 
-def test_one_that_lost_its_job_while_it_made_a_sandbox_leaves_the_others_alone(
+def test_a_machine_without_its_job_leaves_the_new_sandbox_alone(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:
     one = machines("one", faults=At("sandbox.create.after", lambda: went_on()))
@@ -389,7 +385,7 @@ def test_one_that_lost_its_job_while_it_made_a_sandbox_leaves_the_others_alone(
     assert other.parts.sandboxes.open(plan.id).scan()
 
 
-def test_machines_that_begin_at_once_begin_with_one_commit(
+def test_concurrent_machines_start_from_one_commit(
     remote: Remote, one: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = one.plan(remote, *STEPS)
@@ -409,7 +405,7 @@ def test_machines_that_begin_at_once_begin_with_one_commit(
     assert one.parts.remotes.directories.of_resource("/srv") == Path("/srv")
 
 
-def test_a_sandbox_that_was_removed_is_made_again_of_what_is_recorded(remote: Remote, one: Machine) -> None:
+def test_rebuilds_a_removed_sandbox_from_the_records(remote: Remote, one: Machine) -> None:
     plan = done_by(one, remote)
     before = one.diff(plan)
     one.parts.sandboxes.remove(plan.id)
@@ -421,9 +417,7 @@ def test_a_sandbox_that_was_removed_is_made_again_of_what_is_recorded(remote: Re
     assert one.diff(plan) == before
 
 
-def test_copies_and_checkouts_that_nobody_uses_are_taken_away(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_removes_unused_copies_and_checkouts(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     other.diff(plan)
     checkout = other.parts.directory_of(plan)
@@ -432,16 +426,16 @@ def test_copies_and_checkouts_that_nobody_uses_are_taken_away(
     assert one.parts.sandboxes.discard_copies() == 0
     assert other.parts.sandboxes.discard_copies() == 2
     assert not checkout.exists()
-    assert other.diff(plan) == one.diff(plan)  # made again
+    assert other.diff(plan) == one.diff(plan)  # rebuilt
     one.parts.sandboxes.remove(plan.id)
     assert [left.kind for left in other.parts.sandboxes.leftovers()] == ["copy"]
     assert other.parts.sandboxes.mend() != []
 
 
-def test_what_was_kept_of_a_plan_goes_when_its_machine_was_not_heard_of_for_a_month(
+def test_removes_contents_of_a_machine_unseen_for_a_month(
     remote: Remote, one: Machine, other: Machine
 ) -> None:
-    """One that died took its sandboxes along, and nobody else could ever say that they are gone."""
+    """A dead machine took its sandboxes along, and no other machine can report them gone."""
     plan = done_by(one, remote)
     assert one.apply(plan).phase_state == APPLIED
     day, week = timedelta(days=1), timedelta(days=7)
@@ -453,16 +447,16 @@ def test_what_was_kept_of_a_plan_goes_when_its_machine_was_not_heard_of_for_a_mo
             other.container.database.write(lambda c, t=table: c.execute(update(t).values(values[t])).rowcount)
 
     grown_old(plans)
-    assert other.parts.remotes.forget_contents(day) == 0  # it may be at work on something else
+    assert other.parts.remotes.forget_contents(day) == 0  # it may be running something else
     grown_old(sandboxes)
-    assert one.parts.remotes.forget_contents(day) == 0  # its own goes with its sandbox
+    assert one.parts.remotes.forget_contents(day) == 0  # its own contents go with its sandbox
     reports(one)
     assert other.parts.remotes.forget_contents(day) == 0  # it has a worker
     one.container.database.write(lambda connection: connection.execute(delete(workers)).rowcount)
     assert other.parts.remotes.forget_contents(week, dry_run=True) == 3
     assert other.parts.remotes.forget_contents(day) == 3
     assert other.parts.remotes.contents.trees() == []
-    undone, _ = one.parts.apply.undo(one.now(plan.id))  # it was merely off
+    undone, _ = one.parts.apply.undo(one.now(plan.id))  # it was only switched off
     assert undone.state is PlanState.UNDONE
 
 
@@ -472,7 +466,7 @@ def reports(machine: Machine) -> None:
     machine.container.worker_registry.report(record)
 
 
-def test_a_checkout_that_a_sandbox_was_made_of_stays(remote: Remote, one: Machine) -> None:
+def test_keeps_the_checkout_of_a_sandbox(remote: Remote, one: Machine) -> None:
     plan = done_by(one, remote)
     checkout = one.parts.directory_of(plan)
     os.utime(checkout, (0, 0))
@@ -482,16 +476,14 @@ def test_a_checkout_that_a_sandbox_was_made_of_stays(remote: Remote, one: Machin
     assert one.parts.directory_of(plan).stat().st_mtime > 0
 
 
-def test_a_copy_that_became_the_plans_own_stays(remote: Remote, one: Machine, other: Machine) -> None:
+def test_keeps_a_copy_that_became_the_plans_own(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     other.parts.sandboxes.open(plan.id, fence=job_of(other, plan))
     other.parts.sandboxes.remove_copy(other.parts.sandboxes.directory / plan.id)
     assert other.parts.sandboxes.open(plan.id).scan()
 
 
-def test_a_tree_of_plans_is_worked_on_by_whichever_machine_comes(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_any_machine_can_run_parts_of_a_tree(remote: Remote, one: Machine, other: Machine) -> None:
     tasks = (
         Task("left", sub_plan=True),
         Task("right", sub_plan=True),

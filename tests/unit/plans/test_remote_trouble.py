@@ -1,4 +1,4 @@
-"""Plans on git remotes while something is in the way: they are applied after all, or say why not."""
+"""Plans on git remotes in trouble: they are applied in the end, or state the reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
 
 
 def wanted(machine: Machine, remote: Remote) -> tuple[Plan, AsyncJob]:
-    """A plan that is to be applied as soon as it is done, and its job."""
+    """Return a plan that is applied as soon as it is done, and its job."""
     plan = machine.plan(remote, write("a.txt", "changed\n"), request={"apply": "auto"})
     return plan, machine.claimed(plan)
 
@@ -59,13 +59,13 @@ def run(machine: Machine, job: AsyncJob, told: list[str] | None = None) -> None:
 
 
 def again(machine: Machine, plan: Plan, job: AsyncJob) -> AsyncJob:
-    """The next attempt, as that machine's worker has it."""
+    """Return the next attempt, claimed by the worker of that machine."""
     machine.lose(job)
     return machine.claimed(plan)
 
 
 class Held:
-    """The branch is held by somebody else's push, which goes on until it was tried so many times."""
+    """A branch locked by another push for a number of attempts."""
 
     def __init__(self, remote: Remote, times: int) -> None:
         self.lock = remote.directory / "refs/heads/main.lock"
@@ -80,9 +80,7 @@ class Held:
                 self.lock.unlink()
 
 
-def test_a_branch_that_another_push_holds_is_tried_again(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_retries_a_branch_locked_by_another_push(remote: Remote, machines: Callable[..., Machine]) -> None:
     one = machines("one", faults=Held(remote, 2))
     plan, job = wanted(one, remote)
     run(one, job)
@@ -90,7 +88,7 @@ def test_a_branch_that_another_push_holds_is_tried_again(
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
-def test_a_branch_that_is_held_for_ever_is_told_in_the_remotes_words(
+def test_reports_a_permanently_locked_branch(
     remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cleveragents.plans.apply._ROUNDS", 2)
@@ -101,7 +99,7 @@ def test_a_branch_that_is_held_for_ever_is_told_in_the_remotes_words(
     assert "cannot lock ref" in str(one.now(plan.id).error)
 
 
-def test_a_hook_that_speaks_of_locks_is_not_asked_again(
+def test_does_not_retry_a_rejecting_hook(
     remote: Remote, machines: Callable[..., Machine], tmp_path: Path
 ) -> None:
     asked = tmp_path / "asked"
@@ -117,9 +115,7 @@ def test_a_hook_that_speaks_of_locks_is_not_asked_again(
         one.apply(plan)
 
 
-def test_a_result_whose_remote_is_away_is_applied_when_it_is_back(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_applies_when_the_remote_is_reachable_again(remote: Remote, machines: Callable[..., Machine]) -> None:
     one = machines("one")
     plan, job = wanted(one, remote)
     one.run(job)
@@ -132,14 +128,14 @@ def test_a_result_whose_remote_is_away_is_applied_when_it_is_back(
     assert away_now.phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert "shop.git cannot be reached: fatal: " in str(away_now.error)
     assert "does not appear to be a git repository; git's own settings say" in str(away_now.error)
-    assert "nothing was changed, apply it again once it answers" in str(away_now.error)
+    assert "nothing was changed. Apply it again when the remote answers" in str(away_now.error)
     assert "apply" in can_of(one.parts, away_now)
     away.rename(remote.directory)
     run(one, again(one, plan, one.claimed_jobs[-1]))
     assert one.now(plan.id).phase_state == APPLIED
 
 
-def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_too(
+def test_another_machine_reports_an_unreachable_remote(
     remote: Remote, machines: Callable[..., Machine]
 ) -> None:
     one, other = machines("one"), machines("other")
@@ -154,31 +150,31 @@ def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_to
     with pytest.raises(RemoteUnreachable):
         other.apply(plan)
     assert other.now(plan.id).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
-    assert "once it answers" in str(other.now(plan.id).error)
+    assert "when the remote answers" in str(other.now(plan.id).error)
 
 
-def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
+def test_asks_an_unreachable_remote_for_the_outcome_again(
     remote: Remote, machines: Callable[..., Machine]
 ) -> None:
     away = remote.directory.with_name("away.git")
     one = machines("one", faults=At("apply.push.before", lambda: remote.directory.rename(away)))
     plan, job = wanted(one, remote)
-    with pytest.raises(RemoteUnreachable):  # so that the job is tried again: nobody else looks at it
+    with pytest.raises(RemoteUnreachable):  # so that the job is retried: no other process looks at it
         run(one, job)
     unknown = one.now(plan.id)
     assert unknown.phase_state == PROCESSING
-    assert str(unknown.error).startswith("it may be applied or not: file://")
+    assert str(unknown.error).startswith("the outcome of the apply is unknown: file://")
     other = machines("other")
     other.knows(one)
     job = again(other, plan, job)
     with pytest.raises(RemoteUnreachable):
         run(other, job)
-    assert other.now(plan.id) == unknown  # it is said once, however often it is asked
+    assert other.now(plan.id) == unknown  # recorded once, however often it is retried
     assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
     assert "cannot be asked" in status_text_of(one.parts, unknown)
     [_, step] = steps_from(one.parts, unknown)
     assert step == Remedy("plan.apply", plan.id, {}, "find out, and apply it if needed")
-    with pytest.raises(PlanError, match="it may be applied or not"):
+    with pytest.raises(PlanError, match="the outcome of the apply is unknown"):
         ensure_decidable(unknown)
     away.rename(remote.directory)
     run(other, again(other, plan, job))
@@ -186,7 +182,7 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
-def test_a_plan_that_somebody_moves_while_it_is_applied_is_looked_at_again(
+def test_a_concurrent_move_during_an_apply_is_retried(
     remote: Remote, machines: Callable[..., Machine]
 ) -> None:
     one = machines("one")
@@ -199,10 +195,10 @@ def test_a_plan_that_somebody_moves_while_it_is_applied_is_looked_at_again(
     assert apply_if_allowed(one.parts, before).phase_state == (Phase.APPLY, PlanState.QUEUED)
 
 
-def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
+def test_a_restarted_machine_leaves_jobs_of_others_alone(
     remote: Remote, machines: Callable[..., Machine]
 ) -> None:
-    """Whoever has the job finds out; two who do so at once would take each other's apply for a dead one."""
+    """The owner of the job finds out; two processes would each take the other's apply for a dead one."""
     one = machines("one", faults=RaiseAt("apply.push.before", Died))
     plan, job = wanted(one, remote)
     with pytest.raises(Died):
@@ -218,9 +214,7 @@ def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
-def test_two_who_find_the_same_commit_at_once_say_it_once(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_a_found_commit_is_recorded_once(remote: Remote, machines: Callable[..., Machine]) -> None:
     one, other = machines("one", faults=RaiseAt("apply.push.after", Died)), machines("other")
     plan, job = wanted(one, remote)
     with pytest.raises(Died):
@@ -236,25 +230,23 @@ def test_two_who_find_the_same_commit_at_once_say_it_once(
     assert [entry.id for entry in engine.journal.latest(remote.resource, 5)] == [landed.entry.id]
 
 
-def test_a_mirror_whose_ref_is_held_for_a_moment_is_fetched_all_the_same(
+def test_fetches_a_mirror_with_a_briefly_locked_ref(
     remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fetch goes on for a while after the worker that asked for it was killed."""
+    """A fetch continues for a while after its worker was killed."""
     one = machines("one")
     mirrors, address = one.parts.remotes.mirrors, remote.address
     mirrors.fetch(address)
     tip = remote.commit({"b.txt": "theirs\n"})
     lock = mirrors.repository(address).directory / "refs/heads/main.lock"
     lock.touch()
-    # The mirror's own view of time alone: who waits for git's process sleeps, too.
+    # Only the mirror's own clock: waiting for the git process sleeps too.
     freeing = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda _: lock.unlink())
     monkeypatch.setattr("cleveragents.sandboxes.mirror.time", freeing)
     assert mirrors.fetched(address) == tip
 
 
-def test_a_remote_whose_history_was_rewritten_is_no_riddle_to_a_new_machine(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_a_new_machine_copes_with_rewritten_history(remote: Remote, machines: Callable[..., Machine]) -> None:
     one = machines("one", faults=RaiseAt("apply.push.before", Died))
     plan, job = wanted(one, remote)
     with pytest.raises(Died):
@@ -269,13 +261,13 @@ def test_a_remote_whose_history_was_rewritten_is_no_riddle_to_a_new_machine(
     assert remote.tip() == rewritten
 
 
-def test_one_who_looks_is_not_kept_by_a_remote_that_does_not_answer(
+def test_a_look_does_not_wait_for_a_silent_remote(
     remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = machines("one"), machines("other")
     plan = one.plan(remote, write("a.txt", "changed\n"))
     one.run(one.claimed(plan))
-    # From now on its address leads into a hole: somebody takes the call, and says nothing.
+    # From now on its address accepts connections and never answers.
     hole = remote.directory.with_name("ssh")
     hole.write_text("#!/bin/sh\nexec sleep 600\n")
     hole.chmod(0o700)
@@ -295,9 +287,7 @@ def test_one_who_looks_is_not_kept_by_a_remote_that_does_not_answer(
     assert time.monotonic() - began < 60
 
 
-def test_one_who_looks_gets_what_a_remote_that_answers_has(
-    remote: Remote, machines: Callable[..., Machine]
-) -> None:
+def test_a_look_fetches_from_an_answering_remote(remote: Remote, machines: Callable[..., Machine]) -> None:
     one, other = machines("one"), machines("other")
     plan = one.plan(remote, write("a.txt", "changed\n"))
     one.run(one.claimed(plan))

@@ -1,4 +1,4 @@
-"""Jobs of a shared queue: plans are concluded without a terminal, applies and undoes are done once."""
+"""Jobs of a shared queue: plans finish without a terminal, applies and undos happen once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ APPLIED = (Phase.APPLY, PlanState.APPLIED)
 
 
 class Desk:
-    """A bench whose jobs are run by hand, as a worker would."""
+    """A bench that runs jobs by explicit calls, as a worker would."""
 
     def __init__(self, bench: PlanBench) -> None:
         self.bench = bench
@@ -55,7 +55,7 @@ class Desk:
         return self.bench.now(plan)
 
     def asked(self, kind: str, plan: Plan, **payload: object) -> AsyncJob:
-        """A claimed job that somebody asked for."""
+        """Return a claimed job of a user."""
         new = NewJob(f"{kind}:{plan.id}", {"plan_id": plan.id, "by": "ada", **payload}, queue="plans")
         self.bench.container.jobs.submit(new, now=self.bench.container.clock.now())
         return self.claimed()
@@ -68,7 +68,7 @@ class Desk:
         return view(job, token)
 
     def given_back(self, job: AsyncJob) -> AsyncJob:
-        """The next attempt at it."""
+        """Return the next attempt of the job."""
         now = self.bench.container.clock.now()
         self.bench.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.QUEUED), now=now)
         return self.claimed()
@@ -80,7 +80,7 @@ class Desk:
 
 
 def killed(desk: Desk, plan: Plan) -> Plan:
-    """One whose applier died before it touched anything."""
+    """Return a plan whose apply was killed before its first change."""
     now = desk.bench.container.clock.now()
     for state in (PlanState.QUEUED, PlanState.PROCESSING):
         plan = desk.bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
@@ -109,7 +109,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         ("review", None, False),
     ],
 )
-def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
+def test_applies_automatically_if_policy_or_user_allow_it(
     desk: Desk, profile: str, asked: str | None, applied: bool
 ) -> None:
     plan = desk.plan(profile=profile, **({} if asked is None else {"apply": asked}))
@@ -125,7 +125,7 @@ def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
     ("profile", "request_", "applied"),
     [("full-auto", {}, True), ("full-auto", {"apply": "review"}, False), ("review", {}, False)],
 )
-def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_attempt(
+def test_separate_phases_are_separate_claims_without_extra_attempts(
     desk: Desk, profile: str, request_: dict[str, str], applied: bool
 ) -> None:
     plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
@@ -147,11 +147,10 @@ def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_att
 
 @pytest.mark.parametrize("reason", ["enough", mere_stop("a sibling failed")])
 @pytest.mark.parametrize("phases", [1, 2])
-def test_a_plan_whose_job_is_cancelled_between_two_phases_is_told_of_it(
-    desk: Desk, phases: int, reason: str
-) -> None:
-    """Nobody runs it then. After the last look at its job, the first phase leaves a plan that waits for the
-    next one, and the second a result that nobody has applied yet."""
+def test_cancelling_a_job_between_phases_cancels_its_plan(desk: Desk, phases: int, reason: str) -> None:
+    """No worker runs it then. After the last look at its job, the first phase leaves a plan that waits for
+    the next phase, and the second leaves a result that is not applied yet.
+    """
     jobs, lifecycle = desk.bench.container.jobs, desk.bench.parts.lifecycle
     desk.run = replace(desk.run, run=replace(desk.bench.handler(), one_phase=True), phases_apart=True)
     plan = desk.plan()
@@ -169,7 +168,7 @@ def test_a_plan_whose_job_is_cancelled_between_two_phases_is_told_of_it(
     assert desk.now(plan).state is (PlanState.CANCELLED if reason == "enough" else stopped)
 
 
-def test_a_cancelled_job_tells_no_plan_but_its_own(desk: Desk) -> None:
+def test_a_cancelled_job_affects_only_its_own_plan(desk: Desk) -> None:
     jobs, lifecycle = desk.bench.container.jobs, desk.bench.parts.lifecycle
     plan = desk.done()
     for kind, payload in (("apply", {"plan_id": plan.id}), ("plan", {"plan_id": plan.id}), ("plan", {})):
@@ -182,8 +181,8 @@ def test_a_cancelled_job_tells_no_plan_but_its_own(desk: Desk) -> None:
     assert desk.now(plan).phase_state == APPLIED, "and what has ended stays as it is"
 
 
-def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk) -> None:
-    """What its executor said is the answer of the job that did it."""
+def test_an_empty_result_needs_no_apply_phase(desk: Desk) -> None:
+    """The answer of its executor is the result of the job."""
     desk.run = replace(desk.run, phases_apart=True)
     plan = desk.plan(command("true"), apply="auto")
     assert desk.run(desk.claimed()) is not HANDED_ON
@@ -191,7 +190,7 @@ def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk
     assert should_apply(desk.bench.parts, desk.now(plan)) is False
 
 
-def test_a_job_is_about_the_phase_that_it_was_asked_for(desk: Desk) -> None:
+def test_names_the_phase_of_a_job(desk: Desk) -> None:
     plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
     plan = desk.plan(apply="review")
     job = jobs.get(plan.job_id)
@@ -203,14 +202,14 @@ def test_a_job_is_about_the_phase_that_it_was_asked_for(desk: Desk) -> None:
     assert phase_of(replace(job, payload={}), plans) == ""
 
 
-def test_a_result_whose_check_failed_is_not_applied_and_the_job_is_done(desk: Desk) -> None:
+def test_a_failed_check_ends_the_job_without_an_apply(desk: Desk) -> None:
     plan = desk.plan(checks=(check("false"),), apply="auto")
     desk.run(desk.claimed())
     assert desk.now(plan).phase is Phase.EXECUTE
     assert not (desk.bench.repository / "made.txt").exists()
 
 
-def test_who_has_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
+def test_a_worker_that_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
     plan = desk.plan(apply="auto")
     job = desk.claimed()
     lost = PlanJob(
@@ -223,7 +222,7 @@ def test_who_has_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
     assert desk.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
-def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> None:
+def test_an_old_job_of_the_plan_applies_nothing(desk: Desk) -> None:
     plan = desk.plan(apply="auto")
     desk.bench.parts.lifecycle.resume(plan, model="openai/other")
     stale, current = desk.claimed(), desk.claimed()
@@ -234,7 +233,7 @@ def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> 
     assert desk.now(plan).phase_state == APPLIED
 
 
-def test_an_apply_that_its_worker_had_to_give_back_is_made_by_the_next(desk: Desk) -> None:
+def test_the_next_worker_applies_a_returned_job(desk: Desk) -> None:
     plan = desk.plan(apply="auto")
     token = CancellationToken()
     job = desk.claimed(token)
@@ -248,7 +247,7 @@ def test_an_apply_that_its_worker_had_to_give_back_is_made_by_the_next(desk: Des
     assert desk.now(plan).phase_state == APPLIED
 
 
-def test_what_stood_in_the_way_of_an_earlier_attempt_is_not_tried_again(desk: Desk) -> None:
+def test_a_blocked_apply_is_not_retried(desk: Desk) -> None:
     plan = desk.plan(edit("b.txt", "alpha", "beta"), apply="auto")
     job = desk.claimed()
     desk.bench.handler()(job)
@@ -261,7 +260,7 @@ def test_what_stood_in_the_way_of_an_earlier_attempt_is_not_tried_again(desk: De
     assert desk.now(plan) == constrained
 
 
-def test_an_interrupted_apply_that_meets_a_conflict_leaves_that_to_the_plan(desk: Desk) -> None:
+def test_a_conflict_in_a_repeated_apply_is_stored_in_the_plan(desk: Desk) -> None:
     plan = desk.plan(edit("b.txt", "alpha", "beta"), apply="auto")
     job = desk.claimed()
     desk.bench.handler()(job)
@@ -274,27 +273,27 @@ def test_an_interrupted_apply_that_meets_a_conflict_leaves_that_to_the_plan(desk
     assert "b.txt" in str(desk.now(plan).error)
 
 
-def test_a_killed_apply_is_made_again_once_another_plan_is_applied_to_the_same_files(desk: Desk) -> None:
+def test_a_killed_apply_waits_for_another_and_is_repeated(desk: Desk) -> None:
     plan = desk.plan(apply="auto")
     job = desk.claimed()
     desk.bench.handler()(job)
     killed(desk, desk.now(plan))
     with ExitStack() as others:
         others.enter_context(resource_lock(desk.bench.repository, timeout_seconds=30))
-        # Only who waits for the other apply says so; that ends then.
+        # Only a waiting apply reports that, and the other apply ends then.
         watched = PlanObserver(lambda plan, line: others.close())
         told = replace(desk.run, watched=watched)(desk.given_back(job))
     assert told["state"] == "applied"
     assert desk.bench.text("made.txt") == "made\n"
 
 
-def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_next(
+def test_the_next_worker_repeats_an_apply_stopped_while_waiting(
     desk: Desk,
 ) -> None:
     plan = desk.plan(apply="auto")
     token = CancellationToken()
     job = desk.claimed(token)
-    # It waits for whoever holds the files, and is told to stop when it says so.
+    # It waits for the lock of the files and is stopped as soon as it reports that.
     waits = replace(desk.run, watched=PlanObserver(lambda plan, line: token.cancel("the worker shuts down")))
     with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
         waits(job)
@@ -304,9 +303,7 @@ def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_ne
 
 
 @pytest.mark.parametrize("what", ["plan", "apply", "undo"])
-def test_who_takes_over_an_apply_and_is_cancelled_while_it_waits_for_another_ends_at_once(
-    desk: Desk, what: str
-) -> None:
+def test_a_cancel_ends_a_waiting_takeover_at_once(desk: Desk, what: str) -> None:
     token = CancellationToken()
     if what == "plan":
         plan = desk.plan(apply="auto")
@@ -323,7 +320,7 @@ def test_who_takes_over_an_apply_and_is_cancelled_while_it_waits_for_another_end
             killed(desk, plan)
         again = replace(desk.asked(what, plan), token=token)
     before = desk.now(plan)
-    # Who waits says so, and is told to stop then.
+    # A waiting process reports that and is stopped then.
     watched = PlanObserver(lambda plan, line: token.cancel("not wanted"))
     handler = replace({"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what], watched=watched)
     with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
@@ -333,7 +330,7 @@ def test_who_takes_over_an_apply_and_is_cancelled_while_it_waits_for_another_end
     assert desk.now(plan).state is (PlanState.APPLIED if what == "undo" else PlanState.ERRORED)
 
 
-def test_an_undo_that_is_cancelled_while_it_is_prepared_takes_nothing_out(desk: Desk) -> None:
+def test_a_cancelled_undo_changes_nothing(desk: Desk) -> None:
     plan = desk.done()
     desk.apply(desk.asked("apply", plan))
     token = CancellationToken()
@@ -345,9 +342,7 @@ def test_an_undo_that_is_cancelled_while_it_is_prepared_takes_nothing_out(desk: 
 
 
 @pytest.mark.parametrize("what", ["plan", "apply", "undo"])
-def test_what_cannot_be_settled_without_a_person_ends_the_job_at_once_and_says_why(
-    desk: Desk, what: str
-) -> None:
+def test_a_job_that_needs_a_person_ends_with_the_reason(desk: Desk, what: str) -> None:
     if what == "plan":
         plan = desk.plan(apply="auto")
         job = desk.claimed()
@@ -367,7 +362,7 @@ def test_what_cannot_be_settled_without_a_person_ends_the_job_at_once_and_says_w
 
 
 class OutOfReach:
-    """An `Applier` that cannot end what was interrupted, as where a disk is not there."""
+    """An `Applier` that cannot end an interrupted apply, as with a missing disk."""
 
     def __init__(self, inner: Applier) -> None:
         self.undecided = inner.undecided
@@ -379,7 +374,7 @@ class OutOfReach:
 
 
 class PartsWith:
-    """Those of a bench, but for who applies."""
+    """The parts of a bench with another applier."""
 
     def __init__(self, parts: object, apply: object) -> None:
         self._parts = parts
@@ -390,7 +385,7 @@ class PartsWith:
 
 
 class Moving:
-    """An `Applier` for whom the branch moves in the first round; who asks again is cancelled meanwhile."""
+    """An `Applier` whose branch moves in the first round; the second round is cancelled."""
 
     def __init__(self, inner: Applier, token: CancellationToken) -> None:
         self.undecided = inner.undecided
@@ -411,7 +406,7 @@ class Moving:
         raise RemoteMoved("there", "main")
 
 
-def test_an_apply_that_is_cancelled_in_its_second_round_is_not_left_under_way(desk: Desk) -> None:
+def test_an_apply_cancelled_in_its_second_round_ends(desk: Desk) -> None:
     plan = desk.done()
     token = CancellationToken()
     moved = replace(desk.bench.parts.apply, applier=Moving(desk.bench.parts.apply.applier, token))
@@ -421,8 +416,8 @@ def test_an_apply_that_is_cancelled_in_its_second_round_is_not_left_under_way(de
 
 
 @pytest.mark.parametrize("moves", [1, 2], ids=["queued", "processing"])
-def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, moves: int) -> None:
-    """Its worker has ended the job meanwhile, and goes on without it: nobody else will look at the plan."""
+def test_an_apply_that_stops_late_ends(desk: Desk, moves: int) -> None:
+    """Its worker has ended the job meanwhile and continued without it: no other process looks at the plan."""
     plan = desk.done()
     job = desk.asked("apply", plan)
     container, plans = desk.bench.container, desk.bench.parts.plans
@@ -450,7 +445,7 @@ def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, m
     assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
 
 
-# ── applies and undoes ──────────────────────────────────────────────────────────────────────────
+# ── applies and undos ───────────────────────────────────────────────────────────────────────────
 
 
 def test_a_result_is_applied_with_a_commit_and_undone_again(desk: Desk) -> None:
@@ -461,7 +456,7 @@ def test_a_result_is_applied_with_a_commit_and_undone_again(desk: Desk) -> None:
     assert not (desk.bench.repository / "made.txt").exists()
 
 
-def test_what_is_applied_or_undone_already_is_a_success_and_is_not_done_again(desk: Desk) -> None:
+def test_a_repeated_apply_or_undo_succeeds_without_changes(desk: Desk) -> None:
     plan = desk.done()
     for _ in range(2):
         assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
@@ -473,13 +468,13 @@ def test_what_is_applied_or_undone_already_is_a_success_and_is_not_done_again(de
         assert desk.undo(desk.asked("undo", plan))["state"] == "undone"
 
 
-def test_an_apply_that_was_killed_before_it_touched_anything_is_made_again(desk: Desk) -> None:
+def test_repeats_an_apply_killed_before_its_first_change(desk: Desk) -> None:
     plan = killed(desk, desk.done())
     assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
 
 
 @pytest.mark.parametrize("what", ["apply", "undo"])
-def test_a_conflict_fails_the_job_for_good_and_is_said(desk: Desk, what: str) -> None:
+def test_a_conflict_fails_the_job_without_a_retry(desk: Desk, what: str) -> None:
     plan = desk.done(edit("b.txt", "alpha", "beta"))
     if what == "undo":
         desk.apply(desk.asked("apply", plan))
@@ -493,7 +488,7 @@ def test_a_conflict_fails_the_job_for_good_and_is_said(desk: Desk, what: str) ->
 
 
 @pytest.mark.parametrize("what", ["apply", "undo"])
-def test_a_cancelled_apply_or_undo_touches_nothing(desk: Desk, what: str) -> None:
+def test_a_cancelled_apply_or_undo_changes_nothing(desk: Desk, what: str) -> None:
     plan = desk.done()
     if what == "undo":
         desk.apply(desk.asked("apply", plan))
@@ -506,9 +501,7 @@ def test_a_cancelled_apply_or_undo_touches_nothing(desk: Desk, what: str) -> Non
 
 
 @pytest.mark.parametrize("what", ["apply", "undo"])
-def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_attempt(
-    desk: Desk, what: str
-) -> None:
+def test_a_plan_of_another_process_is_left_to_the_next_attempt(desk: Desk, what: str) -> None:
     plan = desk.done()
     if what == "undo":
         desk.apply(desk.asked("apply", plan))
@@ -524,7 +517,7 @@ def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_at
         handler(desk.asked(what, plan))
 
 
-def test_the_log_says_who_asked_for_an_apply_and_an_undo(desk: Desk) -> None:
+def test_the_audit_log_names_the_user_of_an_apply_and_an_undo(desk: Desk) -> None:
     plan = desk.done()
     desk.apply(desk.asked("apply", plan, by="ada"))
     desk.undo(desk.asked("undo", plan, by="bob"))
@@ -534,15 +527,13 @@ def test_the_log_says_who_asked_for_an_apply_and_an_undo(desk: Desk) -> None:
     assert [event.payload.get("by") for event in told] == ["ada", "ada", "bob", "bob"]
 
 
-def test_an_undo_that_is_refused_says_once_why_and_that_the_plan_is_still_applied(desk: Desk) -> None:
+def test_a_refused_undo_states_its_reason_once(desk: Desk) -> None:
     plan = desk.done()
     desk.apply(desk.asked("apply", plan))
     (desk.bench.repository / "made.txt").write_text("somebody else's\n", encoding="utf-8")
     with pytest.raises(PlanError) as refused:
         desk.undo(desk.asked("undo", plan))
     said = str(refused.value)
-    assert said.startswith(
-        f"plan {plan.id}: the undo was refused, and it is still applied: it conflicts with"
-    )
+    assert said.startswith(f"plan {plan.id}: still applied, the undo failed: it conflicts with")
     assert said.count(plan.id) == 1
     assert desk.now(plan).phase_state == APPLIED

@@ -1,4 +1,4 @@
-"""A verdict is of the files that were looked at: of others nothing is said to have passed."""
+"""A verdict belongs to the files that were checked; for other files it is out of date."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.plan_bench import PlanBench, check, edit, write
 
 
 def said(plans: PlanBench, plan: Plan) -> list[tuple[str, str]]:
-    """What people read of each check."""
+    """Return the displayed verdict of each check."""
     rows = details_of(plans.parts, plans.now(plan))["checks"]
     assert isinstance(rows, tuple)
     return [
@@ -27,7 +27,7 @@ def said(plans: PlanBench, plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def test_what_passed_before_a_rollback_did_not_pass_on_what_is_left(plans: PlanBench) -> None:
+def test_a_pass_before_a_rollback_is_out_of_date(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true"), check("false")])
     assert said(plans, plan) == [("true", "passed"), ("false", "failed")]
     plans.parts.sandbox_edits.rollback(plan, 2)
@@ -38,7 +38,7 @@ def test_what_passed_before_a_rollback_did_not_pass_on_what_is_left(plans: PlanB
     assert said(plans, plan)[0] == ("true", "passed"), "the rollbacks were taken back: these files it saw"
 
 
-def test_edits_and_files_that_are_left_out_make_other_files_too(plans: PlanBench) -> None:
+def test_edits_and_rejected_files_make_checks_out_of_date(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true")])
     plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=False)
     assert said(plans, plan) == [("true", "passed on other files")]
@@ -49,20 +49,20 @@ def test_edits_and_files_that_are_left_out_make_other_files_too(plans: PlanBench
     assert said(plans, plan) == [("true", "passed on other files")]
 
 
-def test_nothing_new_is_said_without_the_files(plans: PlanBench) -> None:
+def test_checks_stay_valid_without_a_sandbox(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true")])
     plans.parts.sandbox_edits.rollback(plan, 2)
     plans.parts.sandboxes.remove(plan.id)
     assert said(plans, plan) == [("true", "passed")]
 
 
-def test_what_did_not_run_saw_no_files(plans: PlanBench) -> None:
+def test_a_check_that_did_not_run_is_not_out_of_date(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""), write("y.txt", ""), checks=[check("no-such-program-at-all")])
     plans.parts.sandbox_edits.rollback(plan, 2)
     assert said(plans, plan) == [("no-such-program-at-all", "not run")]
 
 
-def test_what_was_checked_as_merged_is_what_was_applied(plans: PlanBench) -> None:
+def test_a_check_of_the_merged_result_is_valid_for_the_apply(plans: PlanBench) -> None:
     plan = plans.done(edit("a.txt", "two", "2"), checks=[check("true")])
     (plans.repository / "b.txt").write_text("the user's\n")
     assert plans.apply(plan).state is PlanState.APPLIED
@@ -71,7 +71,7 @@ def test_what_was_checked_as_merged_is_what_was_applied(plans: PlanBench) -> Non
     assert said(plans, plan) == [("true", "passed")]
 
 
-def test_what_failed_as_merged_is_what_keeps_it_back(plans: PlanBench) -> None:
+def test_a_failed_check_of_the_merged_result_blocks_the_plan(plans: PlanBench) -> None:
     plan = plans.done(edit("a.txt", "two", "2"), checks=[check("grep alpha b.txt")])
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(CheckFailed):
@@ -79,8 +79,8 @@ def test_what_failed_as_merged_is_what_keeps_it_back(plans: PlanBench) -> None:
     assert said(plans, plan) == [("grep alpha b.txt", "failed")]
 
 
-def test_a_pass_of_other_files_is_none_of_a_plan_that_could_not_be_applied(plans: PlanBench) -> None:
-    """What stood in the way was found before any check ran."""
+def test_a_pass_of_other_files_is_out_of_date_for_a_blocked_plan(plans: PlanBench) -> None:
+    """The obstacle was found before any check ran."""
     plan = plans.done(edit("b.txt", "alpha", "beta"), write("y.txt", ""), checks=[check("true")])
     plans.parts.sandbox_edits.rollback(plan, 2)
     (plans.repository / "b.txt").write_text("the user's\n")
@@ -89,8 +89,8 @@ def test_a_pass_of_other_files_is_none_of_a_plan_that_could_not_be_applied(plans
     assert said(plans, plan) == [("true", "passed on other files")]
 
 
-def test_while_it_is_applied_a_check_of_the_merged_files_holds(plans: PlanBench) -> None:
-    """The first of two is told as it is, while the second runs."""
+def test_a_check_of_the_merged_files_is_valid_during_the_apply(plans: PlanBench) -> None:
+    """The first of two checks shows its verdict while the second runs."""
     seen: list[list[tuple[str, str]]] = []
     both = [check("true"), check("true; true")]
     plan = plans.done(edit("a.txt", "two", "2"), write("y.txt", ""), checks=both)
@@ -109,7 +109,7 @@ def reviewed(plan: Plan, tree: str, actor: str) -> CheckRun:
     return CheckRun(plan.id, REVIEW, actor, False, CheckVerdict.PASSED, "", tree, plan.updated_at)
 
 
-def test_a_reviewers_word_is_of_its_files_also_once_they_are_applied(plans: PlanBench) -> None:
+def test_a_review_stays_valid_for_its_files_after_the_apply(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""), write("y.txt", ""))
     runs, tree = plans.parts.check_runs, plans.parts.result.tree(plan, plans.sandbox(plan))
     runs.record(reviewed(plan, tree, "builtin/reviewer"))
@@ -122,7 +122,7 @@ def test_a_reviewers_word_is_of_its_files_also_once_they_are_applied(plans: Plan
     assert said(plans, plan) == [(REVIEW, "passed")], "which files an older version's saw is not known"
 
 
-def test_a_reviewers_word_is_no_check_that_is_spelt_like_its_actor(plans: PlanBench) -> None:
+def test_a_review_is_not_a_check_with_the_name_of_its_actor(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     strategy = replace(plans.strategies[plan.id], checks=(check("my/reviewer"),))
     held = replace(plan, strategy=strategy.to_json())

@@ -1,4 +1,4 @@
-"""What is made of a strategist's answer, and what it is told: models miscount, and nothing may come of it."""
+"""Reading of a strategist's answer, and its prompt: models miscount, and that does no harm."""
 
 from __future__ import annotations
 
@@ -61,14 +61,12 @@ def made(number: int, step: str | None, state: CallState = CallState.ENDED) -> T
         (None, []),
     ],
 )
-def test_a_decision_follows_from_one_that_holds_or_came_before_it(
-    said: object, parents: list[int | None]
-) -> None:
+def test_a_decision_follows_from_a_valid_or_earlier_one(said: object, parents: list[int | None]) -> None:
     found = decisions_in(freeze(said), "me", first=5, held=[2, 3], parent=2)
     assert [one.parent for one in found] == parents
 
 
-def test_what_a_decision_says_of_itself_is_kept_as_far_as_it_makes_sense() -> None:
+def test_reads_the_valid_fields_of_a_decision() -> None:
     said: JsonValue = freeze(
         [
             {
@@ -88,7 +86,7 @@ def test_what_a_decision_says_of_itself_is_kept_as_far_as_it_makes_sense() -> No
     assert one.made_by == "me"
 
 
-def test_steps_come_in_the_order_in_which_they_are_done_after_those_that_stay() -> None:
+def test_orders_new_steps_after_kept_ones() -> None:
     said = freeze(
         [
             {
@@ -117,38 +115,38 @@ def test_the_name_of_a_step_is_one_line() -> None:
     assert [task.name for task in tasks] == ["write it applied to 1 file", "step 2"]
 
 
-def test_steps_take_the_places_of_what_was_taken_back_before_what_stays() -> None:
+def test_new_steps_fill_the_places_of_reverted_ones() -> None:
     said = freeze([{"title": "a"}, {"title": "b", "needs": [1]}, {"title": "c", "needs": [2]}])
     tasks = tasks_in(said, terms(2, 4))
     assert [task.name for task in tasks] == ["a", "kept 2", "b", "kept 4", "c"]
     assert [task.needs for task in tasks] == [(), (), (1,), (), (3,)]
 
 
-def test_what_stays_moves_up_where_there_are_fewer_steps_and_its_run_keeps_its_name() -> None:
+def test_kept_tasks_move_up_and_keep_their_names() -> None:
     kept = {1: Task("a"), 4: Task("d", needs=(1, 2)), 5: Task("e", needs=(4,), sub_plan=True)}
     one = replace(terms(), kept=kept)
     tasks = tasks_in(freeze([{"title": "new"}]), one)
     numbered = [(task.part(n), task.name, task.needs) for n, task in enumerate(tasks, start=1)]
     assert numbered == [("1", "a", ()), ("2~1", "new", ()), ("4", "d", (1,)), ("5", "e", (3,))]
-    # And again in the next round, after the strategy was kept and read.
+    # And again in the next round, after the strategy was stored and read.
     read = Strategy.from_json(Strategy((), tasks=tasks).to_json()).tasks
     later = tasks_in(freeze([{"title": "more"}]), replace(one, round=2, kept=dict(enumerate(read, start=1))))
     assert [task.part(n) for n, task in enumerate(later, start=1)] == ["1", "2~1", "4", "5", "5~2"]
 
 
-def test_where_something_stays_no_step_means_that_nothing_else_is_wanted() -> None:
+def test_kept_tasks_without_steps_need_no_default_task() -> None:
     for said in (None, freeze([])):
         assert [task.name for task in tasks_in(said, terms(1))] == ["kept 1"]
         assert tasks_in(said, terms()) == (WHOLE,)
 
 
-def test_what_a_step_says_that_nobody_reads_is_found() -> None:
+def test_finds_unknown_keys_of_steps() -> None:
     steps = [{"title": "a", "decision": [1]}, {"instructions": "b", "sub_plan": True, "why": "c"}, "words"]
     assert unread_in(freeze(steps)) == ["decision", "why"]
     assert unread_in(freeze([{"title": "a", "instructions": "b", "needs": [], "decisions": []}])) == []
 
 
-def test_no_more_steps_are_sub_plans_than_may_be() -> None:
+def test_limits_the_number_of_sub_plans() -> None:
     said = freeze([{"sub_plan": True}, {"sub_plan": "yes"}, {"sub_plan": True}, {"sub_plan": True}])
     for most, expected in ((2, [True, False, True, False]), (0, [False] * 4)):
         assert [task.sub_plan for task in tasks_in(said, terms(sub_plans=most))] == expected
@@ -156,12 +154,12 @@ def test_no_more_steps_are_sub_plans_than_may_be() -> None:
     assert tasks_in(freeze([{}]), terms())[0].name == "step 1"
 
 
-def test_a_first_strategist_is_told_only_how_it_may_cut_the_work() -> None:
+def test_the_first_prompt_contains_only_the_sub_plan_limit() -> None:
     assert words_for(PlanningHistory((), (), {}, ()), 0) == "No step may be a sub-plan."
     assert words_for(PlanningHistory((), (), {}, ()), 3).startswith("At most 3 steps may be sub-plans")
 
 
-def test_a_strategist_whose_decisions_are_all_gone_is_told_what_the_review_found() -> None:
+def test_the_prompt_contains_the_findings_of_the_review() -> None:
     correction = Correction("p", 1, NewCorrection("too slow", superseded=(1,), by_itself=True), NOW)
     nameless = Correction("p", 2, NewCorrection("still too slow", by_itself=True), NOW)
     told = words_for(PlanningHistory([decision(1, held=False)], [correction, nameless], {}, ()), 0)
@@ -172,7 +170,7 @@ def test_a_strategist_whose_decisions_are_all_gone_is_told_what_the_review_found
     assert "Planned before, " not in told
 
 
-# ── What belongs to a decision ────────────────────────────────────────────────────────────────────
+# ── The work of a decision ────────────────────────────────────────────────────────────────────────
 
 TASKS = (Task("a", decisions=(1,)), Task("b", decisions=(2,)), Task("c", round=1, decisions=(3,)))
 CALLS = [
@@ -189,9 +187,7 @@ CALLS = [
 @pytest.mark.parametrize(
     ("numbers", "expected"), [([1], 2), ([2], 4), ([3], 6), ([2, 3], 4), ([9], 2), ([], 2)]
 )
-def test_a_decision_goes_back_to_the_first_call_of_a_task_that_carries_it_out(
-    numbers: list[int], expected: int
-) -> None:
+def test_the_checkpoint_is_the_first_call_of_its_task(numbers: list[int], expected: int) -> None:
     strategy = Strategy((), tasks=TASKS)
     assert checkpoint_for(strategy, CALLS, [decision(number) for number in numbers]) == expected
 
@@ -201,7 +197,7 @@ def test_a_task_that_names_no_decision_carries_out_any() -> None:
     assert checkpoint_for(strategy, CALLS, [decision(3)]) == 2
 
 
-def test_a_decision_that_was_made_at_work_goes_back_to_its_own_call() -> None:
+def test_the_checkpoint_of_an_executors_decision_is_its_call() -> None:
     strategy = Strategy((), tasks=TASKS)
     assert checkpoint_for(strategy, CALLS, [decision(4, checkpoint=6)]) == 6
     assert checkpoint_for(strategy, CALLS, [decision(2), decision(4, checkpoint=6)]) == 4
@@ -210,7 +206,7 @@ def test_a_decision_that_was_made_at_work_goes_back_to_its_own_call() -> None:
     assert checkpoint_for(strategy, gone, [decision(4, checkpoint=6)]) is None
 
 
-def test_what_was_taken_back_counts_neither_as_begun_nor_as_kept() -> None:
+def test_reverted_work_is_neither_begun_nor_kept() -> None:
     gone = [*CALLS[:3], made(4, "2.x", CallState.REVERTED)]
     assert [*kept_tasks(TASKS, gone)] == [1]
     assert [*kept_tasks(TASKS, CALLS).values()] == [*TASKS]
@@ -218,7 +214,7 @@ def test_what_was_taken_back_counts_neither_as_begun_nor_as_kept() -> None:
     assert [task.name for task in tasks_since(Strategy((), tasks=TASKS), CALLS, 4)] == ["b", "c"]
 
 
-def test_what_is_decided_by_a_call_that_is_taken_back_goes_with_it_and_what_followed() -> None:
+def test_decisions_of_reverted_calls_are_superseded() -> None:
     every = [
         decision(1),
         decision(2),
@@ -234,12 +230,12 @@ def test_what_is_decided_by_a_call_that_is_taken_back_goes_with_it_and_what_foll
         return [one.number for one in superseded], checkpoint
 
     assert undone(3) == ([3, 4, 6], 6)
-    # What followed from it was decided earlier than it was carried out, and undoes more than itself.
+    # A decision that followed from it is carried out by earlier calls, so more is reverted.
     assert undone(2) == ([2, 4, 5, 6], 3)
     assert undone(4) == ([4, 5, 6], 2)
 
 
-def test_a_task_without_a_trace_is_kept_before_one_of_its_round_unless_it_is_a_sub_plan() -> None:
+def test_keeps_a_task_without_calls_before_one_with_calls() -> None:
     assert [*kept_tasks(TASKS, [made(1, "2.x")])] == [1, 2]
     assert [*kept_tasks(TASKS, [made(1, "3~1.x")])] == [3]
     split = (Task("a", sub_plan=True), Task("b"))

@@ -1,4 +1,4 @@
-"""Trees of plans: parts that run as plans of their own, by what they need, and are merged into one result."""
+"""Trees of plans: sub-plans run by their dependencies and are merged into one result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trees(tmp_path: Path) -> Iterator[TreeBench]:
 
 
 def work_once(trees: TreeBench, plan: Plan) -> Plan:
-    """One job of the tree."""
+    """Run one job of the tree."""
     job = trees.owned_job(plan)
     trees.handler()(job)
     now = trees.container.clock.now()
@@ -54,15 +54,15 @@ def waited_for(plan: Plan) -> Any:
     return plan.waiting_for
 
 
-def test_what_parts_did_is_merged_into_the_whole(trees: TreeBench) -> None:
+def test_merges_sub_plans_into_the_parent(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "x\n")), part("y", edit("a.txt", "one", "ONE")))
     assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "x.txt") == "x\n"
     assert trees.file(plan, "a.txt").startswith("ONE\n")
     assert trees.merges(plan) == ["merge-1", "merge-2"]
     assert [line for line in trees.said if "sub-plan" in line] == [
-        "sub-plan 1 of 2 begins: x",
-        "sub-plan 2 of 2 begins: y",
+        "sub-plan 1 of 2 starts: x",
+        "sub-plan 2 of 2 starts: y",
     ]
     assert "merged: x (1 file)" in trees.said
     trees.ensure_consistent(plan)
@@ -70,7 +70,7 @@ def test_what_parts_did_is_merged_into_the_whole(trees: TreeBench) -> None:
     assert trees.text("x.txt") == "x\n"
 
 
-def test_a_part_begins_with_the_merged_result_of_what_it_needs(trees: TreeBench) -> None:
+def test_a_sub_plan_starts_from_its_merged_dependencies(trees: TreeBench) -> None:
     plan = trees.worked(
         part("first", write("x.txt", "1\n")),
         part("other", write("y.txt", "1\n")),
@@ -80,7 +80,7 @@ def test_a_part_begins_with_the_merged_result_of_what_it_needs(trees: TreeBench)
     assert trees.file(plan, "x.txt") == "2\n"
 
 
-def test_parts_may_have_parts(trees: TreeBench) -> None:
+def test_sub_plans_may_have_sub_plans(trees: TreeBench) -> None:
     inner = part("inner", parts=[part("deep", write("deep.txt", "1\n")), part("wide", write("wide.txt", ""))])
     plan = trees.worked(inner, part("beside", write("beside.txt", "")))
     assert plan.phase_state == COMPLETE, plan.error
@@ -89,7 +89,7 @@ def test_parts_may_have_parts(trees: TreeBench) -> None:
     assert (deep.depth, deep.root) == (2, plan.id)
 
 
-def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBench, tmp_path: Path) -> None:
+def test_names_a_failed_sub_plan_and_skips_its_dependents(trees: TreeBench, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     plan = trees.worked(
         part("breaks", write("half.txt", ""), command(f"test -e {mended}")),
@@ -101,7 +101,7 @@ def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBenc
     assert f"sub-plan 1 of 3 (breaks) failed: step 'command' ended with exit code 1 [{broken.id}]" in str(
         plan.error
     )
-    assert "not run, because it needs that: sub-plan 3 of 3 (later)" in str(plan.error)
+    assert "not run as a result: sub-plan 3 of 3 (later)" in str(plan.error)
     assert "agents" not in str(plan.error)
     assert trees.merges(plan) == ["merge-2"]
     with pytest.raises(StopIteration):
@@ -114,9 +114,7 @@ def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBenc
     trees.ensure_consistent(plan)
 
 
-def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
-    trees: TreeBench, tmp_path: Path
-) -> None:
+def test_fail_fast_stops_the_others_until_the_failure_is_fixed(trees: TreeBench, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
     plan = trees.worked(
@@ -128,9 +126,9 @@ def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
     assert plan.phase_state == ERRORED
     inner = trees.child(plan, "inner")
     below = trees.child(inner, "asks")
-    told = "stopped, because another part of the same plan failed"
+    told = "stopped, because another sub-plan failed"
     assert [(one.state, one.error) for one in (inner, below)] == [(PlanState.ERRORED, told)] * 2
-    assert "sub-plan 1 of 3 is stopped, because another failed" in trees.said
+    assert "sub-plan 1 of 3 stopped: another sub-plan failed" in trees.said
     assert "(breaks) failed" in str(plan.error)
     mended.touch()
     plan = trees.resume(plan)
@@ -140,7 +138,7 @@ def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
     assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
 
 
-def test_with_fail_fast_a_part_at_work_is_stopped_and_goes_on_later(trees: TreeBench, tmp_path: Path) -> None:
+def test_fail_fast_stops_a_running_sub_plan_that_can_resume(trees: TreeBench, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     plan = trees.tree(
         part("works", write("x.txt", ""), command(f"echo y > y.txt; test -e {mended} || sleep 600")),
@@ -162,7 +160,7 @@ def test_with_fail_fast_a_part_at_work_is_stopped_and_goes_on_later(trees: TreeB
     trees.ensure_consistent(plan)
 
 
-def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: TreeBench) -> None:
+def test_a_sub_plan_that_completes_before_the_stop_stays_complete(trees: TreeBench) -> None:
     plan = trees.tree(
         part("works", write("x.txt", ""), write("y.txt", "")), part("breaks", FAILS), fail_fast=True
     )
@@ -170,7 +168,7 @@ def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: Tree
 
     def meanwhile(what: str) -> None:
         if what.startswith("step 2 of 2"):
-            trees.work(plan)  # the other part fails, and the whole stops this one
+            trees.work(plan)  # the other sub-plan fails, and the parent stops this one
 
     trees.adapt = lambda run: replace(run, watch=lambda one: PlanWatch(meanwhile))
     plan = trees.work(plan)
@@ -179,7 +177,7 @@ def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: Tree
     assert trees.merges(plan) == ["merge-1"]
 
 
-def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench) -> None:
+def test_a_cancelled_sub_plan_is_named_then_left_out(trees: TreeBench) -> None:
     """strands-agents/harness-sdk#4419: a cancelled child was reported as completed."""
     plan = work_once(
         trees, trees.tree(part("x", write("x.txt", "")), part("y", write("y.txt", ""), needs=[1]))
@@ -197,13 +195,13 @@ def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench
     assert [call.arguments["plan"] for call in trees.calls(plan) if call.tool == "leave_out"] == [child.id]
 
 
-def test_cancelling_the_whole_cancels_all_that_is_unfinished(trees: TreeBench) -> None:
+def test_cancelling_the_root_cancels_unfinished_sub_plans(trees: TreeBench) -> None:
     plan = trees.tree(
         part("inner", parts=[part("deep", write("deep.txt", ""))]),
         part("y", write("y.txt", "")),
     )
     work_once(trees, plan)
-    work_once(trees, plan)  # the inner one spawns, too
+    work_once(trees, plan)  # the inner one spawns too
     inner = trees.child(plan, "inner")
     below = [inner, trees.child(plan, "y"), trees.child(inner, "deep")]
     assert trees.cancel(plan).state is PlanState.CANCELLED
@@ -212,7 +210,7 @@ def test_cancelling_the_whole_cancels_all_that_is_unfinished(trees: TreeBench) -
     assert trees.calls(below[2]) == []
 
 
-def test_a_cancel_while_a_part_runs_ends_the_tree(trees: TreeBench) -> None:
+def test_a_cancel_ends_a_tree_with_a_running_sub_plan(trees: TreeBench) -> None:
     cancelled: list[Plan] = []
 
     def meanwhile(what: str) -> None:
@@ -225,8 +223,8 @@ def test_a_cancel_while_a_part_runs_ends_the_tree(trees: TreeBench) -> None:
     assert [child.error for child in trees.parts.plans.children(plan.id)] == ["cancelled: enough"] * 2
 
 
-def test_a_part_of_what_was_cancelled_does_not_begin(trees: TreeBench) -> None:
-    """Whoever cancelled the parent may have been killed before it came to the parts."""
+def test_a_sub_plan_of_a_cancelled_parent_does_not_start(trees: TreeBench) -> None:
+    """The cancelling process may have been killed before it reached the sub-plans."""
     plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
     trees.parts.plans.move(plan, (plan.phase, PlanState.CANCELLED), now=trees.container.clock.now())
     trees.work(plan)
@@ -235,14 +233,14 @@ def test_a_part_of_what_was_cancelled_does_not_begin(trees: TreeBench) -> None:
     assert trees.calls(child) == []
 
 
-def test_what_a_part_waits_for_is_told_by_the_whole(trees: TreeBench) -> None:
+def test_the_parent_reports_pending_requests_of_sub_plans(trees: TreeBench) -> None:
     asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
     plan = trees.worked(part("inner", parts=[asks]), part("y", write("y.txt", "")))
     assert plan.phase_state == WAITING
     child = trees.child(trees.child(plan, "inner"), "asks")
     waited = waited_for(plan)
     assert waited["for"] == "sub-plans"
-    assert "sub-plan 1 of 1 (asks) waits for you: call 1 (command) needs leave for command" in waited["what"]
+    assert "sub-plan 1 of 1 (asks) is waiting: call 1 needs approval for command: run" in waited["what"]
     assert waited["remedy"] == "Approve; Deny"
     assert [ask["plan"] for ask in waited["asks"]] == [child.id]
     trees.parts.lifecycle.answer(child, True)
@@ -255,15 +253,15 @@ def test_a_strategy_that_is_too_large_starts_nothing(tmp_path: Path) -> None:
     with tree_bench(tmp_path, settings={"max_fan_out": 2, "max_depth": 1}) as trees:
         plan = trees.worked(*[part(name, write(name, "")) for name in "abc"])
         assert plan.phase_state == ERRORED
-        assert "wants 3 sub-plans, and may have 2 (plan.max_fan_out)" in str(plan.error)
+        assert "3 sub-plans exceed the limit of 2 (plan.max_fan_out)" in str(plan.error)
         assert trees.parts.plans.children(plan.id) == []
         plan = trees.worked(part("inner", parts=[part("deep", write("deep.txt", ""))]))
         inner = trees.child(plan, "inner")
-        assert "it lies 1 deep, and sub-plans may lie 1 deep (plan.max_depth)" in str(inner.error)
+        assert "a sub-plan would exceed the depth limit of 1 (plan.max_depth)" in str(inner.error)
         assert trees.parts.plans.children(inner.id) == []
 
 
-def test_leave_for_parts_that_nobody_listed_is_asked_once(trees: TreeBench) -> None:
+def test_requests_approval_for_planned_sub_plans_once(trees: TreeBench) -> None:
     parts = [part("x", write("x.txt", "")), part("y", write("y.txt", ""))]
     trees.know(part("whole", parts=parts), profile="review")
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
@@ -275,7 +273,7 @@ def test_leave_for_parts_that_nobody_listed_is_asked_once(trees: TreeBench) -> N
     assert [call.tool for call in trees.calls(plan)] == ["spawn", "merge", "merge"]
 
 
-def test_parts_that_may_not_be_are_refused(trees: TreeBench) -> None:
+def test_a_policy_can_deny_sub_plans(trees: TreeBench) -> None:
     trees.know(part("whole", parts=[part("x", write("x.txt", ""))]), profile="review", action_profile="ci")
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
     assert plan.phase_state == ERRORED
@@ -283,7 +281,7 @@ def test_parts_that_may_not_be_are_refused(trees: TreeBench) -> None:
     assert trees.parts.plans.children(plan.id) == []
 
 
-def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(trees: TreeBench) -> None:
+def test_a_conflict_waits_for_a_person(trees: TreeBench) -> None:
     plan = trees.worked(
         part("x", edit("a.txt", "one", "ONE")),
         part("y", edit("a.txt", "one", "Eins")),
@@ -291,28 +289,28 @@ def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(tree
     )
     assert plan.phase_state == WAITING
     assert waited_for(plan)["for"] == "conflict"
-    assert waited_for(plan)["what"] == "sub-plans disagree about a.txt"
+    assert waited_for(plan)["what"] == "sub-plans conflict in a.txt"
     assert "ONE" in trees.file(plan, "a.txt")
     assert "Eins" in trees.file(plan, "a.txt")
-    with pytest.raises(PlanError, match="the conflicts are not resolved"):
+    with pytest.raises(PlanError, match="are not resolved"):
         trees.apply(plan)
     assert trees.resume(plan).phase_state == WAITING
     with pytest.raises(StopIteration):
         trees.child(plan, "after")
 
 
-def test_a_part_is_not_applied_undone_or_deleted_alone(trees: TreeBench) -> None:
+def test_refuses_to_apply_undo_or_delete_a_sub_plan_alone(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")))
     child = trees.child(plan, "x")
-    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied with it"):
+    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied only with it"):
         trees.apply(child)
-    with pytest.raises(PlanError, match="undone with it"):
+    with pytest.raises(PlanError, match="undone only with it"):
         trees.parts.apply.undo(child)
     with pytest.raises(PlanError, match=f"part of plan {plan.id}"):
         trees.parts.cleanup.delete(child)
 
 
-def test_deleting_the_whole_deletes_its_parts(trees: TreeBench) -> None:
+def test_deleting_the_root_deletes_its_sub_plans(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")), part("breaks", FAILS))
     child = trees.child(plan, "x")
     trees.parts.cleanup.delete(plan)
@@ -322,15 +320,15 @@ def test_deleting_the_whole_deletes_its_parts(trees: TreeBench) -> None:
         trees.sandbox(child)
 
 
-def test_a_whole_with_a_part_at_work_is_not_deleted(trees: TreeBench) -> None:
+def test_refuses_to_delete_a_root_with_a_running_sub_plan(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
     child = trees.child(plan, "x")
-    with pytest.raises(PlanError, match=f"its sub-plan {child.id} is running"):
+    with pytest.raises(PlanError, match=f"sub-plan {child.id} is running"):
         trees.parts.cleanup.delete(plan)
     assert trees.now(child).state is PlanState.QUEUED
 
 
-def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -> None:
+def test_cleanup_removes_sandboxes_of_merged_sub_plans_only(trees: TreeBench) -> None:
     plan = trees.tree(part("x", write("x.txt", "")), part("still", command("true")), part("breaks", FAILS))
     trees.work(plan)
     merged, still, broken = (trees.child(plan, name) for name in ("x", "still", "breaks"))
@@ -338,13 +336,11 @@ def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -
     trees.parts.sandbox_edits.rollback(trees.now(plan), merge.number)
     freed = {one.plan_id for one in trees.parts.cleanup.collect(timedelta(0))}
     assert freed == {merged.id}
-    assert trees.parts.cleanup.loss_of(trees.now(plan)) == "it holds changes that were never applied"
+    assert trees.parts.cleanup.loss_of(trees.now(plan)) == "its changes were never applied"
     assert {trees.sandbox(one).plan_id for one in (still, broken)} == {still.id, broken.id}
 
 
-def test_a_part_that_was_freed_when_it_was_merged_is_merged_again_after_a_rollback(
-    trees: TreeBench, tmp_path: Path
-) -> None:
+def test_merges_again_after_a_rollback_without_the_childs_sandbox(trees: TreeBench, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     plan = trees.worked(
         part("x", write("x.txt", "x\n"), edit("a.txt", "one", "ONE")),
@@ -352,7 +348,7 @@ def test_a_part_that_was_freed_when_it_was_merged_is_merged_again_after_a_rollba
     )
     first, freed = trees.child(plan, "x"), trees.parts.cleanup.collect(timedelta(0))
     assert [one.plan_id for one in freed] == [first.id]
-    # Twice, so that what was merged without the part's sandbox can be merged again, too.
+    # Twice: a merge without the child's sandbox can be repeated too.
     for _ in range(2):
         *_, merge = (call for call in trees.calls(plan) if call.step == "merge-1")
         trees.parts.sandbox_edits.rollback(trees.now(plan), merge.number)
@@ -370,10 +366,8 @@ def test_a_part_that_was_freed_when_it_was_merged_is_merged_again_after_a_rollba
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_part_is_merged_into_a_sandbox_that_was_made_anew(
-    trees: TreeBench, tmp_path: Path, is_committed: bool
-) -> None:
-    """What the part began with is known to its own sandbox only, if the user had not committed it."""
+def test_merges_into_a_rebuilt_sandbox(trees: TreeBench, tmp_path: Path, is_committed: bool) -> None:
+    """Only the sub-plan's sandbox knows its starting files if the user had not committed them."""
     mended = tmp_path / "mended"
     if not is_committed:
         (trees.repository / "a.txt").write_text("not committed\none\ntwo\n")
@@ -390,7 +384,7 @@ def test_a_part_is_merged_into_a_sandbox_that_was_made_anew(
     trees.ensure_consistent(plan)
 
 
-def test_cleaning_up_keeps_what_parts_that_can_go_on_begin_with(trees: TreeBench) -> None:
+def test_cleanup_keeps_the_start_of_resumable_sub_plans(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", FAILS))
     assert not trees.parts.history.changes(plan.id)
     assert trees.parts.cleanup.collect(timedelta(0)) == []
@@ -401,7 +395,7 @@ def test_cleaning_up_keeps_what_parts_that_can_go_on_begin_with(trees: TreeBench
     }
 
 
-def test_what_was_said_in_a_part_is_forgotten_with_the_whole(trees: TreeBench) -> None:
+def test_deletes_conversations_of_sub_plans_with_their_root(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")))
     child, cleanup = trees.child(plan, "x"), trees.parts.cleanup
     later = trees.container.clock.now() + timedelta(days=1)
@@ -410,14 +404,14 @@ def test_what_was_said_in_a_part_is_forgotten_with_the_whole(trees: TreeBench) -
     assert cleanup.is_past(child.id, later)
 
 
-def test_what_is_lost_with_a_whole_is_what_its_parts_hold(trees: TreeBench) -> None:
+def test_the_loss_of_a_root_includes_its_sub_plans(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", write("half.txt", ""), FAILS))
     child = trees.child(plan, "breaks")
-    loss = f"its sub-plan {child.id}: it holds changes that were never applied"
+    loss = f"sub-plan {child.id}: its changes were never applied"
     assert trees.parts.cleanup.loss_of(plan) == loss
 
 
-def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBench) -> None:
+def test_a_parent_learns_of_a_sub_plan_whose_worker_died(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
     job = trees.owned_job(plan)
     now = trees.container.clock.now()
@@ -432,8 +426,8 @@ def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBen
     assert plan.phase_state == COMPLETE, plan.error
 
 
-def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itself(trees: TreeBench) -> None:
-    """Their last attempts ended without a word, so nobody above them knows."""
+def test_a_tree_runs_on_after_repeated_crashes(trees: TreeBench) -> None:
+    """Their last attempts ended without a report, so no parent knows."""
     deep = part("inner", parts=[part("deep", write("deep.txt", ""))])
     plan, beside = trees.tree(deep), trees.tree(part("beside", write("beside.txt", "")))
     for one in (plan, plan, beside):
@@ -454,7 +448,7 @@ def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itse
         assert f"({name}) failed: its worker died" in str(one.error)
 
 
-def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_nothing(trees: TreeBench) -> None:
+def test_reconciles_many_plans_and_skips_unchanged_ones(trees: TreeBench) -> None:
     def lost(plan: Plan) -> None:
         job = trees.owned_job(plan)
         failed = AttemptOutcome(JobState.FAILED, error="its worker died")
@@ -468,7 +462,7 @@ def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_noth
         work_once(trees, one)
     for one in (above, alone):
         lost(one)
-    # It came to rest, and whoever was to wake the whole was killed before that.
+    # It came to rest, and its process was killed before it could wake the parent.
     child, now = trees.child(unheard, "u"), trees.container.clock.now()
     trees.parts.plans.move(child, (child.phase, PlanState.ERRORED), now=now)
     everybody = [*trees.parts.plans.list(), *[trees.now(done)] * 50]
@@ -484,7 +478,7 @@ def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_noth
         assert trees.parts.lifecycle.all_reconciled(known) == known
     finally:
         event.remove(Engine, "before_cursor_execute", listen)
-    # For the jobs that are unfinished, until there is none more, and for the parts of those that wait.
+    # One read for the unfinished jobs, until there are none, and one for the sub-plans of waiting plans.
     assert len(asked) == 3, asked
     after = {plan.id: plan for plan in trees.parts.lifecycle.all_reconciled(everybody)}
     assert after[alone.id].error == "its worker died"
@@ -493,8 +487,8 @@ def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_noth
     assert after[unheard.id].state is PlanState.QUEUED
 
 
-def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: TreeBench) -> None:
-    """Or whose submitter was killed in between."""
+def test_a_job_claimed_early_moves_its_plan(trees: TreeBench) -> None:
+    """Or if its submitter was killed in between."""
     trees.know(part("x", write("x.txt", "")))
     plan = trees.made("x")
     new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan), at_most=4)
@@ -503,7 +497,7 @@ def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: Tree
     assert trees.parts.lifecycle.queueing.queue(plan).phase_state == COMPLETE
 
 
-def test_a_job_of_a_plan_that_was_decided_about_since_does_nothing(trees: TreeBench) -> None:
+def test_an_outdated_job_does_nothing(trees: TreeBench) -> None:
     trees.know(part("x", write("x.txt", "")))
     plan = trees.made("x")
     new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan))
@@ -513,7 +507,7 @@ def test_a_job_of_a_plan_that_was_decided_about_since_does_nothing(trees: TreeBe
     assert [job.state for job in trees.container.jobs.list()] == [JobState.SUCCEEDED]
 
 
-def test_a_part_may_do_no_more_than_the_whole(trees: TreeBench) -> None:
+def test_a_sub_plan_has_no_more_permissions_than_its_parent(trees: TreeBench) -> None:
     limits = {"cost_dollars": None, "tokens": 5, "calls": None, "seconds": None}
     request = {"model": "scripted/x", "limits": limits, "max_parallel": 2, "sub_goals": ["x"]}
     plan = trees.worked(
@@ -538,7 +532,7 @@ def test_a_part_may_do_no_more_than_the_whole(trees: TreeBench) -> None:
     assert trees.container.jobs.get(str(child.job_id)).at_most == 2
 
 
-def test_a_part_that_is_cancelled_before_it_is_queued_does_not_begin(tmp_path: Path) -> None:
+def test_a_sub_plan_cancelled_before_it_is_queued_does_not_start(tmp_path: Path) -> None:
     faults = Deed("sub_plan.spawn.after")
     with tree_bench(tmp_path, faults=faults) as trees:
         plan = trees.tree(part("x", write("x.txt", "")))
@@ -550,7 +544,7 @@ def test_a_part_that_is_cancelled_before_it_is_queued_does_not_begin(tmp_path: P
 
 
 class Deed:
-    """Does something, once, when a fault point is reached."""
+    """Runs an action once when a fault point is reached."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -562,7 +556,7 @@ class Deed:
             deed()
 
 
-def test_what_a_user_listed_chooses_its_action_and_what_a_model_thought_of_does_not(trees: TreeBench) -> None:
+def test_only_listed_goals_choose_their_action(trees: TreeBench) -> None:
     own = FrozenObject({"action": "tests/own", "arguments": {"n": 1}, "model": None, "profile": "full-auto"})
     plan = trees.tree(part("x", write("x.txt", "")), profile="ci")
     asks = replace(trees.named[plan.goal], tasks=(Task("x", sub_plan=True, request=own),))
@@ -579,16 +573,16 @@ def test_what_a_user_listed_chooses_its_action_and_what_a_model_thought_of_does_
     assert thought.action == "tests/made"
 
 
-def test_a_step_of_its_own_needs_an_actor(trees: TreeBench) -> None:
+def test_a_task_of_the_parent_needs_an_actor(trees: TreeBench) -> None:
     trees.know(part("whole", parts=[part("x", write("x.txt", ""))]))
     tasks = (*trees.named["whole"].tasks, Task("own"))
     trees.named["whole"] = replace(trees.named["whole"], tasks=tasks)
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
     assert plan.phase_state == ERRORED
-    assert plan.error == "step 2 (own) needs an actor, and it has none"
+    assert plan.error == "step 2 (own) needs an actor; the plan has none"
 
 
-def test_a_rejected_part_is_no_result(trees: TreeBench) -> None:
+def test_a_discarded_sub_plan_is_not_merged(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", FAILS))
     child = trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
     plan = trees.resume(plan)
@@ -598,7 +592,7 @@ def test_a_rejected_part_is_no_result(trees: TreeBench) -> None:
     assert trees.merges(plan) == []
 
 
-def test_a_whole_that_is_rejected_ends_its_parts(trees: TreeBench) -> None:
+def test_discarding_the_root_ends_its_sub_plans(trees: TreeBench) -> None:
     asks = part("asks", replace(command("true"), granted=False), profile="manual")
     plan = trees.worked(asks, part("breaks", FAILS))
     child = trees.child(plan, "asks")
@@ -608,7 +602,7 @@ def test_a_whole_that_is_rejected_ends_its_parts(trees: TreeBench) -> None:
     assert trees.now(child).state is PlanState.CANCELLED
 
 
-def test_the_model_that_is_named_at_a_resume_is_that_of_the_parts_too(trees: TreeBench) -> None:
+def test_a_model_named_at_a_resume_reaches_sub_plans(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", FAILS), part("then", write("x.txt", ""), needs=[1]))
     broken = trees.child(plan, "breaks")
     trees.parts.lifecycle.resume(plan, model="scripted/other")
@@ -616,7 +610,7 @@ def test_the_model_that_is_named_at_a_resume_is_that_of_the_parts_too(trees: Tre
     assert job.payload["model"] == "scripted/other"
 
 
-def test_what_waits_for_more_budget_goes_on_with_the_whole(trees: TreeBench) -> None:
+def test_a_sub_plan_waiting_for_budget_resumes_with_its_root(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
     child = trees.child(plan, "x")
     now = trees.container.clock.now()
@@ -625,41 +619,41 @@ def test_what_waits_for_more_budget_goes_on_with_the_whole(trees: TreeBench) -> 
         child = trees.parts.plans.move(child, standing, facts, now=now)
     trees.parts.lifecycle.wake(child)
     plan = trees.work(plan)
-    assert "(x) waits for you: it is used up" in waited_for(plan)["what"]
+    assert "(x) is waiting: it is used up" in waited_for(plan)["what"]
     assert trees.resume(plan).phase_state == COMPLETE
 
 
-def test_a_plan_that_is_sent_elsewhere_goes_there_whoever_moves_it(trees: TreeBench) -> None:
+def test_a_job_continues_from_the_standing_it_names(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")))
     there = (Phase.STRATEGIZE, PlanState.QUEUED)
     queueing = trees.parts.lifecycle.queueing
     queued = queueing.queue(plan, wanted=there)
     assert queued.phase_state == there
-    assert queueing.taken_up_by(str(queued.job_id), plan) == queued  # it saw the plan before it was moved
+    assert queueing.taken_up_by(str(queued.job_id), plan) == queued  # it read the plan before the move
     with pytest.raises(StalePlan):
         trees.parts.lifecycle.queue(replace(queued, version=2))
 
 
-def test_of_two_who_wake_a_whole_one_does(trees: TreeBench) -> None:
+def test_one_of_two_wakes_queues_the_parent(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
     child = trees.child(plan, "x")
     child = trees.parts.plans.move(child, (child.phase, PlanState.ERRORED), now=trees.container.clock.now())
     queueing = trees.parts.lifecycle.queueing
     first = queueing.woken(plan, [child])
     assert first.state is PlanState.QUEUED
-    assert queueing.woken(plan, [child]) == first  # it saw the whole before the other did
+    assert queueing.woken(plan, [child]) == first  # it read the parent before the other did
     of_whole = [job for job in trees.container.jobs.list() if job.payload["plan_id"] == plan.id]
     assert [job.state for job in of_whole] == [JobState.SUCCEEDED, JobState.QUEUED]
 
 
-def test_a_plan_whose_job_is_not_known_any_more_has_none(trees: TreeBench) -> None:
+def test_a_plan_with_a_deleted_job_has_none(trees: TreeBench) -> None:
     plan = trees.tree(part("x", write("x.txt", "")))
     queueing = trees.parts.lifecycle.queueing
     assert queueing.job_of(plan) is not None
     assert queueing.job_of(replace(plan, job_id="nobody")) is None
 
 
-def test_leave_to_spawn_is_no_tool_of_any_actor() -> None:
+def test_actors_are_not_offered_the_spawn_tool() -> None:
     tools = SpawnTools()
     assert tools.names() == ("spawn",)
     assert [spec.capability for spec in tools.specs()] == [Capability.SPAWN]

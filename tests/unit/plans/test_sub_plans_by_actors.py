@@ -1,4 +1,4 @@
-"""Plans whose strategist has parts done by plans of their own, and whose executor settles what disagrees."""
+"""Strategists that delegate to sub-plans, and executors that resolve conflicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A_PART = "one part of a larger goal"
 
 
 class Bench(ActorPlanBench):
-    """Sub-plans have the same actors as the whole."""
+    """Sub-plans use the same actors as the root."""
 
     def handler(self) -> PlanRun:
         run = super().handler()
@@ -51,7 +51,7 @@ def part(title: str, **facts: Any) -> dict[str, Any]:
 
 
 def thinks(*wanted: dict[str, Any]) -> list[dict[str, Any]]:
-    """The whole is cut into these; what is a part of it is done in one step."""
+    """Script the strategist: the root has these steps, a sub-plan has one."""
     return [
         strategizes(steps({"title": "do it", "instructions": "at once"}), when={"first_user": A_PART}),
         strategizes(steps(*wanted)),
@@ -63,7 +63,7 @@ def writes(goal: str, path: str, content: str) -> dict[str, Any]:
     return executes(changed, DONE, when={"first_user": f"(?s){goal}.*{A_PART}"})
 
 
-def test_a_strategist_has_large_parts_done_by_plans_of_their_own(bench: Bench) -> None:
+def test_a_strategist_delegates_large_parts_to_sub_plans(bench: Bench) -> None:
     plan = bench.reached(
         *thinks(part("left"), part("right"), {"title": "last", "instructions": "join", "needs": [1, 2]}),
         writes("see to left", "left.txt", "left\n"),
@@ -81,7 +81,7 @@ def test_a_strategist_has_large_parts_done_by_plans_of_their_own(bench: Bench) -
     bench.ensure_consistent(plan)
 
 
-def test_its_own_steps_are_done_beside_the_parts(bench: Bench) -> None:
+def test_the_parent_does_its_own_steps_beside_sub_plans(bench: Bench) -> None:
     plan = bench.reached(
         *thinks(part("left"), {"title": "own", "instructions": "itself"}),
         writes("see to left", "left.txt", "left\n"),
@@ -89,7 +89,7 @@ def test_its_own_steps_are_done_beside_the_parts(bench: Bench) -> None:
         reviews(accept()),
     )
     assert plan.phase_state == COMPLETE, plan.error
-    # Done before the part was, and not again when the whole went on.
+    # Done before the sub-plan, and not repeated when the parent continued.
     assert bench.tools_of(plan) == ["spawn", "write", "task", "merge"]
     assert bench.said.count("step 2 of 2: own") == 1
 
@@ -102,7 +102,7 @@ CLASH = (
 )
 
 
-def test_what_parts_disagree_about_is_resolved_by_the_executor(bench: Bench) -> None:
+def test_the_executor_resolves_conflicts(bench: Bench) -> None:
     resolves = executes(
         answer(call("write", path="b.txt", content="left and right\n")),
         answer(call("resolve", path="b.txt", take="edited")),
@@ -117,17 +117,17 @@ def test_what_parts_disagree_about_is_resolved_by_the_executor(bench: Bench) -> 
     bench.ensure_consistent(plan)
 
 
-def test_what_the_executor_leaves_open_goes_to_a_person(bench: Bench) -> None:
+def test_conflicts_left_open_by_the_executor_go_to_a_person(bench: Bench) -> None:
     leaves = executes(says("I cannot say"), when={"first_user": "Conflicts came up when this was merged"})
     plan = bench.reached(leaves, *CLASH)
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
     assert bench.waited(plan)["for"] == "conflict"
     asked = len(bench.thoughts(plan))
     assert bench.resume(plan).state is PlanState.WAITING
-    assert len(bench.thoughts(plan)) == asked  # who could not say is not asked again
+    assert len(bench.thoughts(plan)) == asked  # an executor that could not decide is not asked again
 
 
-def test_a_part_that_fails_fails_the_whole_before_anybody_reviews_it(bench: Bench) -> None:
+def test_a_failed_sub_plan_fails_the_parent_before_the_review(bench: Bench) -> None:
     model = bench.script(*thinks(part("left")), executes(answer(fault={"status": 400})), reviews(accept()))
     plan = bench.work(bench.goal(model))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)

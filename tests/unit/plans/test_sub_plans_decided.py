@@ -1,4 +1,4 @@
-"""What a person decides about parts: those that are merged, those that are left out, those told to stop."""
+"""Decisions of a person about sub-plans: merged, left out, or stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trees(tmp_path: Path) -> Iterator[TreeBench]:
 
 
 def work_once(trees: TreeBench, plan: Plan) -> Plan:
-    """One job of the tree."""
+    """Run one job of the tree."""
     job = trees.owned_job(plan)
     trees.handler()(job)
     now = trees.container.clock.now()
@@ -40,7 +40,7 @@ def work_once(trees: TreeBench, plan: Plan) -> Plan:
     return trees.now(plan)
 
 
-def test_what_is_merged_is_decided_about_with_the_whole(trees: TreeBench) -> None:
+def test_refuses_decisions_about_a_merged_sub_plan(trees: TreeBench) -> None:
     plan = trees.worked(part("one", write("x.txt", "")))
     child = trees.child(plan, "one")
     (trees.sandbox(child).root / "x.txt").write_text("edited\n")
@@ -57,7 +57,7 @@ def test_what_is_merged_is_decided_about_with_the_whole(trees: TreeBench) -> Non
         assert ("plan.rollback", plan.id) in [(one.action, one.plan) for one in told.value.remedies]
     assert trees.now(child) == child
     assert len(trees.calls(child)) == 1
-    # The plan takes the merge back: then its part can be decided about again, and is not merged after that.
+    # The plan rolls the merge back: then its sub-plan can be discarded, and is not merged again.
     merge = next(call for call in trees.calls(plan) if call.tool == "merge")
     sandbox_edits.rollback(plan, merge.number)
     lifecycle.reject(child)
@@ -66,7 +66,7 @@ def test_what_is_merged_is_decided_about_with_the_whole(trees: TreeBench) -> Non
     assert f"(one) was rejected [{child.id}]" in str(plan.error)
 
 
-def test_a_part_that_is_not_merged_yet_can_be_rejected_and_is_not_merged_then(trees: TreeBench) -> None:
+def test_a_discarded_unmerged_sub_plan_is_not_merged(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("one", write("x.txt", ""))))
     work_once(trees, plan)
     child = trees.child(plan, "one")
@@ -78,9 +78,9 @@ def test_a_part_that_is_not_merged_yet_can_be_rejected_and_is_not_merged_then(tr
     assert trees.merges(plan) == []
 
 
-def test_a_part_that_is_rejected_when_it_is_about_to_be_merged_is_not(trees: TreeBench) -> None:
+def test_a_sub_plan_discarded_just_before_its_merge_is_not_merged(trees: TreeBench) -> None:
     class Rejects:
-        """Faults that are a person."""
+        """Fault points that discard the sub-plan, as a person would."""
 
         def reach(self, name: str) -> None:
             child = trees.child(plan, "one") if name == "sub_plan.merge.before" else None
@@ -95,29 +95,29 @@ def test_a_part_that_is_rejected_when_it_is_about_to_be_merged_is_not(trees: Tre
     assert trees.merges(plan) == ["merge-2"]
 
 
-def test_a_part_is_not_decided_about_while_it_is_merged(trees: TreeBench) -> None:
+def test_decisions_wait_for_a_running_merge(trees: TreeBench) -> None:
     plan = trees.worked(part("one", write("x.txt", "")))
     child = trees.child(plan, "one")
     merge = next(call for call in trees.calls(plan) if call.tool == "merge")
     trees.parts.sandbox_edits.rollback(plan, merge.number)
     held = ExitStack()
     with trees.parts.sandbox_edits.unmerged(child), held, pytest.raises(SandboxBusy):
-        held.enter_context(trees.sandbox(plan).writing(timeout_seconds=0.0))  # as whoever merges does
+        held.enter_context(trees.sandbox(plan).writing(timeout_seconds=0.0))  # as a merge does
 
 
-def test_only_what_the_plan_had_named_is_left_out(trees: TreeBench) -> None:
+def test_leaves_out_only_named_sub_plans(trees: TreeBench) -> None:
     plan = trees.worked(part("bad", FAILS), part("good", write("good.txt", "")), fail_fast=True)
     assert plan.phase_state == ERRORED
     bad = trees.cancel(trees.child(plan, "bad"))
     plan = trees.resume(plan)
-    assert plan.phase_state == ERRORED  # it had not said that it would go on without it
+    assert plan.phase_state == ERRORED  # it had not named the sub-plan before
     assert f"(bad) was cancelled [{bad.id}]" in str(plan.error)
     plan = trees.resume(plan)
     assert plan.phase_state == COMPLETE, plan.error
     assert "left out: bad (cancelled)" in trees.said
 
 
-def test_what_needs_what_is_left_out_is_named_too(trees: TreeBench) -> None:
+def test_names_dependents_of_sub_plans_left_out(trees: TreeBench) -> None:
     plan = trees.worked(
         part("one", FAILS), part("two", write("two.txt", "")), part("three", write("3.txt", ""), needs=[1])
     )
@@ -128,7 +128,7 @@ def test_what_needs_what_is_left_out_is_named_too(trees: TreeBench) -> None:
     assert trees.parts.sub_plans.left_out_of(plan) == {1: "cancelled", 3: "needs one"}
 
 
-def test_what_is_cancelled_far_below_is_named_before_it_is_left_out(trees: TreeBench) -> None:
+def test_names_a_cancelled_plan_below_before_leaving_it_out(trees: TreeBench) -> None:
     plan = trees.worked(part("inner", parts=[part("deep", FAILS), part("wide", write("wide.txt", ""))]))
     inner = trees.child(plan, "inner")
     deep = trees.cancel(trees.child(inner, "deep"))
@@ -141,9 +141,9 @@ def test_what_is_cancelled_far_below_is_named_before_it_is_left_out(trees: TreeB
     assert "left out: deep (cancelled)" in trees.said
 
 
-def test_nobodys_reason_is_taken_for_a_stop(trees: TreeBench) -> None:
+def test_a_users_reason_is_never_taken_for_a_stop(trees: TreeBench) -> None:
     assert ended_by(STOPPED)[0] is PlanState.ERRORED
-    for reason in (STOPPED, "another part of the same plan failed"):
+    for reason in (STOPPED, "another sub-plan failed"):
         plan = trees.worked(part("asks", ASKS, profile="manual"))
         child = trees.child(plan, "asks")
         assert trees.cancel(plan, reason).state is PlanState.CANCELLED
@@ -152,7 +152,7 @@ def test_nobodys_reason_is_taken_for_a_stop(trees: TreeBench) -> None:
     assert said_by_somebody("wrong branch") == "wrong branch"
 
 
-def test_a_cancel_wins_over_a_stop_that_is_under_way(trees: TreeBench) -> None:
+def test_a_cancel_wins_over_a_running_stop(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("one", write("x.txt", ""))))
     child = trees.child(plan, "one")
     job = trees.owned_job(plan)
@@ -165,7 +165,7 @@ def test_a_cancel_wins_over_a_stop_that_is_under_way(trees: TreeBench) -> None:
 
 
 class TellsThen:
-    """A store of jobs; right after it told why a job is to end, something else happens."""
+    """A job store that runs an action right after it returned why a job is to end."""
 
     def __init__(self, store: Any, then: Callable[[], object]) -> None:
         self._store = store
@@ -181,7 +181,7 @@ class TellsThen:
         return found
 
 
-def test_a_cancel_that_comes_when_the_stop_was_read_already_wins_too(trees: TreeBench) -> None:
+def test_a_cancel_after_the_stop_was_read_wins(trees: TreeBench) -> None:
     plan = work_once(trees, trees.tree(part("one", write("x.txt", ""))))
     child = trees.child(plan, "one")
     token = CancellationToken()
@@ -197,7 +197,7 @@ def test_a_cancel_that_comes_when_the_stop_was_read_already_wins_too(trees: Tree
     assert (child.state, child.error) == (PlanState.CANCELLED, "cancelled: not wanted")
 
 
-def test_a_failure_is_told_while_another_part_asks(trees: TreeBench) -> None:
+def test_reports_a_failure_while_another_sub_plan_waits(trees: TreeBench) -> None:
     inner = part("inner", parts=[part("asks", ASKS, profile="manual"), part("worse", FAILS)])
     plan = trees.worked(inner, part("bad", FAILS))
     assert plan.state is PlanState.WAITING

@@ -152,8 +152,8 @@ def test_without_isolation_an_agents_command_is_asked_for_refused_or_run(
         assert "denies the network, and without bubblewrap the network cannot be denied" in told
     elif profile in ("manual", "supervised"):
         assert state == "waiting"
-        assert "needs leave for command" in told
-        assert "not isolated" in told
+        assert "needs approval for command" in told
+        assert "without isolation" in told
     else:
         assert (state, told) == ("complete", "None")
 

@@ -371,7 +371,7 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
 
     (unnamed, other), task = asked(server, work)
     assert "name the question that you answer (`question`)" in unnamed
-    assert "it asks something else by now: Which size?" in other
+    assert "another question is pending: Which size?" in other
     assert "+red large" in get_artifact_text(task.artifacts[0])
 
 
@@ -380,7 +380,7 @@ def test_what_is_said_before_anything_is_asked_answers_nothing(server: PlanServe
     running = server.command("sleep 100")
 
     async def work(client: Client) -> None:
-        with pytest.raises(InvalidParamsError, match="no actor of it asks a question"):
+        with pytest.raises(InvalidParamsError, match="no question is pending"):
             await streamed(client, said_to(running["id"], "red"))
 
     asked(server, work)

@@ -337,7 +337,7 @@ def test_a_question_is_answered(server: PlanServer) -> None:
     server.post(f"/plans/{plan['id']}/answer", {"text": "red"}, 422)
     # The answer to a question before, which somebody else has answered, is not one to this.
     late = server.post(f"/plans/{plan['id']}/answer", {"text": "red", "question": "another"}, 409)
-    assert "it asks something else by now: Which colour?" in late["detail"]
+    assert "another question is pending: Which colour?" in late["detail"]
     server.post(f"/plans/{plan['id']}/answer", {"text": "red", "question": question})
     done = server.rested(plan)
     told = server.get(f"/plans/{plan['id']}/files", path="told.txt")

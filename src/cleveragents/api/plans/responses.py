@@ -66,7 +66,7 @@ def answer_call(
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
     if call is None:  # guard: what asks only now was seen by nobody
-        raise PlanError(plan.id, "nothing in it waits for an answer")
+        raise PlanError(plan.id, "no approval is pending")
     if number is None and shared:
         _ensure_first(parts, plan, call)
     number = call.number if number is None else number
@@ -107,7 +107,7 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
     the plan may ask another while this one is looked at."""
     pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     if plan.state is not PlanState.WAITING or waited(plan) != "question":  # guard: not to what comes next
-        raise PlanError(plan.id, "no actor of it asks a question")
+        raise PlanError(plan.id, "no question is pending")
     if parts.plans.has_waited(plan.id):  # guard: an answer is to the question that its author read
         raise PlanError(plan.id, "it has waited before; name the question that you answer (`question`)")
     return str(pending.get("question"))

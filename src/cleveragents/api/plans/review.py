@@ -67,7 +67,7 @@ def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
         return alike
     if not meant:
         diff = Remedy("plan.diff", plan.id, {"name_only": True}, "List the changed files")
-        raise PlanError(plan.id, f"it changed no file {name!r}", (diff,))
+        raise PlanError(plan.id, f"no file {name!r} among its changes", (diff,))
     return meant
 
 

@@ -1,1 +1,1 @@
-"""Actions: read from YAML, kept in the database, brought along by repositories."""
+"""Actions: read from YAML, stored in the database, or found in repositories."""

@@ -1,4 +1,4 @@
-"""The actions that are shipped: YAML files beside this module, read like anybody's."""
+"""The built-in actions: YAML files beside this module, read like any other action."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["builtin_actions"]
 
 @lru_cache(maxsize=1)
 def builtin_actions() -> tuple[Action, ...]:
-    """All of them, by name."""
+    """Return all built-in actions, by name."""
     folder = files("cleveragents.plans.actions") / "builtin"
     found = [
         load_action(entry.read_bytes(), entry.name)

@@ -1,9 +1,7 @@
-"""All actions that can be named here: those shipped, the user's, and the repository's.
+"""All available actions: built-in ones, the user's, and the repository's.
 
-Of two with one name the first counts, in that order: a repository cannot put its own in the place of what
-the user knows. Its actions are shown with whether they are trusted, and only trusted ones are given out.
-
-The user's actions on a database.
+If two have the same name, the first in this order counts, so a repository cannot replace an action that the
+user knows. Untrusted actions of the repository are listed, but never returned to be run.
 """
 
 from __future__ import annotations
@@ -44,8 +42,9 @@ _CHANGED = ("document", "created_at")
 
 
 class ActionLibrary:
-    """The actions known in one repository (or in none). Stateless but for the database: any thread may share
-    it. `tools` are the names of the tools that exist; without them, tools are not checked."""
+    """The actions known in one repository, or in none. Stateless: any thread may share it. `tools` are the
+    names of the existing tools; without them, tool names are not checked.
+    """
 
     def __init__(
         self,
@@ -62,7 +61,9 @@ class ActionLibrary:
         self._tools = tools
 
     def get(self, name: str) -> Action:
-        """`UnknownAction` with the nearest; `NotTrusted`; `InvalidAction` if its file is broken."""
+        """Return an action. Raises `UnknownAction` with the closest name, `NotTrusted`, or `InvalidAction` if
+        its file is broken.
+        """
         for action in builtin_actions():
             if action.name == name:
                 return action
@@ -76,7 +77,7 @@ class ActionLibrary:
         raise UnknownAction(name, near[0] if near else None)
 
     def list(self) -> Sequence[ActionListing]:
-        """All of them, in the order in which they count; broken ones with what is wrong with them."""
+        """Return all actions in order of precedence; broken ones have a `problem`."""
         found = [
             ActionListing(action.name, ActionOrigin.BUILTIN, "shipped", True, action)
             for action in builtin_actions()
@@ -85,20 +86,22 @@ class ActionLibrary:
         names = {listing.name for listing in found}
         for listing in self._of_repository():
             hidden = listing.name in names
-            why = f"there is another action {listing.name}, which counts before it"
+            why = f"hidden by another action named {listing.name}"
             found.append(changed(listing, problem=listing.problem or why) if hidden else listing)
             names.add(listing.name)
         return found
 
     def create(self, text: str | bytes, source: str, *, replace: bool = False) -> Action:
-        """Keeps it as the user's. `InvalidAction` names every mistake; `ActionExists` unless `replace`."""
+        """Store an action of the user. Raises `InvalidAction` with every mistake; `ActionExists` unless
+        `replace` is set.
+        """
         action = load_action(text, source, tools=self._tools)
         _ensure_own_namespace(action, source)
         self._store.put(action.name, action.document, replace=replace)
         return action
 
     def delete(self, name: str) -> None:
-        """Forgets an action of the user's. `UnknownAction`; `ConfigurationError` for anybody else's."""
+        """Delete an action of the user. Raises `UnknownAction`; `ConfigurationError` for other actions."""
         if self._store.delete(name):
             return
         found = next((listing for listing in self.list() if listing.name == name), None)
@@ -107,7 +110,7 @@ class ActionLibrary:
             raise UnknownAction(name, near[0] if near else None)
         if found.origin is ActionOrigin.BUILTIN:
             raise ConfigurationError(f"action {name}", "is built in and cannot be deleted")
-        raise ConfigurationError(f"action {name}", f"comes with the repository; delete {found.source}")
+        raise ConfigurationError(f"action {name}", f"is part of the repository; delete {found.source}")
 
     def _of_user(self, stored: StoredAction) -> ActionListing:
         try:
@@ -124,7 +127,7 @@ class ActionLibrary:
             yield self._brought(self._root, path)
 
     def _brought(self, root: Path, path: str) -> ActionListing:
-        # Until it can be read, a file's name is all that names its action.
+        # Before the file is read, only its path names the action.
         stem = path.removeprefix(ACTIONS_DIRECTORY + "/").removesuffix(".yaml")
         listing = ActionListing(stem, ActionOrigin.REPOSITORY, path, False)
         try:
@@ -132,10 +135,10 @@ class ActionLibrary:
         except ConfigurationError as error:
             return changed(listing, problem=error.problem)
         if file is None:
-            return changed(listing, problem="it is gone")
+            return changed(listing, problem="the file no longer exists")
         listing = changed(listing, trusted=file.trusted)
         try:
-            # The bytes that were judged, not the file once more.
+            # Load the bytes that were checked for trust, not the file again.
             action = load_action(file.content, path, tools=self._tools)
             _ensure_own_namespace(action, path)
         except InvalidAction as error:
@@ -143,7 +146,7 @@ class ActionLibrary:
         return changed(listing, name=action.name, action=action)
 
     def _given_out(self, listing: ActionListing) -> Action:
-        if not listing.trusted:  # guard: what a repository brings along runs nothing unasked
+        if not listing.trusted:  # guard: untrusted repository files run nothing
             raise NotTrusted(f"action {listing.name} ({listing.source})", str(self._root))
         if listing.action is None:
             raise InvalidAction(listing.source, (str(listing.problem),))
@@ -151,21 +154,22 @@ class ActionLibrary:
 
 
 def _ensure_own_namespace(action: Action, source: str) -> None:
-    if action.namespace == BUILTIN_NAMESPACE:  # guard: what is shipped means the same everywhere
+    if action.namespace == BUILTIN_NAMESPACE:  # guard: built-in names mean the same everywhere
         problem = f"the namespace {BUILTIN_NAMESPACE!r} is reserved; choose another"
         raise InvalidAction(source, (problem,))
 
 
 class SqlActionStore:
-    """The user's own actions, by name. Every method is one atomic step, from any thread and process.
-    Stateless but for the database, so any thread may share it."""
+    """The user's actions, by name. Every method is atomic across threads and processes. Stateless, so any
+    thread may share it.
+    """
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
 
     def put(self, name: str, document: str, *, replace: bool = False) -> None:
-        """Keeps it. `ActionExists` unless `replace`."""
+        """Store the action. Raises `ActionExists` unless `replace` is set."""
         ensure_storable(f"action {name!r}", {"name": name, "document": document})
         row = {"name": name, "document": document, "created_at": microseconds(self._clock.now())}
         insert = insert_into(actions, self._database.dialect)
@@ -180,7 +184,7 @@ class SqlActionStore:
         def unit(connection: Connection) -> bool:
             return connection.execute(keep, row).first() is not None
 
-        if not self._database.write(unit):  # guard: of two that come at once, one is told
+        if not self._database.write(unit):  # guard: one of two concurrent calls fails
             raise ActionExists(name)
 
     def get(self, name: str) -> StoredAction | None:
@@ -191,13 +195,13 @@ class SqlActionStore:
         return None if row is None else _stored(row)
 
     def list(self) -> Sequence[StoredAction]:
-        """All of them, by name."""
+        """Return all actions, by name."""
         with self._database.read() as connection:
             rows = connection.execute(_ALL).all()
         return [_stored(row) for row in rows]
 
     def delete(self, name: str) -> bool:
-        """Whether there was one."""
+        """Delete the action and return whether it existed."""
         if not is_storable(name):
             return False
 

@@ -1,9 +1,7 @@
-"""From the text of an action to the action, or to a list of everything that is wrong with it.
+"""Loading of actions from YAML, with a list of all mistakes.
 
-The shape is checked by pydantic, the meaning (references, tools, defaults, names) here; both look at the
-whole file, so that nobody mends one mistake to be told of the next.
-
-What an action's YAML may hold. Types are strict: YAML has types, and a quoted number is text.
+Pydantic checks the structure; this module checks references, tools, defaults and names. Both read the whole
+file, so that one run reports every mistake. Types are strict: a quoted number is text.
 """
 
 from __future__ import annotations
@@ -49,19 +47,20 @@ _Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 
 
 def load_action(content: str | bytes, source: str, *, tools: Collection[str] | None = None) -> Action:
-    """The action of a YAML text. `source` names it in errors; `tools` are the tools that exist, if known.
+    """Return the action of a YAML text. `source` names it in errors; `tools` are the existing tools, if
+    known.
 
-    `InvalidAction` holds every mistake, in the order of the lines.
+    Raises `InvalidAction` with every mistake, in the order of the lines.
     """
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     document = read_yaml(raw, source, _KIND)
     data = document.data
     if not isinstance(data, Mapping):
-        raise InvalidAction(source, (f"it is not a mapping; it begins with `{_KIND.begins}`",))
+        raise InvalidAction(source, (f"not a mapping; an action begins with `{_KIND.begins}`",))
 
     model, problems = shape_problems(ActionModel, data, Shape(keys_at, _example))
     refuse_problems([*problems, *_meaning(data, tools)], document, source, _KIND)
-    assert model is not None  # or there was a problem with the shape
+    assert model is not None  # or the structure had a problem
     return _action_of(model, raw.decode("utf-8-sig"))
 
 
@@ -70,7 +69,9 @@ def _example(place: Place) -> str:
 
 
 def _meaning(data: Mapping[str, JsonValue], tools: Collection[str] | None) -> list[Problem]:
-    """What the shape does not say. The shape may be wrong as well, so nothing is taken for granted."""
+    """Return the problems that the structure does not show. The structure may be wrong too, so nothing is
+    assumed.
+    """
     arguments = list(_arguments(data))
     return [
         *_name_problems(data),
@@ -87,15 +88,15 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
         yield ("name",), name_problem(name)
     chosen = data.get("profile")
     if isinstance(chosen, str) and chosen not in PROFILES:
-        yield ("profile",), f"there is no profile {chosen!r}; {did_you_mean(chosen, PROFILES)}"
+        yield ("profile",), f"unknown profile {chosen!r}; {did_you_mean(chosen, PROFILES)}"
     for phase in ("strategize", "execute", "review"):
         named = mapping_of(data.get(phase)).get("actor")
-        if isinstance(named, str) and is_actor_file(named):  # guard: a file is run if its user names it
-            yield (phase, "actor"), f"{named[:60]!r} is a file; write the name of the actor in it"
+        if isinstance(named, str) and is_actor_file(named):  # guard: only a user may run an actor file
+            yield (phase, "actor"), f"{named[:60]!r} is a file; use the name of its actor"
 
 
 def _arguments(data: Mapping[str, JsonValue]) -> Iterator[Argument]:
-    """The arguments as far as they can be understood, so that references to them count as known."""
+    """Yield the arguments as far as they are valid, so that references to them are known."""
     for name, item in mapping_of(data.get("arguments")).items():
         kind = mapping_of(item).get("type")
         known = kind in list(ArgumentType)
@@ -107,28 +108,31 @@ def _argument_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
     for name, item in mapping_of(data.get("arguments")).items():
         place: Place = ("arguments", name)
         if not (name.isascii() and name.isidentifier() and name.islower()):
-            yield place, f"{name[:60]!r} is no argument's name; use small letters, digits and underscores"
+            yield place, f"{name[:60]!r} is not a valid argument name; use lower-case letters, digits and _"
         fields = mapping_of(item)
         kind = fields.get("type")
         if fields.get("rest") is True:
             rest.append(name)
             if kind != ArgumentType.LIST:
-                yield (*place, "rest"), f"{name!r} takes the rest, so its type has to be list"
+                yield (*place, "rest"), f"{name!r} takes the rest, so its type must be list"
         if "default" in fields and kind in list(ArgumentType):
             yield from _default_problems(Argument(name, ArgumentType(kind)), fields["default"], place)
     if len(rest) > 1:
-        yield ("arguments", rest[1], "rest"), f"only one argument takes the rest, and {rest[0]!r} does"
+        yield (
+            ("arguments", rest[1], "rest"),
+            f"only one argument can take the rest; {rest[0]!r} does",
+        )
 
 
 def _default_problems(argument: Argument, default: JsonValue, place: Place) -> Iterator[Problem]:
     kind = argument.type.spoken
     if default is None:
-        yield (*place, "default"), f"the default is nothing; give {kind}, or leave `default` out"
+        yield (*place, "default"), f"the default is empty; give {kind}, or omit `default`"
         return
     try:
         argument.fitted(default)
     except ValueError as error:
-        yield (*place, "default"), f"the default should be {kind}: {error}"
+        yield (*place, "default"), f"the default must be {kind}: {error}"
 
 
 def _execute_problems(
@@ -136,16 +140,16 @@ def _execute_problems(
 ) -> Iterator[Problem]:
     execute = data.get("execute")
     if isinstance(execute, Mapping) and ("steps" in execute) == ("actor" in execute):
-        yield ("execute",), "it has either steps or an actor; say one of them"
+        yield ("execute",), "give either `steps` or `actor`"
     for number, item in enumerate(items_of(mapping_of(execute).get("steps"))):
         step = mapping_of(item)
         place: Place = ("execute", "steps", number)
         tool = step.get("tool")
         if tools is not None and isinstance(tool, str) and tool not in tools:
-            yield (*place, "tool"), f"there is no tool {tool[:60]!r}; {did_you_mean(tool, sorted(tools))}"
+            yield (*place, "tool"), f"unknown tool {tool[:60]!r}; {did_you_mean(tool, sorted(tools))}"
         shell = step.get("shell") is True
         if shell and tool is not None and tool != "command":
-            yield (*place, "shell"), "only the tool 'command' has a shell"
+            yield (*place, "shell"), "only the tool 'command' supports `shell`"
         for within, problem in step_problems(mapping_of(step.get("with")), shell, arguments):
             yield (*place, "with", *within), problem
 
@@ -155,7 +159,7 @@ def _check_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
     for number, item in enumerate(items_of(data.get("checks"))):
         name = mapping_of(item).get("name")
         if isinstance(name, str) and name in seen:
-            yield ("checks", number, "name"), f"two checks are called {name[:60]!r}; rename one"
+            yield ("checks", number, "name"), f"two checks are named {name[:60]!r}; rename one"
         seen.add(name if isinstance(name, str) else None)
 
 
@@ -214,7 +218,7 @@ class _Model(BaseModel):
 
 
 class ArgumentModel(_Model):
-    """An argument; with a default it need not be given."""
+    """An argument; optional if it has a default."""
 
     type: Literal["string", "integer", "number", "boolean", "list", "path"]
     description: str = ""
@@ -234,7 +238,7 @@ class StepModel(_Model):
 
 
 class StrategizeModel(_Model):
-    """Who strategizes; nobody, for tool steps."""
+    """The actor that strategizes; none for tool steps."""
 
     actor: _Text | None = None
 
@@ -247,13 +251,13 @@ class ExecuteModel(_Model):
 
 
 class ReviewModel(_Model):
-    """Who reads the result before a person does; nobody, unless named."""
+    """The actor that reviews the result before a person does; none unless named."""
 
     actor: _Text | None = None
 
 
 class CheckModel(_Model):
-    """A command that says whether the result is good."""
+    """A command that verifies the result."""
 
     name: _Text
     command: _Text
@@ -262,7 +266,7 @@ class CheckModel(_Model):
 
 
 class BudgetModel(_Model):
-    """What a plan may spend."""
+    """The limits of a plan."""
 
     seconds: _Seconds | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
@@ -271,7 +275,7 @@ class BudgetModel(_Model):
 
 
 class SetupModel(_Model):
-    """How a sandbox is furnished."""
+    """The command that sets up a sandbox."""
 
     command: _Text
     key: list[_Text] = []
@@ -279,7 +283,7 @@ class SetupModel(_Model):
 
 
 class SandboxModel(_Model):
-    """What a sandbox needs besides the repository."""
+    """The needs of a sandbox besides the repository."""
 
     setup: SetupModel | None = None
     include: list[_Text] = []
@@ -302,7 +306,7 @@ class ActionModel(_Model):
     sandbox: SandboxModel = SandboxModel()
 
 
-# Where which keys may stand; `*` is any number or any argument's name.
+# The keys allowed at each place; `*` is any index or argument name.
 _MODELS: dict[tuple[str, ...], type[_Model]] = {
     (): ActionModel,
     ("arguments", "*"): ArgumentModel,
@@ -318,7 +322,7 @@ _MODELS: dict[tuple[str, ...], type[_Model]] = {
 
 
 def keys_at(place: Place) -> list[str]:
-    """The keys that may stand there, in the order of the documentation."""
+    """Return the keys allowed at this place, in the order of the documentation."""
     general = tuple(
         "*" if isinstance(part, int) or (number == 1 and place[0] == "arguments") else part
         for number, part in enumerate(place)

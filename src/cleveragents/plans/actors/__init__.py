@@ -1,1 +1,1 @@
-"""The actors of a plan: what each run may use, what it is shown, and how it answers."""
+"""The actors of a plan: their tools, their context and their answers."""

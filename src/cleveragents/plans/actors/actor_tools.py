@@ -1,11 +1,7 @@
-"""The tools of one actor's run: which it may have, and what it is told when it uses one.
+"""The tools and models of an actor's run in a plan.
 
-What cannot be done is an answer, not an error: the model is to try something else. Only what a person has to
-decide, and a cancel, leaves the run.
-
-What the actors of one plan have to work with: models that are paid for, and tools in its sandbox.
-
-Several sources of tools as one: the first that has a name answers for it.
+A refused or failed call is an answer, not an error, so that the model can try something else. Only a request
+to a person and a cancel leave the run.
 """
 
 from __future__ import annotations
@@ -18,11 +14,11 @@ from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
 from cleveragents.actors.ports import AgentRequest, Agents, AgentUpdate, ToolAnswer
-from cleveragents.core.errors import BudgetExhausted, CallDenied, PolicyDenied, ToolRefused, UnknownTool
+from cleveragents.core.errors import CallDenied, PolicyDenied, ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState, ToolSpec
-from cleveragents.models.calls import CallName, ModelCalls
+from cleveragents.models.calls import CallName, ModelCalls, out_of_time
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource
@@ -32,29 +28,27 @@ __all__ = ["EVERY_TOOL", "ActorTools", "JoinedTools", "PlanActorHost", "Selectin
 
 
 EVERY_TOOL = "*"
-"""In an actor's list of tools: all that there are."""
+"""In an actor's list of tools: all tools."""
 
 
 @runtime_checkable
 class SelectingTools(Protocol):
-    """A source that can tell what a pattern means without looking at all it has: some have to start what
-    offers their tools."""
+    """A source that can match a pattern without listing all its tools, because listing may start servers."""
 
     def select(self, pattern: str) -> tuple[str, ...]:
-        """The names that the pattern means, in order."""
+        """Return the names that match the pattern, in order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ActorTools:
-    """The tools that a run's policy does not deny. No command runs longer than `seconds_left` says that the
-    plan may go on.
+    """The tools that the policy of a run does not deny. No command runs longer than `seconds_left`.
 
     Thread safety:
         Owner: the run that made it.
-        Lock: `_lock` is held for a whole call: the execution makes one at a time, and branches of a graph
-            may ask at once. Unlike other locks of ours it is held across I/O; a cancel reaches the call
-            through its own stop signal, so whoever waits is let in, and finds itself cancelled, too.
+        Lock: `_lock` is held for a whole call: the execution makes one at a time, and branches of a graph may
+            call at the same time. Unlike other locks of ours it is held across I/O; a cancel reaches the call
+            through its own stop signal, so a waiting thread gets the lock and finds itself cancelled too.
         Guarantee: calls of one sandbox happen one after the other.
     Cancel safety: a cancelled call stays open, as `ToolExecution` says.
     """
@@ -64,17 +58,17 @@ class ActorTools:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
-        """Those of the named tools that may be used, each once, in the order in which they are named.
+        """Return the named tools that may be used, each once, in the order of the names.
 
-        A name may be a pattern, such as `mcp__tracker__*`; `*` alone means all that there are. One that fits
-        nothing is no error: what a pattern means depends on what is there. `UnknownTool`, `ToolRefused`.
+        A name may be a pattern such as `mcp__tracker__*`; `*` means all tools. A pattern without a match is
+        no error, because the available tools vary. Raises `UnknownTool`, `ToolRefused`.
         """
         source = self.execution.tools
         wanted = source.names() if EVERY_TOOL in names else self._named(names)
         return [spec for name in wanted if (spec := self._usable(source, name)) is not None]
 
     def _usable(self, source: ToolSource, name: str) -> ToolSpec | None:
-        """The tool's spec, or None if the policy or a person denies the tool or what offers it."""
+        """Return the spec of the tool, or None if the policy or a person denies the tool or its server."""
         try:
             spec = source.get(name).spec
         except (PolicyDenied, CallDenied):
@@ -101,19 +95,20 @@ class ActorTools:
         step: str,
         seconds_left: Callable[[], float] | None = None,
     ) -> ToolAnswer:
-        """What came of the call. `NeedsHuman`, `Cancelled`; `BudgetExhausted` when the plan has no time left;
-        `seconds_left` says how long the actor may go on, where that is less."""
+        """Call the tool and return the answer. Raises `NeedsHuman`, `Cancelled`; `BudgetExhausted` if the
+        plan is out of time. `seconds_left` is the remaining time of the actor, if shorter.
+        """
         return self.make(CallRequest(step, tool, arguments), seconds_left)
 
     def make(self, request: CallRequest, seconds_left: Callable[[], float] | None = None) -> ToolAnswer:
-        """As `use`, for a call with terms of its own."""
+        """Make the call of a complete request, as `use` does."""
         tool, arguments, step = request.tool, request.arguments, request.step
         try:
             with self._lock:
-                # Asked here, and not before: the call of another branch may have taken its time.
+                # Read inside the lock: a call of another branch may have used up the time.
                 left = self._time(seconds_left)
-                if left is not None and left <= 0:  # guard: nor is it begun for an actor that has no time
-                    return ToolAnswer("it was not made: the actor's time is over", failed=True)
+                if left is not None and left <= 0:  # guard: an actor without time starts no call
+                    return ToolAnswer("not called: the actor is out of time", failed=True)
                 call = self.execution.call(replace(request, timeout_seconds=left))
         except PolicyDenied as denied:
             self.refuse(tool, arguments, str(denied), step=step)
@@ -121,38 +116,38 @@ class ActorTools:
         except CallDenied as denied:
             return ToolAnswer(str(denied), failed=True)
         if call.state is CallState.FAILED:
-            return ToolAnswer(cut(call.error or "it failed"), failed=True)
+            return ToolAnswer(cut(call.error or "failed"), failed=True)
         return ToolAnswer(result_text(call.result), value=call.result)
 
     @contextmanager
     def turn(self) -> Iterator[ToolExecution]:
-        """The execution, for what is no single call; no call is made meanwhile."""
+        """Yield the execution for work that is not a single call; no other call runs meanwhile."""
         with self._lock:
             yield self.execution
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
-        """Keeps a call that is not made, so that all can see it."""
+        """Record a call that is not made, so that it is visible."""
         with self._lock:
             self.execution.refuse(CallRequest(step, tool, arguments), reason)
 
     def _time(self, of_actor: Callable[[], float] | None) -> float | None:
         left = None if self.seconds_left is None else self.seconds_left()
-        if left is not None and left <= 0:  # guard: what has no time is not begun
-            plan_id = self.execution.sandbox.plan_id
-            raise BudgetExhausted(plan_id, "the time limit is reached")
+        if left is not None and left <= 0:  # guard: a plan without time starts no call
+            raise out_of_time(self.execution.sandbox.plan_id)
         if of_actor is None:
             return left
         return of_actor() if left is None else min(left, of_actor())
 
     def _may_be_used(self, spec: ToolSpec) -> bool:
-        # By the policy alone: a command that is refused for want of isolation says so when it is called.
+        # By the policy alone: a command refused for lack of isolation says so when it is called.
         return self.execution.policy.verdict(spec.capability) is not Verdict.DENY
 
 
 @dataclass(frozen=True, slots=True)
 class PlanActorHost:
-    """`ActorHost` of one run. `part` names the run within its plan; calls are named below it, so that those
-    of two runs never meet. `model` answers for nodes that name none. Without `agents` none can be run."""
+    """`ActorHost` of one run. `part` names the run within its plan and prefixes its calls, so calls of two
+    runs never collide. `model` serves nodes that name none. Without `agents`, external agents are refused.
+    """
 
     part: str
     model: str
@@ -220,7 +215,7 @@ class PlanActorHost:
         from cleveragents.plans.agents.sessions import AgentSessions
 
         if self.agents is None:
-            raise ToolRefused(request.name, "no agent can be run here")
+            raise ToolRefused(request.name, "external agents are not available here")
         sessions = AgentSessions(self.agents, self.tools)
         return sessions.converse(request, step=f"{self.part}.{step}", told=told, seconds_left=seconds_left)
 
@@ -230,7 +225,10 @@ class PlanActorHost:
 
 
 class JoinedTools:
-    """`ToolSource` over several, in order. Any thread may ask, as of its parts."""
+    """`ToolSource` over several sources; the first that has a name serves it.
+
+    As thread-safe as its sources.
+    """
 
     def __init__(self, *sources: ToolSource) -> None:
         self._sources = sources
@@ -242,7 +240,7 @@ class JoinedTools:
                 return source.get(name)
             except UnknownTool as error:
                 unknown.append(error)
-        # The nearest names come first in each.
+        # Each source lists the closest names first.
         known = dict.fromkeys(known for error in unknown for known in error.known)
         raise UnknownTool(name, tuple(known))
 
@@ -255,7 +253,7 @@ class JoinedTools:
         return tuple(sorted({name for source in self._sources for name in source.names()}))
 
     def select(self, pattern: str) -> tuple[str, ...]:
-        """The names that the pattern means; a source that can tell is not asked for all of its names."""
+        """Return the names that match the pattern; a `SelectingTools` source need not list all its names."""
         found: set[str] = set()
         for source in self._sources:
             if isinstance(source, SelectingTools):

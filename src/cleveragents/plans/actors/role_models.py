@@ -1,4 +1,4 @@
-"""Which models a cast may ask, and which other agents it has: of every node, in subgraphs, too."""
+"""The models and external agents of a cast, including subgraphs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ __all__ = ["agents_of_roles", "ensure_counted", "models_of_roles", "programs_of_
 
 
 def models_of_roles(actors: ActorSource, cast: Iterable[str], model: str) -> tuple[str, ...]:
-    """Their names, each once, in the order in which they are found; `model` answers for nodes that name none.
-    `UnknownActor`, `InvalidActor`, `NotTrusted`."""
+    """Return the names of the models, each once, in order; `model` serves nodes that name none. Raises
+    `UnknownActor`, `InvalidActor`, `NotTrusted`.
+    """
     found: dict[str, None] = {}
     for actor in _every(actors, cast):
         for node in actor.nodes:
@@ -24,21 +25,21 @@ def models_of_roles(actors: ActorSource, cast: Iterable[str], model: str) -> tup
 
 
 def ensure_counted(actors: ActorSource, cast: Iterable[str], limits: BudgetLimits) -> None:
-    """`SpendingUncounted` where there is a limit of money or tokens, and the cast has another agent."""
+    """Raise `SpendingUncounted` if money or tokens are limited and the cast has an external agent."""
     if limits.picodollars is None and limits.tokens is None:
         return
     programs = programs_of_roles(actors, cast)
-    if programs:  # guard: a limit that nobody can keep is none
+    if programs:  # guard: a limit that cannot be enforced is no limit
         raise SpendingUncounted(programs[0])
 
 
 def programs_of_roles(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
-    """The programs of other agents that they run, each once: what those spend, nobody here can count."""
+    """Return the programs of the external agents, each once. Their spending cannot be counted here."""
     return tuple(dict.fromkeys(node.argv[0] for _, node in agents_of_roles(actors, cast)))
 
 
 def agents_of_roles(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
-    """The nodes that have other agents work, with the names of their actors."""
+    """Yield the nodes with external agents, and the names of their actors."""
     for actor in _every(actors, cast):
         for node in actor.nodes:
             if isinstance(node, AgentNode):
@@ -46,12 +47,12 @@ def agents_of_roles(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[
 
 
 def with_money_limit(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
-    """Those of them, in subgraphs, too, that have a limit of money of their own."""
+    """Return the actors with their own money limit, including subgraphs."""
     return tuple(actor.name for actor in _every(actors, cast) if actor.limits.usd is not None)
 
 
 def _every(actors: ActorSource, cast: Iterable[str]) -> Iterator[Actor]:
-    """Each once."""
+    """Yield each actor once, including subgraphs."""
     names = list(dict.fromkeys(cast))
     for name in names:
         actor = actors.get(name)

@@ -1,10 +1,8 @@
-"""What an agent of another maker asks of us in one session, made into recorded calls.
+"""The requests of an external agent in one session, turned into recorded calls.
 
-What it reads, writes and runs through us are calls of our own tools. What it changed by itself is found by
-looking, and filed as the doing of a call `acp`: before each call that writes, so that no call is blamed for
-another's changes, when it says that it has done something, and at the end.
-
-What an agent asks for in its protocol's words, in ours: arguments of tools, and what needs leave.
+Files it reads and writes through us, and commands it runs, are calls of our own tools. Changes it makes by
+itself are detected and recorded under a call `acp`: before each call that writes, so that no call is blamed
+for them, when the agent reports progress, and at the end.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ _SHOWN = 200
 READ = "read"
 WRITE = "write"
 COMMAND = "command"
-# Its time is the session's; the tool's own bound only has to be no shorter, and the same each time, because a
-# person's answer counts for a call with the same arguments.
+# The session limits its time. The tool's own limit only has to be no shorter, and constant: an approval holds
+# for a call with the same arguments.
 _COMMAND_SECONDS = 8 * 3600.0
 _FOR_A_SHELL = re.compile(r"[\s|&;<>()$`\"'*?\[\]#~%\\]")
 _DETAILS = 2_000
@@ -70,16 +68,17 @@ _CAPABILITIES = {
 
 
 class RecordedAgentClient:
-    """`AgentClient` of one session. `step` names the node's calls and `session` this one of its sessions: no
-    name of a call is used again by a later one. `answered` are earlier calls that a person was asked about.
+    """`AgentClient` of one session. `step` names the calls of the node and `session` this session, so no
+    later session reuses a name. `answered` are earlier calls that a person was asked about.
 
     Thread safety:
         Owner: the session that made it. The agent's requests come on several threads.
-        Lock: `_turn` guards all state and is held for a whole call, a command's included. Whoever waits for
-            it gives up after a while: the agent has to end its command first.
-        Guarantee: calls are made one after the other; what the agent changed by itself before a call is
-            filed before that call's changes; a person's answer counts for one request, and for the same.
-    Cancel safety: a cancelled call stays open, as `ToolExecution` says; `close` files what is there anyway.
+        Lock: `_turn` guards all state and is held for a whole call, including its command. A waiting thread
+            gives up after a while: the agent has to end its command first.
+        Guarantee: calls are made one after the other; changes that the agent made by itself before a call are
+            recorded before that call's changes; an answer of a person holds for one request, and the same
+            one.
+    Cancel safety: a cancelled call stays open, as `ToolExecution` says; `close` still records all changes.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class RecordedAgentClient:
         self._answers: dict[str, list[ToolCall]] = {}
         self._taken_back = ""
         for call in answered:
-            if call.digest is not None:  # guard: what an older version asked does not say which call it meant
+            if call.digest is not None:  # guard: a request of an older version does not identify its call
                 self._answers.setdefault(call.digest, []).append(call)
 
     @property
@@ -144,7 +143,7 @@ class RecordedAgentClient:
 
     def permit(self, wanted: PermissionRequest) -> bool:
         arguments = permission_arguments(self._agent, wanted)
-        # guard: what is recorded may be cut, and an approval holds for the whole
+        # guard: the record may be cut, and an approval holds for the whole request
         whole: dict[str, JsonValue] = {
             "details": wanted.details,
             "paths": wanted.paths,
@@ -153,7 +152,7 @@ class RecordedAgentClient:
         digest = self._tools.execution.digest_of(ACP, {**arguments, **whole})
         with self._taking_turn():
             self._asked[digest] += 1
-            # Without the session: the answer to the same request counts in the next one.
+            # Without the session: an answer holds for the same request in the next session.
             step = f"{self._step}.leave-{digest}-{self._asked[digest]}"
             with self._tools.turn() as execution:
                 return is_approved(
@@ -161,7 +160,7 @@ class RecordedAgentClient:
                 )
 
     def did(self, what: str) -> None:
-        # guard: while a command of its own runs, what that changes would be taken for the agent's
+        # guard: changes of a running command would be taken for the agent's
         if not self._turn.acquire(blocking=False):
             return
         try:
@@ -174,8 +173,9 @@ class RecordedAgentClient:
             self._told(update)
 
     def close(self) -> None:
-        """The agent has ended: files what it left. `ToolRefused` if any of it was taken back since it was
-        last told so."""
+        """Record the last changes of the agent. Raises `ToolRefused` if changes were reverted since it was
+        last told.
+        """
         with self._turn:
             self._file("at the end")
             self._ensure_kept()
@@ -193,9 +193,9 @@ class RecordedAgentClient:
         ended: StopSignal | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> ToolAnswer:
-        """What the tool answered. `ToolRefused` with its words when it failed."""
+        """Call the tool and return its answer. Raises `ToolRefused` with the error if it failed."""
         with self._taking_turn():
-            if writes:  # guard: what the agent did itself is not this call's doing
+            if writes:  # guard: the agent's own changes are not this call's
                 self._file(f"before {tool}")
                 self._ensure_kept()
             earlier = self._answer_for(tool, arguments)
@@ -214,7 +214,7 @@ class RecordedAgentClient:
         return answer
 
     def _answer_for(self, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
-        """What a person was asked about the same call in an earlier session; each such call counts once."""
+        """Return the earlier call of another session with the same request; each counts once."""
         if not self._answers:
             return None
         found = self._answers.get(self._tools.execution.digest_of(tool, arguments))
@@ -229,20 +229,22 @@ class RecordedAgentClient:
 
     def _ensure_kept(self) -> None:
         problem, self._taken_back = self._taken_back, ""
-        if problem:  # guard: nobody goes on in the belief that it is there
+        if problem:  # guard: the agent must learn that its changes are gone
             raise ToolRefused(self._agent, problem)
 
     def _next_step(self) -> str:
         return f"{self._session}.{next(self._numbers)}"
 
     def _inside(self, tool: str, path: str) -> str:
-        """Relative to the sandbox's root, as our tools want it. `ToolRefused` for what is not below that."""
+        """Return the path relative to the root of the sandbox. Raises `ToolRefused` if it is not below the
+        root.
+        """
         root = str(self._root)
         for spelling in dict.fromkeys((root, os.path.realpath(root))):
             if path == spelling or path.startswith(f"{spelling}/"):
                 return path[len(spelling) :].lstrip("/")
-        # A relative one would mean the root here, and another place there.
-        problem = "is outside the sandbox" if path.startswith("/") else "is relative, and must be absolute"
+        # A relative path would mean different places here and there.
+        problem = "is outside the sandbox" if path.startswith("/") else "is not an absolute path"
         refusal = str(OutsideSandbox(path, problem))
         self._tools.refuse(tool, {"path": path}, refusal, step=self._next_step())
         raise ToolRefused(tool, refusal)
@@ -250,19 +252,20 @@ class RecordedAgentClient:
     @contextmanager
     def _taking_turn(self) -> Iterator[None]:
         if not self._turn.acquire(timeout=self._patience_seconds):
-            raise ToolRefused(ACP, "a command is still running in a terminal; wait for its end, or kill it")
+            raise ToolRefused(ACP, "a terminal command is still running; wait for it, or kill it")
         try:
             yield
         finally:
             self._turn.release()
 
 
-_DENIED = "a person denied it"
+_DENIED = "denied by a person"
 
 
 def is_approved(execution: ToolExecution, request: CallRequest) -> bool:
-    """Whether the policy, or a person, gives leave for what needs no call of ours; it is recorded either way.
-    `NeedsHuman`, `Cancelled`."""
+    """Return whether the policy or a person approves a request that needs no tool of ours; it is recorded
+    either way. Raises `NeedsHuman`, `Cancelled`.
+    """
     try:
         call = execution.begin(request)
     except PolicyDenied as denied:
@@ -278,12 +281,12 @@ def is_approved(execution: ToolExecution, request: CallRequest) -> bool:
 
 
 def capability_for(wanted: PermissionRequest) -> Capability:
-    """What leave it needs; of a kind that says nothing, as much as a command may do."""
+    """Return the capability that the request needs; an unknown kind needs that of a command."""
     return _CAPABILITIES.get(wanted.kind, Capability.COMMAND)
 
 
 def permission_arguments(agent: str, wanted: PermissionRequest) -> dict[str, JsonValue]:
-    """A request for approval as it is recorded and shown. What is cut says how much is missing."""
+    """Return a request for approval as it is recorded and shown. Cut text says how much is missing."""
     details = "" if wanted.details is None else json.dumps(wanted.details, sort_keys=True, default=thaw)
     said: dict[str, JsonValue] = {
         "title": _cut(wanted.title, _TITLE),
@@ -300,7 +303,9 @@ def _cut(text: str, length: int) -> str:
 
 
 def command_arguments(command: TerminalCommand, where: str, works_in: str) -> dict[str, JsonValue]:
-    """For our tool. `where` is relative to the sandbox's root, and `works_in` is where the plan works."""
+    """Return the arguments for our tool. `where` is relative to the root of the sandbox; `works_in` is the
+    working directory of the plan.
+    """
     variables = tuple(f"{name}={value}" for name, value in command.environment)
     line = not command.arguments and bool(_FOR_A_SHELL.search(command.command.strip()))
     arguments: dict[str, JsonValue]
@@ -318,14 +323,15 @@ def command_arguments(command: TerminalCommand, where: str, works_in: str) -> di
 
 
 def text_of(result: JsonValue, limit: int | None) -> str:
-    """What our `read` read. `ToolRefused` unless it is all that was asked for, as it is in the file: whoever
-    writes it back would lose the rest."""
+    """Return the text that our `read` returned. Raises `ToolRefused` unless it is complete and unchanged: an
+    agent that writes it back would lose the rest.
+    """
     assert isinstance(result, Mapping)
     path, content = result["path"], str(result["content"])
     if result["encoding"] != "utf-8":
-        raise ToolRefused(READ, f"{path!r} is no text in UTF-8")
+        raise ToolRefused(READ, f"{path!r} is not UTF-8 text")
     cut = len(content) >= _MOST_CHARACTERS or "no room" in str(result["note"])
     if cut or (result["truncated"] and limit is None and "follow" in str(result["note"])):
         lines = result["total_lines"]
-        raise ToolRefused(READ, f"{path!r} is too long to be read at once ({lines} lines); ask for a part")
+        raise ToolRefused(READ, f"{path!r} is too long to read at once ({lines} lines); request a range")
     return content

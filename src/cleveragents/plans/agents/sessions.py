@@ -1,8 +1,7 @@
-"""Sessions with agents of other makers: allowed, begun once, ended, and all that came of them recorded.
+"""Sessions with external agents: approved, started once, ended, and fully recorded.
 
-A session is a call `acp` that is open from its beginning to its end, so that whoever finds it open knows that
-it was cut off. Its parts are calls of their own, named below it. It has no changeset: what the agent changed
-is filed by its parts, in the order in which it happened.
+A session is a call `acp` that stays open from start to end, so an open one was interrupted. Its requests are
+calls named below it. It has no changeset: the changes of the agent are recorded by these calls, in order.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from cleveragents.actors.ports import AgentOutcome, AgentRequest, Agents, AgentUpdate, StopReason
 from cleveragents.core.errors import (
-    BudgetExhausted,
     CallDenied,
     Cancelled,
     CleverAgentsError,
@@ -25,6 +23,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.models.calls import out_of_time
 from cleveragents.plans.actors.actor_tools import ActorTools
 from cleveragents.plans.agents.client import ACP, RecordedAgentClient, is_approved
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
@@ -36,21 +35,22 @@ __all__ = ["AgentSessions"]
 _SESSION = re.compile(r"s\d+")
 _SHOWN = 2_000
 _INTERRUPTED = (
-    "An earlier session with the task below was interrupted. What it had done is in the files: look at them, "
-    "and go on from there.\n\n"
+    "An earlier session with the task below was interrupted. Its changes are in the files: inspect them and "
+    "continue from there.\n\n"
 )
 _STOPS: Mapping[StopReason, str] = {
-    "max_tokens": "it has used up its tokens before it was done",
-    "max_turn_requests": "it has made as many requests as it may make in one turn, and was not done",
-    "refusal": "it refuses to go on",
-    "cancelled": "it says that it was cancelled, and nobody did that",
+    "max_tokens": "ran out of tokens before it finished",
+    "max_turn_requests": "reached its request limit for one turn before it finished",
+    "refusal": "refused to continue",
+    "cancelled": "reported a cancel that was not requested",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSessions:
-    """Has sessions for one run of an actor. Stateless but for its parts. An agent that asks for something
-    while a command of its own runs waits for `patience_seconds`, and is told then to end that first."""
+    """Runs sessions for one run of an actor. Stateless. If an agent makes a request while its own command
+    runs, the request waits for `patience_seconds` and then fails with the advice to end the command first.
+    """
 
     agents: Agents
     tools: ActorTools
@@ -64,10 +64,10 @@ class AgentSessions:
         told: Callable[[AgentUpdate], None],
         seconds_left: Callable[[], float] | None = None,
     ) -> str:
-        """As `ActorHost.converse` says."""
+        """Run a session, as `ActorHost.converse` specifies."""
         with self.tools.turn() as execution:
             past = _Past.of(execution, step)
-            if past.result is not None:  # guard: a session that was finished is not had again
+            if past.result is not None:  # guard: a finished session is not repeated
                 return past.result
             self.agents.ensure_there(request)
             past.close_what_was_cut_off(execution)
@@ -91,7 +91,7 @@ class AgentSessions:
     def _had(
         self, request: AgentRequest, desk: RecordedAgentClient, call: ToolCall, left: Callable[[], float]
     ) -> str:
-        """What it said; whatever happens, what it did is filed and its call is over."""
+        """Run the session and return its answer; its changes are recorded and its call ends in any case."""
         execution = self.tools.execution
         problem: CleverAgentsError | None = None
         said = ""
@@ -117,34 +117,35 @@ class AgentSessions:
         return said
 
     def _text(self, outcome: AgentOutcome, request: AgentRequest) -> str:
-        if outcome.stop != "end_turn":  # guard: only a turn that was ended is a success
-            said = f"; it said: {cut(outcome.text, 500)}" if outcome.text else ""
+        if outcome.stop != "end_turn":  # guard: only an ended turn is a success
+            said = f"; its last message: {cut(outcome.text, 500)}" if outcome.text else ""
             raise ToolRefused(request.name, redact_text(f"{_STOPS[outcome.stop]}{said}"))
         return cut(redact_text(outcome.text))
 
     def _late(self, request: AgentRequest) -> CleverAgentsError:
         plan_left = self.tools.seconds_left
         if plan_left is not None and plan_left() <= 0:
-            plan_id = self.tools.execution.sandbox.plan_id
-            return BudgetExhausted(plan_id, "the time limit is reached")
-        return ToolRefused(request.name, f"it took longer than it may ({request.seconds:g} s), and was ended")
+            return out_of_time(self.tools.execution.sandbox.plan_id)
+        return ToolRefused(request.name, f"stopped at its time limit ({request.seconds:g} s)")
 
     def _time(self, own: Callable[[], float], of_run: Callable[[], float] | None) -> Callable[[], float]:
         every = [left for left in (own, of_run, self.tools.seconds_left) if left is not None]
         return lambda: min(left() for left in every)
 
     def _network(self, execution: ToolExecution, request: AgentRequest, step: str) -> bool:
-        """`ToolRefused` without leave: it says that it cannot work without."""
+        """Return whether network access is allowed. Raises `ToolRefused` if not, because the agent requires
+        it.
+        """
         if execution.network:
             return True
         arguments = {**_who(request), "asks": "network", "network": True}
         wanted = CallRequest(f"{step}.network", ACP, arguments, capability=Capability.NETWORK)
-        if not is_approved(execution, wanted):  # guard: what was denied it does not get
-            raise ToolRefused(request.name, "it needs the network, which it is not allowed to use")
+        if not is_approved(execution, wanted):  # guard: denied access stays denied
+            raise ToolRefused(request.name, "needs the network, and network access is not allowed")
         return True
 
     def _begun(self, execution: ToolExecution, request: AgentRequest, step: str, past: _Past) -> ToolCall:
-        """Its call, open. What a person allowed once is allowed to the sessions that go on with it."""
+        """Return the open call of the session. An approval also holds for later sessions that continue it."""
         arguments = _who(request)
         arguments |= {"prompt": cut(request.prompt, _SHOWN), "network": request.network}
         wanted = CallRequest(f"{step}.s{past.number}", ACP, arguments, capability=Capability.COMMAND)
@@ -160,7 +161,7 @@ class AgentSessions:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """The calls that a node's earlier sessions made, and they themselves."""
+    """The calls of a node's earlier sessions, and the sessions themselves."""
 
     calls: Sequence[ToolCall]
     sessions: Sequence[ToolCall]
@@ -193,37 +194,39 @@ class _Past:
 
     @property
     def answered(self) -> Sequence[ToolCall]:
-        """Those of its calls that a person was asked about, answered or not."""
+        """Return the calls that needed approval, answered or not."""
         return [call for call in self.calls if call.state is CallState.ASKED or call.approval is not None]
 
     def allows(self, digest: str) -> bool:
         return any(session.approval == "granted" and session.digest == digest for session in self.begun)
 
     def close_what_was_cut_off(self, execution: ToolExecution) -> None:
-        """Nobody takes those up: the next session makes calls of its own."""
+        """End interrupted calls: the next session makes its own."""
         for call in self.calls:
             if call.state in (CallState.STARTED, CallState.ENDING):
                 execution.calls.move(
-                    call, CallState.FAILED, now=execution.clock.now(), error="it was cut off with its session"
+                    call, CallState.FAILED, now=execution.clock.now(), error="interrupted with its session"
                 )
 
     def drop_questions(self, execution: ToolExecution) -> None:
-        """What a person was asked on the way, and the agent then did without."""
+        """End requests that the agent continued without."""
         for call in self.calls:
             if call.state is CallState.ASKED:
-                error = "the agent did without it"
+                error = "the agent continued without it"
                 execution.calls.move(call, CallState.FAILED, now=execution.clock.now(), error=error)
 
 
 def _who(request: AgentRequest) -> dict[str, JsonValue]:
-    """Whoever is asked for leave wants to know what of theirs it gets."""
+    """Return what a person has to know before an approval: the program, and the variables and home files it
+    gets.
+    """
     named: dict[str, JsonValue] = {"agent": request.name, "argv": request.argv}
     return {**named, "environment": request.environment, "home": request.home}
 
 
 def _reason(problem: CleverAgentsError) -> str:
     if isinstance(problem, NeedsHuman):
-        return "it was ended to wait for a person"
+        return "stopped to wait for a person"
     if isinstance(problem, Cancelled):
         return f"cancelled: {problem.reason}"
     return redact_text(str(problem))

@@ -1,1 +1,1 @@
-"""Tool calls of a plan: allowed by the policy, checkpointed, executed and recorded once."""
+"""Tool calls of a plan: approved by the policy, checkpointed, executed and recorded once."""

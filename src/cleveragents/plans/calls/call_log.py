@@ -1,12 +1,12 @@
-"""The end of a call: what it left in the sandbox is recorded under it, once, and it says how it ended.
+"""The end of a tool call: its changes are recorded under it, once, and its outcome is stored.
 
-Whoever ends a call may die at any step, and is followed by one who does the same again: a run that goes on, a
-cancel, a look at the plan. So each step is decided by what is recorded by then. Changes of one call are
-recorded all at once. A changeset that has some has all of its call's, and what is found besides came later,
-from a person: it is taken in as a call of its own. One that is closed and has none was given up by a run that
-died before it could make the call again; then what is there is recorded in a fresh one.
+A process may die at any step; the next one repeats the same steps: a resumed run, a cancel, or a look at the
+plan. So each step depends only on what is recorded by then. All changes of a call are recorded at once. A
+changeset with entries is therefore complete, and further changes come from a person and are recorded as a
+separate call. A closed changeset without entries was abandoned by a run that died before it repeated the
+call; its changes go into a new changeset.
 
-The commands of one tool call: in its sandbox, with what it has leave for, no longer than it may take.
+`CallCommands` runs the commands of one call in its sandbox, within its permissions and its time limit.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ __all__ = ["UNREADABLE", "CallCommands", "CallLog"]
 
 
 UNREADABLE = (SandboxMissing, SandboxRefused, GitFailed)
-"""Why nobody can say what a sandbox holds. What the system refuses may pass: that is tried again."""
+"""Errors after which the content of a sandbox stays unknown. An `OSError` may pass and is retried."""
 
 _WRITING = (ACP, REREAD, ROLLBACK)
-"""Calls that change files, and get a changeset only when there is something to record."""
+"""Calls that change files but get a changeset only if there is something to record."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """Ends calls of one plan. Not thread-safe; whoever uses it holds the `sandbox.writing()`, if there is a
-    sandbox. Each method may be begun again after it was interrupted anywhere: nothing is recorded twice."""
+    """Ends the calls of one plan. Not thread-safe; the caller holds `sandbox.writing()` if there is a
+    sandbox. Every method may be repeated after an interruption: nothing is recorded twice.
+    """
 
     context: PlanExecutionContext
     calls: SqlCallStore
@@ -60,10 +61,11 @@ class CallLog:
     def abandon(
         self, reason: str, sandbox: Sandbox | None, *, lost: str = "", fold: ChangeFold | None = None
     ) -> None:
-        """Ends all calls that are open, for nobody is to go on with them. What they had done is recorded;
-        where that cannot be (there is no sandbox: it is `lost`), the call says so, and why. Where the system
-        refuses to look (no room, no right, too many files open), it is left to the next who comes."""
-        # The latest first: what a call did that was made within another one is not that one's.
+        """End all open calls, because they are not resumed, and record their changes. If that is impossible
+        (without a sandbox, `lost` says why), the call states the reason. If the system refuses access (disk
+        full, permissions, too many open files), the call is left to the next process.
+        """
+        # Latest first: the changes of a nested call do not belong to the outer one.
         for call in reversed(self.history.open_calls(self.context.plan_id)):
             if call.state is CallState.STARTED:
                 error = f"cancelled: {reason}"
@@ -73,28 +75,28 @@ class CallLog:
                 if sandbox is not None:
                     self.finish(call, sandbox, fold)
                     continue
-            except OSError:  # what may be recorded yet is not given up
+            except OSError:  # it may be recorded later, so it stays open
                 continue
             except UNREADABLE as refusal:
                 unknown = str(refusal)
-            said = f"{call.error or 'interrupted'}; what it changed is not recorded: {unknown}"
+            said = f"{call.error or 'interrupted'}; its changes were not recorded: {unknown}"
             self.close(call, said)
 
     def finish(self, call: ToolCall, sandbox: Sandbox, fold: ChangeFold | None = None) -> ToolCall:
-        """Records what a call that is *ending* left in the sandbox, and ends it. Of a merge, its result says
-        what that is: a scan does not see a file that is new and that a rule hides. Once that is recorded,
-        what else is there came later."""
+        """Record the changes of a call that is *ending*, and end it. A merge names its tree in the result,
+        because a scan does not see a new file that a rule hides. Changes found after that are later edits.
+        """
         tree = tree_left_by(call)
         filed = self.history.changeset_of(call)
         found: Mapping[str, Difference] = {}
-        if tree is not None and (filed is None or not filed.length):  # never back over edits
+        if tree is not None and (filed is None or not filed.length):  # never over later edits
             found = self.history.leading_to(call.plan_id, sandbox, tree, fold)
-        elif call.changeset_id is not None or call.tool in _WRITING:  # else it only read
+        elif call.changeset_id is not None or call.tool in _WRITING:  # otherwise it only read
             found = self.history.unrecorded(call.plan_id, sandbox, fold)
         return self.file(call, found)
 
     def file(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:
-        """Records what was found to be its doing, unless that was done, and ends the call."""
+        """Record the changes of the call, unless that is done, and end it."""
         entries = entries_between(found, tool_call_id=call.call_id)
         changeset = self.history.changeset_of(call) if entries else None
         late = changeset is not None and changeset.length > 0
@@ -102,29 +104,29 @@ class CallLog:
             call = self._recorded(call, entries, changeset)
         if call.changeset_id is not None:
             self.faults.reach("tool.record.after")
-        if late:  # guard: it is in no record yet, and a run that finds no open call would throw it away
+        if late:  # guard: unrecorded edits would be lost in a run that finds no open call
             self.file(self._reread(call.plan_id), found)
         ended = self.close(call, call.error)
         self.faults.reach("tool.ended.after")
         return ended
 
     def recorded(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:
-        """The call, with these changes in its changeset; it is as open as it was."""
+        """Record these changes in the changeset of the call, and leave the call open."""
         entries = entries_between(found, tool_call_id=call.call_id)
         return self._recorded(call, entries, self.history.changeset_of(call)) if entries else call
 
     def _recorded(
         self, call: ToolCall, entries: Sequence[ChangeEntry], changeset: Changeset | None
     ) -> ToolCall:
-        if changeset is None or changeset.closed:  # guard: what is sealed takes nothing more
+        if changeset is None or changeset.closed:  # guard: a closed changeset takes no entries
             fresh = self.context.start_changeset()
-            # Before anything is in it: from whom a peer has taken the plan, this is refused.
+            # Before the first entry: this is refused if another worker has taken the plan.
             call = self.calls.move(call, call.state, now=self.clock.now(), changeset_id=fresh)
         self.context.record_changes(entries, call.changeset_id, key=call.call_id)
         return call
 
     def close(self, call: ToolCall, error: str | None) -> ToolCall:
-        """The call, ended, or failed with that error; nothing more is recorded under it."""
+        """End the call, or fail it with the error; its changeset is closed."""
         if call.changeset_id is not None:
             self.context.close_changeset(call.changeset_id)
         state = CallState.ENDED if error is None else CallState.FAILED
@@ -137,9 +139,9 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCommands:
-    """`CommandsHere` of one call. `is_approved` tells whether the call was allowed to use the network, where
-    that is not allowed to all. `network_denied`: the policy denies it. `ended` ends a command, and is no
-    cancel."""
+    """`CommandsHere` of one call. `is_approved` returns whether this call may use the network if not every call
+    may. `network_denied`: the policy denies the network. `ended` stops a command without cancelling the call.
+    """
 
     tool: str
     runner: CommandRunner
@@ -166,17 +168,17 @@ class CallCommands:
         terms = terms or CommandOptions()
         if (
             terms.network and not self.network and not self.is_approved()
-        ):  # guard: no other leave is one for it
-            raise ToolRefused(self.tool, "it wants the network, which it was not allowed to use")
+        ):  # guard: other approvals do not cover the network
+            raise ToolRefused(self.tool, "network access is not allowed for this call")
         command = self._command(argv, directory, timeout_seconds, terms)
         stop = self.stop if self.ended is None else EitherStop(self.stop, self.ended)
         done = self.runner.run(command, stop, on_output=self.on_output)
-        if done.cancelled and not self.stop.is_cancelled:  # guard: a command that was ended is no cancel
+        if done.cancelled and not self.stop.is_cancelled:  # guard: a stopped command is no cancel
             return replace(done, cancelled=False)
         return done
 
     def inputs_of(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
-        """What decides the outcome of this command, besides the files of the sandbox."""
+        """Return the inputs that decide the outcome of the command, besides the files of the sandbox."""
         return self.runner.inputs_of(self._command(argv, "", self.limit_seconds, CommandOptions()))
 
     def _command(

@@ -1,17 +1,18 @@
-"""The tool calls of one run of one plan: allowed, checkpointed, done, recorded, in that order, one at a time.
+"""The tool calls of one run of a plan: approved, checkpointed, executed and recorded, one at a time.
 
-A call goes through durable states, so that a run that is killed anywhere goes on without repeating or losing
-anything:
+A call goes through durable states, so that a run that is killed anywhere continues without repeating or
+losing anything:
 
     started ─▶ (the tool works) ─▶ ending, with its result ─▶ (its changes are recorded) ─▶ ended | failed
 
-Found *started*, the call was interrupted: the sandbox is brought back to what is recorded and the call is
-made again. Found *ending*, the tool was done and nothing has touched the sandbox since: only the recording is
-finished. Found ended or failed, its result is returned and nothing is done.
+A *started* call was interrupted: the sandbox is restored to the records and the call is made again. For an
+*ending* call the tool had finished and the sandbox is unchanged since: only the recording is completed. For
+an ended or failed call the result is returned and nothing is done.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,22 +50,25 @@ from cleveragents.tools.timed_tool import TimedTool
 __all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution"]
 
 FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
-"""Opens the files below a directory; the callable hears of a path before its first change."""
+"""Opens the files below a directory; the callable gets each path before its first change."""
 
 DONE = (CallState.ENDED, CallState.FAILED)
-"""Where a call is over, however it ended."""
+"""The states in which a call is over, whatever its outcome."""
 
-_UNISOLATED = "; it is not isolated, so it can read and change whatever you can, and use the network"
+_UNISOLATED = "; without isolation it can read and change all your files, and use the network"
+_SHELL = ("/bin/sh", "-c")
+_SUBJECTS = ("path", "source", "glob", "title", "asks")
+_REQUEST = 300
 _OF_FILES = (Capability.READ, Capability.EDIT, Capability.CREATE, Capability.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What is to be done. The `step` names it for good: a step that is done is not done again. The parts of
-    a step are named `step.something`, as `ToolCall` says.
+    """A requested call. `step` is its permanent name: a finished step is not repeated. Parts of a step are
+    named `step.something`, as in `ToolCall`.
 
-    `granted`: the user asked for exactly this, so it needs no further leave to run a command. `ended` ends
-    the commands that it runs, and is no cancel: the call goes on to its end. `on_output` hears them instead.
+    `granted`: the user typed exactly this, so a command needs no further approval. `ended` stops the commands
+    of the call without cancelling it. `on_output` receives their output.
     """
 
     step: str
@@ -79,11 +83,11 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExecution:
-    """Makes calls in one sandbox. Not thread-safe: the run that made it uses it, one call after the other.
+    """Makes calls in one sandbox. Not thread-safe: its run makes one call after the other.
 
-    That is held across processes, too: a call holds the sandbox's `writing()` from its first change until
-    what it changed is recorded. What a call costs does not depend on how many the plan made before.
-    `by_agent`: an agent chooses the calls, not the user or an action.
+    This also holds across processes: a call holds the sandbox's `writing()` from its first change until its
+    changes are recorded. The cost of a call does not depend on the number of earlier calls. `by_agent`: an
+    agent chooses the calls, not the user or an action.
     """
 
     sandbox: Sandbox
@@ -107,33 +111,32 @@ class ToolExecution:
     _fold: ChangeFold = field(default_factory=ChangeFold, init=False, repr=False, compare=False)
 
     def settle(self) -> None:
-        """After an interruption: finishes recording what was done, and takes back what was half done."""
+        """Recover from an interruption: finish recording finished calls, and revert unfinished ones."""
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             for call in self.history.calls(self._plan_id):
                 if call.state is CallState.ENDING:
                     self.finish(call)
                 elif call.state is CallState.STARTED and call.changeset_id is not None:
-                    # The call is made again under a changeset of its own; nothing more belongs in this one.
+                    # The call is made again under a new changeset; this one takes no more entries.
                     self.context.close_changeset(call.changeset_id)
-                    if is_by_hand(call):  # guard: no run makes it again, and an open call hides edits by hand
+                    if is_by_hand(call):  # guard: no run repeats it, and an open call hides edits
                         self.calls.move(call, CallState.FAILED, now=self.clock.now(), error="interrupted")
             bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
 
     def abandon(self, reason: str) -> None:
-        """After a cancel: what was half done is recorded, too, and its call says that it was cancelled."""
+        """Recover from a cancel: record the changes of unfinished calls and mark these as cancelled."""
         if self.history.open_calls(self._plan_id):
             with self.sandbox.writing(timeout_seconds=self.busy_seconds):
                 self._filing.abandon(reason, self.sandbox, fold=self._fold)
 
     def finish(self, call: ToolCall) -> ToolCall:
-        """Records what a call that is *ending* left in the sandbox, and ends it. The caller holds
-        `sandbox.writing()`."""
+        """Record the changes of a call that is *ending*, and end it. The caller holds `sandbox.writing()`."""
         return self._filing.finish(call, self.sandbox, self._fold)
 
     def call(self, request: CallRequest) -> ToolCall:
-        """The call, done and recorded; its `error` says what the tool refused or could not do.
+        """Make the call, record it and return it; its `error` says what the tool refused or could not do.
 
-        `NeedsHuman` when the policy wants a person's leave first; `PolicyDenied`; `Cancelled`.
+        Raises `NeedsHuman` if the policy requires approval; `PolicyDenied`; `Cancelled`.
         """
         earlier = self.earlier(request.step)
         if earlier is not None and earlier.state in DONE:  # guard: a finished call is not repeated
@@ -148,18 +151,17 @@ class ToolExecution:
             return self._refused(request, earlier, str(refusal))
         call = self._allowed(tool, request, capability, earlier)
         if not tool.spec.writes:
-            if call is earlier:  # it was cut off: it begins now, not when whoever died began it
+            if call is earlier:  # it was interrupted and begins now
                 call = self.calls.move(call, CallState.STARTED, now=self.clock.now())
             return self._read(tool, call, request)
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             return self._write(tool, call, request)
 
     def begin(self, request: CallRequest) -> ToolCall:
-        """Leave for what goes on beside other calls, and needs no tool of ours: the call is started, and
-        whoever began it moves it to its end. What it changes is filed by `take_in`. One that is done is
-        returned as it is.
+        """Start a call that runs beside other calls and needs no tool of ours. The caller moves it to its
+        end, and `take_in` records its changes. A finished call is returned as it is.
 
-        `NeedsHuman`, `PolicyDenied`, `CallDenied`; `Cancelled`.
+        Raises `NeedsHuman`, `PolicyDenied`, `CallDenied`; `Cancelled`.
         """
         earlier = self.earlier(request.step)
         if earlier is not None and earlier.state in DONE:
@@ -169,18 +171,18 @@ class ToolExecution:
         return self._allowed(None, request, request.capability, earlier)
 
     def refuse(self, request: CallRequest, reason: str) -> ToolCall:
-        """A call that is not made, kept as one that failed, once: whoever looks for it finds out why."""
+        """Record a call that is not made as failed, once, so that its reason can be read."""
         earlier = self.earlier(request.step)
         if earlier is not None and earlier.state in DONE:
             return earlier
         return self._refused(request, earlier, reason)
 
     def earlier(self, step: str) -> ToolCall | None:
-        """The call that was made for the step, however far it got; None if none was, or it was taken back."""
+        """Return the call of the step, however far it got; None if there is none or it was rolled back."""
         return self.history.latest(self._plan_id, step)
 
     def note(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
-        """What the sandbox holds and nobody recorded, filed as the doing of a call that needed no tool."""
+        """Record unrecorded changes of the sandbox under a call that needed no tool."""
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             call = self._added(step, tool, arguments, CallState.STARTED)
             changeset = self.context.start_changeset()
@@ -188,17 +190,18 @@ class ToolExecution:
             return self._filing.file(call, self._unrecorded())
 
     def take_in(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
-        """As `note`, if there is anything. What no plan may do here is taken back, with all that came with
-        it, and the call says so. Also after a cancel: what is there is recorded."""
+        """Record unrecorded changes like `note`; return None if there are none. If they break an invariant,
+        all of them are reverted and the call fails. Works after a cancel too.
+        """
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             found = self._unrecorded()
             if not found:
                 return None
             call = self._added(step, tool, arguments, CallState.STARTED)
             broken = broken_by(self.invariants, found)
-            if broken is not None:  # guard: an invariant is enforced on whoever works here
+            if broken is not None:  # guard: invariants hold for every process that works here
                 bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
-                error = f"all that it did was taken back: {broken}"
+                error = f"all its changes were reverted: {broken}"
                 return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=error)
             changeset = self.context.start_changeset()
             call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
@@ -206,22 +209,22 @@ class ToolExecution:
 
     @property
     def network(self) -> bool:
-        """Whether commands may use it; what would have to be asked for, a running command cannot."""
+        """Whether commands may use the network. A running command cannot ask for approval."""
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
 
     @property
     def network_denied(self) -> bool:
-        """Whether no command may use it; one that cannot be isolated is refused then."""
+        """Whether the policy denies the network. Then a command that cannot be isolated is refused."""
         return self.policy.verdict(Capability.NETWORK) is Verdict.DENY
 
     def verdict(self, capability: Capability) -> Verdict:
-        """The policy's answer, given whether commands are isolated here."""
+        """Return the verdict of the policy, given whether commands are isolated here."""
         if capability is not Capability.COMMAND:
             return self.policy.verdict(capability)
         return self.policy.command_verdict(isolated=self.commands.isolates, by_agent=self.by_agent)
 
     def command_inputs(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
-        """What decides the outcome of a command of this run, besides the files of the sandbox."""
+        """Return the inputs that decide the outcome of a command, besides the files of the sandbox."""
         return self._commands_of("command").inputs_of(argv)
 
     def _commands_of(self, tool: str) -> CallCommands:
@@ -250,10 +253,10 @@ class ToolExecution:
     def _allowed(
         self, tool: Tool | None, request: CallRequest, capability: Capability, earlier: ToolCall | None
     ) -> ToolCall:
-        """The call, started, or the reason why it may not be."""
+        """Start the call and return it, or raise the reason why it may not run."""
         earlier = self._still_meant(request, earlier)
         verdict, now = self._verdict(tool, capability), self.clock.now()
-        if request.granted and verdict is Verdict.ASK:  # guard: what is denied stays denied
+        if request.granted and verdict is Verdict.ASK:  # guard: denied stays denied
             verdict = Verdict.ALLOW
         if verdict is Verdict.DENY:
             raise self._denied(f"{request.tool} ({request.step})", tool, capability)
@@ -261,7 +264,7 @@ class ToolExecution:
             if earlier.approval is None:
                 raise self._asking(earlier, capability)
             if earlier.approval != "granted":
-                self.calls.move(earlier, CallState.FAILED, now=now, error="a person denied it")
+                self.calls.move(earlier, CallState.FAILED, now=now, error="denied by a person")
                 raise CallDenied(
                     self._plan_id, f"call {earlier.number} ({request.tool}) was denied by a person"
                 )
@@ -284,13 +287,14 @@ class ToolExecution:
         if earlier.digest == self.digest_of(request.tool, request.arguments):
             return earlier
         if earlier.state is not CallState.ASKED:
-            error = "interrupted, and then requested with other arguments"
+            error = "interrupted, then requested with other arguments"
             self.calls.move(earlier, CallState.FAILED, now=self.clock.now(), error=error)
         return None
 
     def _requested(self, request: CallRequest) -> ToolCall:
         """Record the request for approval. A person decides by its arguments, so only known secrets are
-        masked in them: a name or a shape would hide code."""
+        masked: masking by name or shape would hide code.
+        """
         shown = freeze(redact_known(request.arguments))
         assert isinstance(shown, FrozenObject)
         digest = self.digest_of(request.tool, request.arguments)
@@ -298,7 +302,7 @@ class ToolExecution:
 
     def _verdict(self, tool: Tool | None, capability: Capability) -> Verdict:
         verdict = self.verdict(capability)
-        if tool is not None and tool.spec.runs_commands:  # guard: leave for the network is none for commands
+        if tool is not None and tool.spec.runs_commands:  # guard: network approval covers no command
             verdict = max(verdict, self.verdict(tool.spec.capability), key=lambda one: one.strictness)
         return verdict
 
@@ -313,7 +317,7 @@ class ToolExecution:
         return self.tools.capability_of(tool, request.arguments, files)
 
     def _refused(self, request: CallRequest, earlier: ToolCall | None, reason: str) -> ToolCall:
-        """A call that cannot be made is a call that failed: nobody is asked for leave, and all can see it."""
+        """Record a call that cannot be made as failed, with the reason; no approval is requested."""
         call = earlier or self._added(request.step, request.tool, _kept(request), CallState.STARTED)
         return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=reason)
 
@@ -329,12 +333,8 @@ class ToolExecution:
         return self.calls.add(self._plan_id, tool, arguments, step=step, state=state, now=now, digest=digest)
 
     def _asking(self, call: ToolCall, capability: Capability) -> NeedsHuman:
-        what = f"call {call.number} ({call.tool}) needs leave for {capability.value}"
-        what += at_stake(call.arguments)
-        if call.tool == MCP:
-            stake = server_request(call.arguments)
-            what = f"call {call.number} needs approval for {capability.value}: {stake}"
-        elif capability is Capability.COMMAND and not self.commands.isolates:
+        what = f"call {call.number} needs approval for {capability.value}: {_request_of(call)}"
+        if call.tool != MCP and capability is Capability.COMMAND and not self.commands.isolates:
             what += _UNISOLATED
         number = {"call": call.number}
         approve = Remedy("plan.approve", self._plan_id, number, "Approve")
@@ -342,9 +342,9 @@ class ToolExecution:
 
     def _read(self, tool: Tool, call: ToolCall, request: CallRequest) -> ToolCall:
         def refuse(path: str) -> None:
-            raise ToolRefused(tool.spec.name, f"it says that it only reads, so it may not change {path!r}")
+            raise ToolRefused(tool.spec.name, f"declared read-only, so it cannot change {path!r}")
 
-        files = self.files_in(self.sandbox.root, refuse)  # guard: what only reads leaves no trace
+        files = self.files_in(self.sandbox.root, refuse)  # guard: a read-only tool changes no file
         result, error = self._work(tool, request, files)
         state = CallState.ENDED if error is None else CallState.FAILED
         return self.calls.move(call, state, now=self.clock.now(), result=result, error=_text(error))
@@ -368,13 +368,13 @@ class ToolExecution:
 
     def _note(self, tool: Tool, before: dict[str, FileState | None], path: str) -> None:
         broken = broken_by(self.invariants, [path])
-        if broken is not None:  # guard: an invariant is enforced, not just said
+        if broken is not None:  # guard: invariants are enforced
             raise ToolRefused(tool.spec.name, f"nothing was changed: {broken}")
         if path not in before:
             before[path] = self.sandbox.state_of(path)
 
     def _broken(self, tool: Tool, before: Mapping[str, FileState | None]) -> CleverAgentsError | None:
-        """What a call did that no plan may do here; then all that it did is taken back."""
+        """Revert the changes of a call that broke an invariant, and return the error."""
         if not self.invariants:
             return None
         found = self._unrecorded() if tool.spec.runs_commands else self._touched(before)
@@ -382,7 +382,7 @@ class ToolExecution:
         if broken is None:
             return None
         bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
-        return ToolRefused(tool.spec.name, f"all that it did was taken back: {broken}")
+        return ToolRefused(tool.spec.name, f"all its changes were reverted: {broken}")
 
     def _unrecorded(self) -> Mapping[str, Difference]:
         return self.history.unrecorded(self._plan_id, self.sandbox, self._fold)
@@ -390,7 +390,7 @@ class ToolExecution:
     def _touched(self, before: Mapping[str, FileState | None]) -> dict[str, Difference]:
         hidden = self.sandbox.ignored(before)
         if hidden:
-            # What no scan sees is no part of a result, unless it was before a rule came that hides it.
+            # Files that no scan sees are not part of a result, unless they were before a rule hid them.
             hidden -= self.history.differences(self._plan_id, self._fold).keys()
         return {
             path: Difference(state, self.sandbox.state_of(path))
@@ -401,7 +401,7 @@ class ToolExecution:
     def _work(
         self, tool: Tool, request: CallRequest, files: SandboxFiles
     ) -> tuple[JsonValue, CleverAgentsError | None]:
-        """The tool's result, or what it refused; whatever else it raises is no answer and goes up."""
+        """Return the result of the tool, or its refusal. Other exceptions propagate."""
         limit = request.timeout_seconds if request.timeout_seconds is not None else float("inf")
         ends = self.clock.monotonic() + limit
         run = replace(
@@ -416,34 +416,61 @@ class ToolExecution:
             result = timed.call(request.arguments, Workplace(files, run, self.stop, self.directory))
             self.stop.raise_if_cancelled()
         except Cancelled:
-            raise  # the call stays open: another attempt makes it again, or `abandon` ends it
+            raise  # the call stays open: another attempt repeats it, or `abandon` ends it
         except CleverAgentsError as error:
             return None, error
         return freeze(_masked(result, tool)), None
 
 
 def _nothing(path: str) -> None:
-    """Nobody needs to hear of it."""
+    """Ignore the path."""
 
 
 def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
-    """The arguments of a call that needs no approval, as they are recorded for people to read: whoever makes
-    the call again brings its own."""
+    """Return the arguments of a call without approval, masked for people to read. A repeated call brings its
+    own.
+    """
     masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
     assert isinstance(masked, FrozenObject)
     return masked
 
 
 def _masked(result: JsonValue, tool: Tool) -> object:
-    """What may be kept of it and told to a model: files must not come back other than they are, so there the
-    names of secrets say nothing; in what a program prints they do."""
+    """Return the result, masked for records and models. File content must stay unchanged, so only secrets are
+    masked there; in program output, values with secret names are masked too.
+    """
     of_files = tool.spec.capability in _OF_FILES and not tool.spec.runs_commands
     return redact_content(result) if of_files else redact(result)  # guard: `env` prints its secrets by name
 
 
+def _request_of(call: ToolCall) -> str:
+    """Return what the call asks to do, on one line: run `pytest -q`."""
+    arguments = call.arguments
+    if call.tool == MCP:
+        return server_request(arguments)
+    agent = at_stake(arguments)
+    if agent:
+        return agent.removeprefix(": ")
+    argv, names = arguments.get("argv"), arguments.get("sub_plans")
+    if isinstance(argv, tuple | list):
+        shell = len(argv) == 3 and tuple(argv[:2]) == _SHELL
+        return f"run `{_cut(str(argv[2]) if shell else shlex.join(map(str, argv)))}`"
+    if "script" in arguments:
+        return f"run `{_cut(str(arguments['script']))}`"
+    if isinstance(names, tuple | list):
+        return f"start sub-plans: {_cut(', '.join(map(str, names)))}"
+    subject = next((arguments[key] for key in _SUBJECTS if arguments.get(key)), "")
+    return f"{call.tool} {_cut(str(subject))}".strip()
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _REQUEST else f"{line[:_REQUEST]}…"
+
+
 def _text(error: CleverAgentsError | None) -> str | None:
-    """What the actor, and whoever looks, is shown of an error."""
-    if isinstance(error, GitFailed):  # guard: git's words may quote files of the host
+    """Return the error text for the actor and for people."""
+    if isinstance(error, GitFailed):  # guard: git may quote files of the host
         import structlog
 
         structlog.get_logger(__name__).debug("tool.git_failed", command=error.command, problem=error.problem)

@@ -1,15 +1,11 @@
-"""What is to be put into a plan's files so that a conflict is resolved, decided without touching any.
+"""Resolution of conflicts: new file states, descriptions for actors and people, and resolution by a person.
 
-Taking a side must not take away what came later. In text that git marked, the side has its way in the marked
-places only, and what was changed elsewhere since the merge stays. Everything else is taken whole, and only
-while it still is what the merge left; otherwise whoever changed it says that it was edited.
+Taking a side must not remove later changes. In text with conflict markers, the side replaces only the marked
+places, and changes elsewhere since the merge stay. Everything else is taken whole, and only while it is still
+what the merge left; otherwise the person who changed it takes `edited`.
 
-Conflicts in words: what an actor is asked to resolve, with both sides, in bounded length.
-
-A person says what is to become of conflicts, between runs of the plan.
-
-What they do is one more recorded call, in the states of every call, so that one that was cut off is finished
-or was never made. What they edited by hand in the sandbox is taken in with it.
+A person resolves conflicts between runs of the plan. The resolution is one more recorded call in the usual
+states, so an interrupted one is finished or was never made. Edits in the sandbox are recorded with it.
 """
 
 from __future__ import annotations
@@ -66,8 +62,7 @@ Leave open what you cannot decide: a person will be asked."""
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The conflicts that end with it, all at one path, the states that make it so, where they are not what is
-    there, and the tree that it comes to."""
+    """The conflicts that a resolution ends, all at one path, the states it changes, and the new tree."""
 
     ended: tuple[MergeConflict, ...]
     states: Mapping[str, FileState | None]
@@ -75,9 +70,12 @@ class Resolution:
 
 
 def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: str, take: Take) -> Resolution:
-    """How all open conflicts at the path, as it is shown or as it is, end. `ToolRefused`, with the reason:
-    there is none; the file has marks in it, or is no longer what the merge left. The caller holds
-    `sandbox.writing()`."""
+    """Return the resolution of all open conflicts at the path, given as shown or as stored. The caller holds
+    `sandbox.writing()`.
+
+    Raises `ToolRefused` if there is no conflict, if the file still has markers, or if it changed after the
+    merge.
+    """
     meant = _meant(open_conflicts(history.calls(plan_id)), path)
     edited = {name: step.after for name, step in history.unrecorded(plan_id, sandbox).items()}
     now = history.states(plan_id) | edited
@@ -88,7 +86,7 @@ def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: st
             deciding.ensure_unmarked(conflict, plan_id)
         return Resolution(meant, {}, tree)
     for conflict in reversed(meant):
-        # The latest first: its sides hold the marks of those before.
+        # Latest first: its sides contain the markers of earlier conflicts.
         deciding.take(conflict, take)
     return Resolution(meant, deciding.states, sandbox.tree(now | deciding.states))
 
@@ -99,12 +97,12 @@ def _meant(found: Sequence[MergeConflict], path: str) -> tuple[MergeConflict, ..
     meant = meant or tuple(conflict for conflict in found if conflict.path in names)
     if not meant:
         known = ", ".join(dict.fromkeys(conflict.shown_path for conflict in found)) or "none"
-        raise ToolRefused("resolve", f"there is no open conflict at {shown(path)}; open are: {known}")
+        raise ToolRefused("resolve", f"no open conflict at {shown(path)}; open conflicts: {known}")
     return meant
 
 
 class _Deciding:
-    """The files as they will be. Not thread-safe: one call uses it."""
+    """The files as they will be. Not thread-safe: used by one call."""
 
     def __init__(self, sandbox: Sandbox, present: dict[str, FileState]) -> None:
         self._sandbox = sandbox
@@ -120,7 +118,7 @@ class _Deciding:
         merged = MarkedText(*(self._text(side) if conflict.marked else b"" for side in sides))
         mark = mark_left_in(self._sandbox.content(state.content), merged, labels)
         if mark is not None:
-            raise ToolRefused("resolve", f"{conflict.shown_path} still has the mark {mark!r} in it")
+            raise ToolRefused("resolve", f"{conflict.shown_path} still contains the conflict marker {mark!r}")
 
     def _text(self, state: FileState | None) -> bytes:
         return b"" if state is None or state.mode not in _FILES else self._sandbox.content(state.content)
@@ -131,7 +129,7 @@ class _Deciding:
             self._put(conflict.path, self._without_marks(conflict, conflict.ours, conflict.theirs, take))
             return
         left = self._spread(conflict.path, conflict.left)
-        if self._at(conflict.path) != left:  # guard: what came since the merge is not thrown away
+        if self._at(conflict.path) != left:  # guard: changes after the merge are not thrown away
             raise self._changed(conflict.path)
         place, state = conflict.side(take)
         wanted = self._spread(place, state)
@@ -144,7 +142,7 @@ class _Deciding:
     def _without_marks(
         self, conflict: MergeConflict, ours: FileState, theirs: FileState, take: Take
     ) -> FileState:
-        """The text in which that side has its way wherever both changed the same."""
+        """Return the text with that side in every place that both sides changed."""
         merge, left, now = self._sandbox.merge_content, conflict.left, self._present.get(conflict.path)
         if left is None or now is None or now.mode not in _FILES:
             raise self._changed(conflict.path)
@@ -161,7 +159,7 @@ class _Deciding:
 
     def _ensure_room(self, conflict: MergeConflict, place: str, wanted: Mapping[str, FileState]) -> None:
         if place != conflict.path and self._at(place) not in ({}, wanted):
-            raise ToolRefused("resolve", f"{shown(place)} belongs there, and something else is there now")
+            raise ToolRefused("resolve", f"{shown(place)} already exists with other content")
         self._ensure_no_file_above(place)
 
     def _ensure_no_file_above(self, place: str) -> None:
@@ -169,12 +167,12 @@ class _Deciding:
         above = ("/".join(parts[:count]) for count in range(1, len(parts)))
         file = next((path for path in above if path in self._present), None)
         if file is not None:
-            there = f"{shown(place)} cannot be there while {shown(file)} is a file"
-            reason = f"{there}; if it is to stay one: `edited`"
+            there = f"{shown(place)} cannot be created while {shown(file)} is a file"
+            reason = f"{there}; to keep that file, take `edited`"
             raise ToolRefused("resolve", reason)
 
     def _at(self, path: str) -> dict[str, FileState]:
-        """All files at the path or below it."""
+        """Return all files at the path or below it."""
         return {
             name: state
             for name, state in self._present.items()
@@ -182,7 +180,7 @@ class _Deciding:
         }
 
     def _spread(self, path: str, state: FileState | None) -> dict[str, FileState]:
-        """The files that the state is about, if it were at that path."""
+        """Return the files of the state, as if it were at that path."""
         if state is None:
             return {}
         if state.mode != DIRECTORY:
@@ -199,13 +197,12 @@ class _Deciding:
             self._present[path] = state
 
     def _changed(self, path: str) -> ToolRefused:
-        remedy = "make it what it should be, and take it as `edited`"
-        reason = f"{shown(path)} was changed since it was merged; {remedy}"
+        reason = f"{shown(path)} was changed after the merge; finish editing it, then take `edited`"
         return ToolRefused("resolve", reason)
 
 
 def conflict_task(conflicts: Sequence[MergeConflict], content: Callable[[str], bytes]) -> str:
-    """The task of resolving these. `content` gives what is kept under a name."""
+    """Return the task of resolving these conflicts. `content` returns stored content by name."""
     titles = dict.fromkeys(conflict.title for conflict in conflicts)
     parts = [f"Conflicts came up when this was merged into the plan: {'; '.join(titles)}", _HOW]
     room = _TASK_CHARACTERS
@@ -226,21 +223,21 @@ def conflict_task(conflicts: Sequence[MergeConflict], content: Callable[[str], b
 
 
 def side_in_short(conflict: MergeConflict, take: Take) -> str:
-    """What a side made of it, in a few words."""
+    """Return what a side has at the path, in a few words."""
     path, state = conflict.side(take)
     where = "" if path == conflict.path else f" at {shown(path)}"
     return _kind_of(state) + where
 
 
 def conflict_text(conflict: MergeConflict, content: Callable[[str], bytes]) -> str:
-    """One conflict, with as much of both sides as can be read in one go."""
+    """Return a description of one conflict, with an excerpt of both sides."""
     lines = [f"## {conflict.shown_path} ({conflict.kind})"]
     if conflict.marked and conflict.left is not None:
         lines.append("Both sides are marked in the file:")
         lines += _excerpt(_marked_places(content(conflict.left.content)))
         return "\n".join(lines)
     for take, name in ((Take.OURS, "ours"), (Take.THEIRS, "theirs")):
-        there = "; that is there now" if _is_there(conflict, take) else ""
+        there = "; this is in the file now" if _is_there(conflict, take) else ""
         lines.append(f"{name}: {side_in_short(conflict, take)}{there}")
         state = conflict.side(take)[1]
         if state is not None and state.mode not in (DIRECTORY, GITLINK):
@@ -249,7 +246,7 @@ def conflict_text(conflict: MergeConflict, content: Callable[[str], bytes]) -> s
 
 
 def _marked_places(text: bytes) -> bytes:
-    """Each place that git marked, as it is in the file."""
+    """Return every place with conflict markers, as it is in the file."""
     places: list[bytes] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -279,16 +276,16 @@ def _kind_of(state: FileState | None) -> str:
 
 def _excerpt(data: bytes) -> list[str]:
     if b"\0" in data[:8_000]:
-        return [f"  ({len(data):,} bytes that are no text)"]
+        return [f"  ({len(data):,} bytes of binary data)"]
     text = redact_content_text(data[: 4 * _SIDE_CHARACTERS].decode("utf-8", "replace"))
     told = text[:_SIDE_CHARACTERS]
     lines = [f"  | {line}" for line in told.splitlines()]
-    return lines + (["  (it goes on)"] if len(text) > len(told) else [])
+    return lines + (["  (truncated)"] if len(text) > len(told) else [])
 
 
 @dataclass(frozen=True, slots=True)
 class ManualResolution:
-    """Stateless but for its parts; holds the sandbox's `writing()` while it works."""
+    """Resolves conflicts for a person. Stateless; holds the sandbox's `writing()` while it works."""
 
     plans: SqlPlanStore
     sandboxes: Sandboxes
@@ -296,9 +293,11 @@ class ManualResolution:
     execution: Callable[[Plan, Sandbox], ToolExecution]
 
     def resolve(self, plan: Plan, path: str, take: Take) -> ToolCall:
-        """The call that ended all open conflicts at the path, as it is or is shown. `PlanError` while the
-        plan runs or when it has ended, `ToolRefused` with the reason why it cannot be resolved so; then
-        nothing changed."""
+        """Resolve all open conflicts at the path, given as shown or as stored, and return the call.
+
+        Raises `PlanError` if the plan runs or has ended; `ToolRefused` if the conflict cannot be resolved
+        this way. Then nothing changed.
+        """
         sandbox = self.sandboxes.open(plan.id)
         execution = self.execution(plan, sandbox)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
@@ -321,15 +320,15 @@ class ManualResolution:
 
     def _ensure_idle(self, plan: Plan) -> None:
         now = self.plans.get(plan.id)
-        if now.state.running:  # guard: a run must not find files changed under it
-            raise PlanError(plan.id, "it is running; wait until it is at rest, or cancel it")
+        if now.state.running:  # guard: a run must not find changed files
+            raise PlanError(plan.id, "still running; wait until it stops, or cancel it")
         if now.state.ended:
-            raise PlanError(plan.id, f"it is {now.state.value}; its result can no longer be changed")
-        if now.version != plan.version:  # guard: the decision was about what the plan was then
+            raise PlanError(plan.id, f"already {now.state.value}; its result can no longer change")
+        if now.version != plan.version:  # guard: the decision was about an earlier version
             raise StalePlan(plan.id, plan.version)
 
     def _settle(self, execution: ToolExecution) -> None:
-        """Finishes, or takes back, what a process that died left half done; else edits by hand stay."""
+        """Finish or revert the calls of a dead process; otherwise edits stay."""
         plan_id, sandbox = execution.sandbox.plan_id, execution.sandbox
         left = self.history.open_calls(plan_id)
         for call in left:

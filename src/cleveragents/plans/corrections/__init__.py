@@ -1,1 +1,1 @@
-"""Corrections: supersede a decision, take back the work that followed, and go on."""
+"""Corrections: supersede a decision, revert the work that followed, and plan again."""

@@ -1,15 +1,13 @@
-"""Corrects plans: supersedes what was decided wrongly, takes back what was done for it, and thinks again.
+"""Corrections of plans: supersede wrong decisions, revert their work, and plan again.
 
-The order makes every crash harmless. First the plan is stopped; then its sandbox goes back to the checkpoint,
-after which it is still a plan of its old decisions that does its last tasks again; then, in one step, these
-decisions no longer hold and the plan waits in Strategize; then it is queued. So it can be corrected again or
-resumed wherever it was left, and never goes on with what was superseded.
+The order makes every crash harmless. First the plan stops. Then its sandbox rolls back to the checkpoint; the
+plan still has its old decisions and would only repeat its last tasks. Then, in one transaction, the decisions
+are superseded and the plan waits in Strategize. Then it is queued. So the plan can be corrected or resumed
+from any point, and never continues with superseded decisions.
 
-What goes with the calls that a correction takes back, and what does not: edits of a person, and sub-plans.
-
-A person's edits that were taken in are calls like others, so a rollback takes them back. Those of files that
-nothing else touched belong to no decision, and are brought over. A sub-plan that carries out no superseded
-decision goes on, unless it began with files that are taken back: it would build on them.
+Recorded edits of a person are calls like others, so a rollback reverts them. Edits of files that nothing else
+touched belong to no decision and are restored. A sub-plan that carries out no superseded decision continues,
+unless it started from files that are reverted.
 """
 
 from __future__ import annotations
@@ -58,10 +56,10 @@ _NAME = 60
 
 @dataclass(frozen=True, slots=True)
 class CorrectionEffects:
-    """What a correction would supersede and take back: the decisions, the calls from `checkpoint` on (None:
-    nothing was done for them yet), the tasks they were made for and the files that change. Of what a person
-    edited since, `edits_lost` are the files that go with it, and `edits_kept` those that stay as they are; of
-    the sub-plans whose results are not in, `sub_plans` are cancelled, and `sub_plans_kept` go on."""
+    """The effect of a correction: the superseded decisions, the calls from `checkpoint` on (None if
+    there are none), their tasks and the changed files. Of a person's edits, `edits_lost` are reverted and
+    `edits_kept` stay. Of the unmerged sub-plans, `sub_plans` are cancelled and `sub_plans_kept` continue.
+    """
 
     decision: Decision
     superseded: tuple[Decision, ...]
@@ -77,7 +75,7 @@ class CorrectionEffects:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """With which model the plan is to go on, if another is named; and for which request."""
+    """The model to continue with, if another is named, and the claim of the request."""
 
     model: str | None
     claim: IdempotencyClaim | None
@@ -85,7 +83,9 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class PlanCorrection:
-    """Stateless but for its stores: any thread and any process may correct a plan; one correction wins."""
+    """Corrects plans. Stateless: any thread and process may correct a plan, and one of two concurrent
+    corrections wins.
+    """
 
     decisions: DecisionStore
     corrections: SqlCorrectionStore
@@ -99,8 +99,9 @@ class PlanCorrection:
         return self.sandbox_edits.history
 
     def preview(self, plan: Plan, number: int) -> CorrectionEffects:
-        """What correcting that decision would supersede and undo, as the plan stands. Changes nothing.
-        `PlanError` when it has no such decision, or one that does not hold any more."""
+        """Return what a correction of that decision would supersede and revert. Changes nothing. Raises
+        `PlanError` if the plan has no such decision, or it no longer holds.
+        """
         every = self.decisions.of_plan(plan.id)
         decision = self._holding(plan, every, number)
         strategy, calls = _strategy_of(plan), self.history.calls(plan.id)
@@ -134,29 +135,26 @@ class PlanCorrection:
         model: str | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> tuple[Correction, Plan]:
-        """Supersedes the decision and all that followed from it, takes back what was done for them, and
-        queues the plan to be thought through again with that guidance. A running plan is stopped first.
+        """Supersede the decision and all that followed from it, revert their work, and queue the plan to be
+        planned again with this guidance. A running plan is stopped first.
 
-        `PlanError` for a plan that has ended or decided nothing of the kind; `NeedsHuman` when files in its
-        sandbox were edited by hand and not taken in; what `PlanPause.pause` raises; `StalePlan` when
-        somebody else decided about it at the same time; `RequestUnderWay` when somebody took over the
-        claim to the request that it is made for.
+        Raises `PlanError` if the plan has ended or has no such decision; `NeedsHuman` if its sandbox has
+        unrecorded edits; the errors of `PlanPause.pause`; `StalePlan` if another decision was faster;
+        `RequestUnderWay` if another request took over the claim.
         """
         words = _sound(plan, guidance)
         self.ensure_correctable(plan)
-        self.preview(plan, number)  # what cannot be done is said before anything is stopped
+        self.preview(plan, number)  # report errors before anything stops
         plan = self._paused(plan)
         undoing = self.preview(plan, number)
         gone = [self.sandbox_edits.plans.get(child) for child in undoing.sub_plans]
         self.pausing.end_sub_plans(plan, gone)
         outcome = self._outcome(plan)
-        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run resets the sandbox to the records
         if undoing.checkpoint is not None:
             work = undone_work(self.history, plan.id, undoing.checkpoint)
             self.sandbox_edits.rollback(plan, undoing.checkpoint)
-            self.sandbox_edits.bring_over(
-                plan, work.edits
-            )  # guard: a person's own work belongs to no decision
+            self.sandbox_edits.bring_over(plan, work.edits)  # guard: a person's edits belong to no decision
         self.faults.reach("correct.rolled_back")
         made = NewCorrection(
             guidance=words,
@@ -170,12 +168,13 @@ class PlanCorrection:
     def append(
         self, plan: Plan, guidance: str, *, model: str | None = None, claim: IdempotencyClaim | None = None
     ) -> tuple[Correction, Plan]:
-        """Adds guidance and undoes nothing: every later run of an actor is given it, and a plan that was
-        thought through already gets one more task. Queues the plan to go on. Errors as `correct`."""
+        """Add guidance without reverting anything, and queue the plan. Later runs of actors receive the
+        guidance, and a plan past Strategize gets one more task. Raises the same errors as `correct`.
+        """
         words = _sound(plan, guidance)
         self.ensure_correctable(plan)
         plan = self._paused(plan)
-        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run resets the sandbox to the records
         made = NewCorrection(guidance=words, outcome=self._outcome(plan))
         if plan.phase is Phase.STRATEGIZE:
             return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim))
@@ -188,32 +187,31 @@ class PlanCorrection:
         return self._kept(plan, made, Phase.EXECUTE, _Asked(model, claim), strategy)
 
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
-        """The plan after a correction that was kept: queued with that model, if whoever made the correction
-        was killed before they could do that."""
-        # By its kind: an earlier version said the rest in other words.
+        """Queue the plan after a recorded correction whose process was killed before it could."""
+        # By its kind: an earlier version stored other words.
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         if plan.state is not PlanState.WAITING or waiting.get("for") != "correction":
             return plan
         return self.pausing.lifecycle.queueing.queued(plan, going_on_with(model))
 
     def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
-        """For the run that works on the plan, whose result shows that it was decided wrongly: all that its
-        tasks did is taken back, no decision holds any more, and the plan is at `strategize/queued`, where the
-        same job goes on with it. None when it has gone back by itself as often as it may, or has nobody who
-        would think: then nothing was changed.
+        """Revert all work of the plan and move it to `strategize/queued`, where the same job continues,
+        because its result shows wrong decisions. No decision holds any more. Called by the run that owns the
+        plan.
 
-        `StalePlan`, `StaleFence` when it is not this run's any more.
+        Returns None and changes nothing if the plan went back as often as allowed, or has no strategist.
+        Raises `StalePlan`, `StaleFence` if the run lost the plan.
         """
         strategy = Strategy.from_json(plan.strategy)
         returns = sum(one.made.by_itself for one in self.corrections.of_plan(plan.id))
-        if returns >= MOST_RETURNS:  # guard: a plan does not think for ever
+        if returns >= MOST_RETURNS:  # guard: a plan does not go back forever
             return None
         if strategy.casting is None or strategy.casting.strategize is None:
             return None
         held = [d for d in self.decisions.of_plan(plan.id) if d.state is DecisionState.ACTIVE]
         checkpoint = checkpoint_for(strategy, self.history.calls(plan.id), ())
         made = NewCorrection(
-            # A reviewer's words quote code, in which `password = load()` is no secret.
+            # A reviewer quotes code, in which `password = load()` is no secret.
             guidance=redact_content_text(findings.strip()),
             decision=min((decision.number for decision in held), default=None),
             superseded=tuple(decision.number for decision in held),
@@ -232,19 +230,19 @@ class PlanCorrection:
         return moved
 
     def ensure_correctable(self, plan: Plan) -> None:
-        """`PlanError`, with what can be done instead, for a plan that nothing can be corrected in."""
-        anew = "start a new one, with what you know now"
+        """Raise `PlanError`, with remedies, if nothing in the plan can be corrected."""
+        anew = "start a new plan"
         if plan.state.ended:
-            raise PlanError(plan.id, f"it is {plan.state.value}, which is final; {anew}")
+            raise PlanError(plan.id, f"already {plan.state.value}, which is final; {anew}")
         if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
             again = Remedy("plan.apply", plan.id, text="Apply it again")
             reject = Remedy("plan.reject", plan.id, text="Discard it")
-            raise PlanError(plan.id, "it failed while it was applied", (again, reject))
+            raise PlanError(plan.id, "the apply failed", (again, reject))
         if plan.strategy is not None and Strategy.from_json(plan.strategy).casting is None:
-            raise PlanError(plan.id, f"it does plain steps, so nobody decided anything in it; {anew}")
+            raise PlanError(plan.id, f"its steps are fixed, so it has no decisions to correct; {anew}")
         if plan.parent_id is not None and self._is_merged(plan):
-            tree = Remedy("plan.tree", plan.parent_id, text="Correct that plan; list its decisions")
-            raise PlanError(plan.id, f"its result is part of plan {plan.parent_id} already", (tree,))
+            tree = Remedy("plan.tree", plan.parent_id, text="List the decisions of that plan")
+            raise PlanError(plan.id, f"already merged into plan {plan.parent_id}; correct that plan", (tree,))
 
     def _is_merged(self, plan: Plan) -> bool:
         calls = self.history.calls(str(plan.parent_id))
@@ -256,18 +254,14 @@ class PlanCorrection:
             raise UnknownDecision(plan.id, number, len(every))
         if decision.state is not DecisionState.ACTIVE:
             by = next((c for c in self.corrections.of_plan(plan.id) if number in c.made.superseded), None)
-            how = (
-                "was taken back by a rollback"
-                if by is None
-                else f"was superseded already by correction {by.number}"
-            )
+            how = "was rolled back" if by is None else f"was already superseded by correction {by.number}"
             raise PlanError(plan.id, f"decision {number} {how}", (_tree(plan),))
         return decision
 
     def _parts(
         self, plan: Plan, superseded: Sequence[Decision], checkpoint: int | None, work: UndoneWork
     ) -> tuple[list[Plan], list[Plan]]:
-        """Of the sub-plans whose results are not in, or not any more, those that go on and those that end."""
+        """Return the unmerged sub-plans that continue, and those that end."""
         strategy = _strategy_of(plan)
         parts = {task.part(n) for n, task in enumerate(strategy.tasks, start=1) if task.sub_plan}
         parts -= carrying_out(strategy, superseded)
@@ -284,7 +278,7 @@ class PlanCorrection:
         return kept, gone
 
     def _is_built_on(self, work: UndoneWork, plan: Plan, child: Plan) -> bool:
-        """Whether the sub-plan began with something of it."""
+        """Return whether the sub-plan started from reverted work."""
         start = child.request.get("start")
         if not work.touched or not isinstance(start, Mapping):
             return False
@@ -293,11 +287,11 @@ class PlanCorrection:
     def _paused(self, plan: Plan) -> Plan:
         plan = self.pausing.pause(plan, sub_plans=False)
         self.faults.reach("correct.paused")
-        self.ensure_correctable(plan)  # it may have ended before it could be stopped
+        self.ensure_correctable(plan)  # it may have ended before it stopped
         return plan
 
     def _outcome(self, plan: Plan) -> str | None:
-        """The name of the tree that the plan has come to."""
+        """Return the name of the current tree of the plan."""
         try:
             sandbox = self.sandbox_edits.sandboxes.open(plan.id)
         except SandboxMissing:
@@ -321,22 +315,22 @@ class PlanCorrection:
             plan, made, waiting_in(phase), facts, now=self.clock.now(), claim=asked.claim
         )
         self.faults.reach("correct.kept")
-        for child in gone:  # those that were done; the others are cancelled already
+        for child in gone:  # the complete ones; the others are cancelled already
             with suppress(PlanError):
-                self.pausing.lifecycle.cancel(child, f"plan {plan.id}, of which it is a part, is corrected")
+                self.pausing.lifecycle.cancel(child, f"its parent plan {plan.id} is being corrected")
         return kept, self.pausing.lifecycle.queue(moved, going_on_with(asked.model))
 
 
 def _strategy_of(plan: Plan) -> Strategy:
-    """What it works by; while it is still thought of, nothing."""
+    """Return the strategy of the plan; empty while it is still being planned."""
     return Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
 
 
 def _sound(plan: Plan, guidance: str) -> str:
-    # As a goal: what a person says is for models and people to read, and no code that has to stay as it is.
+    # Masked like a goal: guidance is text for models and people, not code.
     words = redact_text(guidance.strip())
     if not words:
-        raise PlanError(plan.id, "the guidance is empty; say what should have been decided, and why")
+        raise PlanError(plan.id, "the guidance is empty; state the right decision and why")
     return words
 
 
@@ -351,9 +345,10 @@ def _tree(plan: Plan) -> Remedy:
 
 @dataclass(frozen=True, slots=True)
 class UndoneWork:
-    """`edits` are the states of the files that only a person has touched since the checkpoint, `lost` the
-    files that a person has touched and others, too. `touched` is how each file that others have touched was
-    at the checkpoint, `differing` all that differed from the base then."""
+    """The work since a checkpoint. `edits` are the states of files that only a person touched; `lost` are
+    files that a person and others touched. `touched` holds the state at the checkpoint of each file that
+    others touched; `differing` holds all differences from the base at that time.
+    """
 
     edits: Mapping[str, FileState | None] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
@@ -361,7 +356,7 @@ class UndoneWork:
     differing: Mapping[str, Difference] = field(default_factory=dict)
 
     def is_in(self, start: Mapping[str, Difference]) -> bool:
-        """Whether something of it is in a tree that differs so from the same base."""
+        """Return whether a tree with these differences from the base contains some of the work."""
         return any(self._in(start, path) != state for path, state in self.touched.items())
 
     def _in(self, start: Mapping[str, Difference], path: str) -> FileState | None:
@@ -371,7 +366,7 @@ class UndoneWork:
 
 
 def undone_work(history: PlanHistory, plan_id: str, checkpoint: int) -> UndoneWork:
-    """What was done from that call on."""
+    """Return the work since the call with that number."""
     since = [call for call in history.calls(plan_id) if call.number >= checkpoint]
     later = {call.changeset_id for call in since}
     taken_in = {
@@ -394,7 +389,7 @@ def undone_work(history: PlanHistory, plan_id: str, checkpoint: int) -> UndoneWo
 
 
 def _is_in_the_way(path: str, touched: Mapping[str, FileState | None]) -> bool:
-    """Whether others have touched the file, or what is a directory where it lies, or lies below it."""
+    """Return whether others touched the file, a parent directory of it, or a file below it."""
     own = PurePosixPath(path)
     return any(
         path == other or PurePosixPath(other) in own.parents or own in PurePosixPath(other).parents

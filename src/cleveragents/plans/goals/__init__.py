@@ -1,1 +1,1 @@
-"""Files in which people write down goals that belong together."""
+"""Files with goals that belong together."""

@@ -1,9 +1,8 @@
-"""From the text of a file of goals to the goals, or to a list of everything that is wrong with it.
+"""Loading of goal files from YAML, with a list of all mistakes.
 
-The shape is checked by pydantic, the meaning (names, needs, circles, what excludes what) here; what the goals
-ask for, actions and models, is judged by whoever makes plans of them, and told with the same lines.
-
-What a file of goals may hold. Types are strict: YAML has types, and a quoted number is text.
+Pydantic checks the structure; this module checks names, dependencies and cycles. The actions and models that
+goals request are judged by the caller and reported with the same line numbers. Types are strict: a quoted
+number is text.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["GoalsModel", "Judge", "SubGoalModel", "keys_at", "load_goals"]
 
 
 Judge = Callable[[SubGoal], str | None]
-"""What is wrong with what a goal asks for, if something is."""
+"""Returns the problem with the request of a goal, or None."""
 _KIND = DocumentKind("list of goals", "goals:", InvalidGoals)
 _LONGEST_NAME = 60
 _EXAMPLES = {
@@ -46,14 +45,14 @@ _Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals:
-    """The goals of a YAML text. `source` names it in errors; `most` is how many there may be.
+    """Return the goals of a YAML text. `source` names it in errors; `most` is the largest allowed number.
 
-    `InvalidGoals` holds every mistake, in the order of the lines.
+    Raises `InvalidGoals` with every mistake, in the order of the lines.
     """
     document = read_yaml(content, source, _KIND)
     data = document.data
     if not isinstance(data, Mapping):
-        begins = "it is not a mapping; it begins with `goals:`, and one goal to a line is for a .txt file"
+        begins = "not a mapping; begin with `goals:`, or write one goal per line into a .txt file"
         raise InvalidGoals(source, (begins,))
 
     shape = Shape(keys_at, lambda place: _EXAMPLES[str(place[-1])])
@@ -61,13 +60,14 @@ def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals
     problems += _meaning(data, most)
     problems += _judged(data, shape, judge)
     refuse_problems(problems, document, source, _KIND)
-    assert model is not None  # or there was a problem with the shape
+    assert model is not None  # or the structure had a problem
     return _goals_of(model)
 
 
 def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterator[Problem]:
-    """What each goal asks for, whatever is wrong with the others, or with what it needs. One that is wrong in
-    itself may not be what was meant, and is left alone."""
+    """Yield the problems with what each goal requests, independent of other goals and of `needs`. A malformed
+    goal is skipped, because its meaning is unclear.
+    """
 
     for number, item in enumerate(items_of(data.get("goals"))):
         entry = {key: value for key, value in mapping_of(item).items() if key != "needs"}
@@ -81,11 +81,13 @@ def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterat
 
 
 def _meaning(data: Mapping[str, JsonValue], most: int) -> Iterator[Problem]:
-    """What the shape does not say. The shape may be wrong as well, so nothing is taken for granted."""
+    """Yield the problems that the structure does not show. The structure may be wrong too, so nothing is
+    assumed.
+    """
     entries = [mapping_of(item) for item in items_of(data.get("goals"))]
     if len(entries) > most:
-        remedy = "take some out, or raise the setting plan.max_fan_out"
-        yield ("goals",), f"there are {len(entries):,} goals, and a plan may have {most:,}; {remedy}"
+        remedy = "remove some, or raise the setting plan.max_fan_out"
+        yield ("goals",), f"{len(entries):,} goals exceed the limit of {most:,}; {remedy}"
     for number, entry in enumerate(entries):
         yield from _entry_problems(entry, ("goals", number))
     yield from _name_problems(entries)
@@ -94,11 +96,11 @@ def _meaning(data: Mapping[str, JsonValue], most: int) -> Iterator[Problem]:
 
 def _entry_problems(entry: Mapping[str, JsonValue], place: Place) -> Iterator[Problem]:
     if "goal" in entry and "action" in entry:
-        yield (*place, "action"), "it has a goal in words and an action; say one of them"
+        yield (*place, "action"), "give either `goal` or `action`, not both"
     if entry and "goal" not in entry and "action" not in entry:
-        yield place, "it says neither `goal` nor `action`; for example: goal: Describe the new option"
+        yield place, "`goal` or `action` is missing; for example: goal: Describe the new option"
     if "arguments" in entry and "action" not in entry:
-        yield (*place, "arguments"), "arguments are an action's; name one, or say it in words in `goal`"
+        yield (*place, "arguments"), "`arguments` need an `action`; name one, or describe the work in `goal`"
     for key in ("goal", "name"):
         value = entry.get(key)
         if isinstance(value, str) and value and not value.strip():
@@ -107,7 +109,7 @@ def _entry_problems(entry: Mapping[str, JsonValue], place: Place) -> Iterator[Pr
     if isinstance(name, str) and (len(name) > _LONGEST_NAME or "\n" in name.strip()):
         yield (
             (*place, "name"),
-            f"a name is one line of at most {_LONGEST_NAME} characters; the rest is `goal`",
+            f"a name is one line of at most {_LONGEST_NAME} characters; put the rest into `goal`",
         )
 
 
@@ -116,7 +118,7 @@ def _name_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
     for name, times in Counter(name for name in names if isinstance(name, str)).items():
         if times > 1:
             second = [number for number, other in enumerate(names) if other == name][1]
-            yield ("goals", second, "name"), f"two goals are called {name[:_LONGEST_NAME]!r}; rename one"
+            yield ("goals", second, "name"), f"two goals are named {name[:_LONGEST_NAME]!r}; rename one"
 
 
 def _need_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
@@ -128,17 +130,17 @@ def _need_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
         for position, need in enumerate(said):
             if need not in names:
                 others = [name for name in names if name != own]
-                hint = did_you_mean(need, others, all_known="there are") if others else "there is no other"
+                hint = did_you_mean(need, others) if others else "there is no other goal"
                 yield (
                     ("goals", number, "needs", position),
-                    f"there is no goal {need[:_LONGEST_NAME]!r}; {hint}",
+                    f"unknown goal {need[:_LONGEST_NAME]!r}; {hint}",
                 )
         if isinstance(own, str):
             needs[own] = said
     while circle := circle_in(needs):
         first = next(number for number, entry in enumerate(entries) if entry.get("name") == circle[0])
         told = " needs ".join(circle)
-        yield ("goals", first, "needs"), f"{told}, so none could begin; leave one of these needs out"
+        yield ("goals", first, "needs"), f"{told}: a cycle; remove one of these needs"
         needs = {name: said for name, said in needs.items() if name not in circle}
 
 
@@ -199,6 +201,6 @@ class GoalsModel(_Model):
 
 
 def keys_at(place: Place) -> list[str]:
-    """The keys that may stand there, in the order of the documentation."""
+    """Return the keys allowed at this place, in the order of the documentation."""
     model: type[_Model] = GoalsModel if not place else SubGoalModel
     return list(model.model_fields)

@@ -1,1 +1,1 @@
-"""The jobs that run plans: names, queues and lanes."""
+"""The jobs that run plans: names, queues and concurrency limits."""

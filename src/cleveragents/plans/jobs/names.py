@@ -1,9 +1,7 @@
-"""The jobs of plans: what they are called, how often they are tried, and which plans need one.
+"""The jobs of plans: their names, attempts, queues and concurrency limits.
 
-Where the jobs of a plan are queued, and which lanes they are in.
-
-A plan that was asked for with a `queue` is run by whoever works for that, on whatever machine; so limits that
-are meant for all of them are lanes of its jobs. A plan without one belongs to the process that asked for it.
+A plan that is created with a `queue` runs on any worker of that queue, on any machine. Limits that hold for
+all these workers are limits of its jobs. A plan without a queue belongs to the process that created it.
 """
 
 from __future__ import annotations
@@ -37,25 +35,26 @@ __all__ = [
 ATTEMPTS = 3
 
 SHARED_ATTEMPTS = 10
-"""Of a shared queue, whose workers come and go: each that is stopped or killed costs its jobs an attempt."""
+"""For a shared queue, whose workers come and go: every stopped worker costs its jobs an attempt."""
 
 SHARED_QUEUE = "plans"
-"""The queue of plans that a server was asked for, and that can run on any machine."""
+"""The queue of plans that a server created and that can run on any machine."""
 
 
 def kind_of_plan(root_id: str) -> str:
-    """The kind of the jobs of a tree of plans: its own, so that who runs a plan in the foreground runs its
-    sub-plans, too, and no other."""
+    """Return the kind of the jobs of a tree of plans. Each tree has its own, so that a foreground run also
+    runs its sub-plans, and no others.
+    """
     return f"plan:{root_id}"
 
 
 def key_of_job(plan: Plan) -> str:
-    """Says for which version of the plan a job was submitted, so that it is submitted once."""
+    """Return a key for the version of the plan, so that its job is submitted once."""
     return f"{plan.id}@{plan.version}"
 
 
 def goal_of(job: Job, plans: SqlPlanStore) -> str:
-    """The goal of the job's plan, for people to read; "" for a job of no plan."""
+    """Return the goal of the job's plan for people to read; "" for other jobs."""
     try:
         return plans.get(str(job.payload.get("plan_id"))).goal
     except UnknownPlan:
@@ -63,7 +62,7 @@ def goal_of(job: Job, plans: SqlPlanStore) -> str:
 
 
 def phase_of(job: Job, plans: SqlPlanStore) -> str:
-    """Which phase of its plan a job does next, for people to read; "" for a job of no plan."""
+    """Return the phase that the job runs next, for people to read; "" for a job without a plan."""
     name = job.kind.partition(":")[0]
     try:
         plan = plans.get(str(job.payload.get("plan_id")))
@@ -73,14 +72,14 @@ def phase_of(job: Job, plans: SqlPlanStore) -> str:
         return name
     if plan.job_id == job.id and plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return Phase.APPLY.value
-    # One that is just submitted may say where the plan is to go on; the plan is moved there after that.
+    # A new job may name the standing to continue from; the plan moves there afterwards.
     wanted = job.payload.get("to") if plan.job_id != job.id else None
     phase = str(wanted).partition("/")[0] if wanted else plan.phase.value
     return Phase.STRATEGIZE.value if phase == Phase.ACTION.value else phase
 
 
 def should_run(plan: Plan) -> bool:
-    """Whether it was left before the end of what a job does: between its two phases, too."""
+    """Return whether a job has to continue the plan, also between its two phases."""
     if plan.phase is Phase.APPLY:
         return False
     return plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
@@ -92,25 +91,26 @@ def client_queue(home: str) -> str:
 
 
 def home_queue(home: str | None) -> str:
-    """The queue of plans on a directory, which only workers with that state directory have. Without one, the
-    queue of all."""
+    """Return the queue of plans on a local directory, served only by workers with that state directory;
+    without one, the shared queue.
+    """
     return SHARED_QUEUE if home is None else f"{SHARED_QUEUE}@{home}"
 
 
 def queue_of(request: Mapping[str, JsonValue]) -> str:
-    """The shared queue that a plan was asked for with; "" is none."""
+    """Return the shared queue of a request; "" if it has none."""
     queue = request.get("queue")
     return queue if isinstance(queue, str) else ""
 
 
 def project_lane(name: str) -> str:
-    """The lane of all jobs of a project."""
+    """Return the name of the concurrency limit for all jobs of a project."""
     return f"project:{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """The limits of today: a job keeps those that were in force when it was queued."""
+    """The current concurrency limits. A job keeps those in force when it was queued."""
 
     project_limit: Callable[[str], int | None] = lambda name: None
     provider_limit: int = 64
@@ -118,14 +118,15 @@ class ConcurrencyLimits:
     queue_bound: int | None = None
 
     def of(self, request: Mapping[str, JsonValue], model: JsonValue = None) -> tuple[Lane, ...]:
-        """The lanes of a plan's jobs, as the request of its root says. `model` is one that was named since,
-        instead of the request's."""
+        """Return the limits for the jobs of a plan, given the request of its root. `model` overrides the
+        model of the request.
+        """
         if not queue_of(request):
             return ()
         return (*self.of_project(request), *self._of_provider(model or request.get("model")))
 
     def of_project(self, request: Mapping[str, JsonValue]) -> tuple[Lane, ...]:
-        """Only the project's, for jobs that ask no model."""
+        """Return only the limit of the project, for jobs that call no model."""
         project = request.get("project")
         if not queue_of(request) or not isinstance(project, str):
             return ()

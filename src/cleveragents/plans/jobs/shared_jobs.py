@@ -1,14 +1,11 @@
-"""The jobs of a shared queue: running plans, applying and undoing their results.
+"""The jobs of a shared queue: run plans, and apply and undo their results.
 
-Each may be killed anywhere and claimed again. What an earlier attempt did to files is in the journal: it is
-settled first, and what is done already is not done again. What stands in the way of a result is kept with its
-plan; the job of whoever asked for it has failed then, and is not tried again, for nothing has changed.
+Each job may be killed anywhere and claimed again. The journal records what an earlier attempt did to files:
+that is settled first, and finished work is not repeated. If a result cannot be applied, the plan stores the
+reason and the job fails without a retry, because nothing would change.
 
-A job that was cancelled while no code of it ran: its plan learns of that at once.
-
-A plan under way belongs to its job, and whoever runs the job moves the plan. Where an engine hands a job on
-after each phase, a cancel may come when nobody runs it, and from somebody who knows jobs only. Plans would
-learn of it when somebody looks at them; so does this, without waiting for that.
+`cancel_plan_of` handles a job that is cancelled while no worker runs it, for example between two phases. Its
+plan moves at once, instead of when it is next looked at.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _UNDONE = (Phase.APPLY, PlanState.UNDONE)
 
 @dataclass(frozen=True, slots=True)
 class PlanObserver:
-    """Who hears of plans: `tell` a line, `end` that nothing more comes for now."""
+    """Receives reports about plans: `tell` a line, `end` that no more follow for now."""
 
     tell: Callable[[Plan, str], None] = lambda plan, line: None
     end: Callable[[str], None] = lambda plan_id: None
@@ -50,21 +47,21 @@ class PlanObserver:
 
 @dataclass(frozen=True, slots=True)
 class ApplyJob:
-    """Applies a result that somebody decided about. Stateless but for its parts."""
+    """Applies an approved result. Stateless."""
 
     parts: ApplyPolicyParts
     watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Where the plan stands. `PlanError` where it was not applied."""
-        with acting_as(_by(job)):  # guard: the log says who asked for it
+        """Apply the result and return the standing of the plan. Raises `PlanError` if it was not applied."""
+        with acting_as(_by(job)):  # guard: the audit log names the user
             try:
                 return _told(self.applied(job, _settled(self.parts, job, self.watched)))
             finally:
                 self.watched.end(str(job.payload["plan_id"]))
 
     def applied(self, job: AsyncJob, plan: Plan) -> Plan:
-        """The plan, applied, be it by another attempt. `PlanError`, having said why not."""
+        """Return the plan, applied by this or another attempt. Raises `PlanError` after reporting why not."""
         if plan.phase_state == _APPLIED:  # guard: nothing is applied twice
             return plan
         job.token.raise_if_cancelled()
@@ -72,22 +69,22 @@ class ApplyJob:
             told, fence = self.watched.of(plan), _fence(job)
             return self.parts.apply.apply(plan, job.token, commit=_commit(job), told=told, fence=fence)[0]
         except (StalePlan, StaleFence):
-            raise  # somebody else has it in hand; the next attempt sees what came of that
+            raise  # another process has it; the next attempt sees the outcome
         except Conflict as refused:
             self.watched.tell(plan, str(refused))
-            raise PlanError(plan.id, f"it was not applied: {_why(plan, refused)}") from refused
+            raise PlanError(plan.id, f"not applied: {_why(plan, refused)}") from refused
 
 
 @dataclass(frozen=True, slots=True)
 class UndoJob:
-    """Takes out again what was applied. Stateless but for its parts."""
+    """Undoes an applied result. Stateless."""
 
     parts: ApplyPolicyParts
     watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Where the plan stands. `PlanError` where it was not undone."""
-        with acting_as(_by(job)):  # guard: the log says who asked for it
+        """Undo the result and return the standing of the plan. Raises `PlanError` if it was not undone."""
+        with acting_as(_by(job)):  # guard: the audit log names the user
             return self._undone(job)
 
     def _undone(self, job: AsyncJob) -> JsonValue:
@@ -105,16 +102,16 @@ class UndoJob:
             raise
         except Conflict as refused:
             self.watched.tell(plan, str(refused))
-            still = "the undo was refused, and it is still applied"
-            raise PlanError(plan.id, f"{still}: {_why(plan, refused)}") from refused
+            raise PlanError(plan.id, f"still applied, the undo failed: {_why(plan, refused)}") from refused
         finally:
             self.watched.end(plan.id)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """Runs a plan, and applies what comes of it if that is allowed without a question. With `phases_apart`
-    it does one of the plan's phases, and hands the job on. Stateless but for its parts."""
+    """Runs a plan and applies its result if no approval is needed. With `phases_apart`, runs one phase and
+    queues the job again. Stateless.
+    """
 
     run: Callable[[AsyncJob], JsonValue]
     parts: ApplyPolicyParts
@@ -122,15 +119,15 @@ class PlanJob:
     phases_apart: bool = False
 
     def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
-        """Where the plan stands, unless there is more to do for it."""
+        """Run the plan and return its standing, or `HANDED_ON` if there is more to do."""
         plan_id = str(job.payload["plan_id"])
         before = self.parts.plans.get(plan_id).phase_state if self.phases_apart else None
         try:
             answer = self.run(job)
             plan = self.parts.plans.get(plan_id)
-            if plan.job_id != job.id:  # guard: no other job's plan
+            if plan.job_id != job.id:  # guard: not the plan of another job
                 return answer
-            job.token.raise_if_cancelled()  # guard: who lost the plan does not apply it
+            job.token.raise_if_cancelled()  # guard: a worker that lost the plan does not apply it
             if before is not None and self._has_a_next_phase(before, plan):
                 return HANDED_ON
             after = self._concluded(job, plan)
@@ -139,7 +136,7 @@ class PlanJob:
         return answer if after == plan else _told(after)
 
     def _has_a_next_phase(self, before: PhaseState, plan: Plan) -> bool:
-        """Also the first one, for a plan that is to be thought through again."""
+        """Return whether another phase follows, including Strategize for a plan that is planned again."""
         if should_run(plan):
             return True
         return before != plan.phase_state and should_apply(self.parts, plan)
@@ -150,26 +147,27 @@ class PlanJob:
         return apply_if_allowed(self.parts, plan, self.watched.of(plan), stop=job.token, fence=_fence(job))
 
     def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
-        """An earlier attempt may have been killed, or its worker stopped, while it applied the result."""
+        """Apply the result if an earlier attempt was killed or stopped while applying it."""
         plan = _settled(self.parts, job, self.watched)
         if can_retry_apply(plan):
-            with suppress(PlanError):  # the plan says what stood in the way
+            with suppress(PlanError):  # the plan stores the reason
                 plan = ApplyJob(self.parts, self.watched).applied(job, plan)
         return self.parts.plans.get(plan.id)
 
 
 def _settled(parts: ApplyPolicyParts, job: AsyncJob, watched: PlanObserver) -> Plan:
-    """The plan, with what a dead process left of it completed or taken back. `PlanError` where a person has
-    to do something first; `Cancelled`."""
+    """Return the plan, with the unfinished apply of a dead process completed or rolled back. Raises
+    `PlanError` if a person has to act first; `Cancelled`.
+    """
     plan_id = str(job.payload["plan_id"])
     plan = parts.plans.get(plan_id)
     if plan.phase is not Phase.APPLY:
         return plan
     try:
-        # guard: `settle` would leave it alone while another plan is applied to the same files, as would we
+        # guard: `settle` would skip it while another plan is applied to the same files, and so would we
         return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)
     except ApplyRefused as refused:
-        # By itself nothing will have changed at the next attempt.
+        # Another attempt would not change this.
         watched.tell(plan, str(refused))
         raise PlanError(plan.id, _why(plan, refused)) from refused
 
@@ -179,7 +177,7 @@ def _fence(job: AsyncJob) -> Fence:
 
 
 def _why(plan: Plan, refused: Conflict) -> str:
-    """What stands in the way, without once more saying of what."""
+    """Return the reason without the words that name the plan again."""
     words = str(refused)
     for done in ("applied", "undone"):
         words = words.removeprefix(f"plan {plan.id} was not {done}: ")
@@ -187,7 +185,7 @@ def _why(plan: Plan, refused: Conflict) -> str:
 
 
 def _by(job: AsyncJob) -> str | None:
-    """The user who asked for it."""
+    """Return the user who requested the job."""
     name = job.payload.get("by")
     return name if isinstance(name, str) else None
 
@@ -206,14 +204,15 @@ def _told(plan: Plan) -> JsonValue:
 
 
 def cancel_plan_of(job: Job, lifecycle: PlanLifecycle) -> None:
-    """Cancels the plan that the job, which is cancelled, was to run; one that has another job by now, or came
-    to its end, is left alone. A job that was to apply or undo a result leaves that as it is."""
+    """Cancel the plan of a cancelled job. A plan that has another job by now, or has ended, is left alone. A
+    job that applies or undoes a result does not change its plan.
+    """
     try:
         plan = lifecycle.plans.get(str(job.payload.get("plan_id")))
     except UnknownPlan:
         return
     plan = lifecycle.queueing.taken_up_by(job.id, plan)
-    if plan.job_id != job.id or job.kind != kind_of_plan(plan.root):  # guard: no other job's plan
+    if plan.job_id != job.id or job.kind != kind_of_plan(plan.root):  # guard: not the plan of another job
         return
     reason = str(job.cancel_reason)
     if is_mere_stop(reason):

@@ -1,8 +1,7 @@
-"""Corrections: a person, or the plan itself, says that something was decided wrongly, or is to be heeded too.
+"""Corrections: a person, or the plan itself, supersedes wrong decisions or adds guidance.
 
-Nothing is erased by one: what it supersedes stays, and so does the outcome that the plan had come to.
-
-What of a plan's work belongs to which decision: where a correction goes back to, and what stays done.
+A correction erases nothing: superseded decisions stay, and so does the outcome before it. This module also
+finds which work belongs to which decision: the checkpoint of a correction, and the tasks that stay done.
 """
 
 from __future__ import annotations
@@ -36,21 +35,22 @@ __all__ = [
 
 
 MOST_RETURNS = 3
-"""How often a plan may go back to Strategize by itself; a person may always send it."""
+"""How often a plan may go back to Strategize by itself; a person may always send it back."""
 
 ROLLBACK = "rollback"
 RETRY = "retry"
 
 MERGE = "merge-"
-"""What the step is called by which a sub-plan's result comes in: this, and the name of its part."""
-_TASK = "task-"  # and the name of its part: the step that says that a task is done
+"""The prefix of the step that merges a sub-plan, followed by the name of its part."""
+_TASK = "task-"  # prefix of the step that records a finished task, followed by the name of its part
 
 
 @dataclass(frozen=True, slots=True)
 class NewCorrection:
-    """`decision` is the number of the one that was wrong; None where guidance is merely added. `superseded`
-    are the numbers that no longer hold because of it; `checkpoint` is the call before which the plan goes on
-    (None: nothing is undone), `outcome` the name of the tree that it had come to before."""
+    """A new correction. `decision` is the number of the wrong decision; None if guidance is only added.
+    `superseded` are the decisions that no longer hold; `checkpoint` is the call to roll back to (None reverts
+    nothing); `outcome` is the name of the tree before the correction.
+    """
 
     guidance: str
     decision: int | None = None
@@ -71,9 +71,9 @@ class Correction:
 
 
 def descendants(decisions: Sequence[Decision], number: int) -> tuple[int, ...]:
-    """The decision of that number and all that followed from it, by number."""
+    """Return the number of the decision and of all that followed from it."""
     found = {number}
-    # A parent has a lower number than what follows from it.
+    # A parent has a lower number than its children.
     for decision in sorted(decisions, key=lambda one: one.number):
         if decision.made.parent in found:
             found.add(decision.number)
@@ -81,13 +81,15 @@ def descendants(decisions: Sequence[Decision], number: int) -> tuple[int, ...]:
 
 
 def part_of(call: ToolCall) -> str | None:
-    """The run that the call was made in, or whose sub-plan it brought in; whatever name it has by now."""
+    """Return the part that the call belongs to, or whose sub-plan it merged, without the suffix of a repeated
+    run.
+    """
     step = call.strategy_step
     return None if step is None else step.removeprefix(MERGE).removeprefix(_TASK).partition("+")[0]
 
 
 def begun_parts(calls: Sequence[ToolCall]) -> frozenset[str]:
-    """The runs of which something counts."""
+    """Return the parts that have calls which are not reverted."""
     parts = (part_of(call) for call in calls if call.state is not CallState.REVERTED)
     return frozenset(part for part in parts if part is not None)
 
@@ -95,10 +97,10 @@ def begun_parts(calls: Sequence[ToolCall]) -> frozenset[str]:
 def checkpoint_for(
     strategy: Strategy, calls: Sequence[ToolCall], superseded: Sequence[Decision]
 ) -> int | None:
-    """The first call that was made because of one of these decisions; None if none was.
+    """Return the first call that was made because of one of these decisions; None if there is none.
 
-    A decision that was made while a task was done has its own place. The others were carried out by the tasks
-    that name them, and by those that name none; where no task names any of them, by all tasks.
+    A decision made during a task has its own checkpoint. The others were carried out by the tasks that name
+    them and by tasks that name none; if no task names any of them, by all tasks.
     """
     places = [d.made.checkpoint for d in superseded if d.made.checkpoint is not None]
     parts = carrying_out(strategy, superseded)
@@ -111,7 +113,9 @@ def checkpoint_for(
 
 
 def carrying_out(strategy: Strategy, superseded: Sequence[Decision]) -> frozenset[str]:
-    """The parts that carry these decisions out, other than those that were made at work; of none, all."""
+    """Return the parts that carry out these decisions, except decisions made during a task; without
+    decisions, all parts.
+    """
     thought = {d.number for d in superseded if d.made.checkpoint is None}
     return _carried_out_by(strategy, thought) if thought or not superseded else frozenset()
 
@@ -119,8 +123,9 @@ def carrying_out(strategy: Strategy, superseded: Sequence[Decision]) -> frozense
 def undone_with(
     strategy: Strategy, calls: Sequence[ToolCall], every: Sequence[Decision], number: int
 ) -> tuple[tuple[Decision, ...], int | None]:
-    """What no longer holds when that decision does not, and the checkpoint that belongs to it: all that
-    followed from it, and whatever was decided by a call that is taken back."""
+    """Return the decisions that no longer hold if this one does not, and the checkpoint: all that followed
+    from it, and every decision made by a reverted call.
+    """
     gone = set(descendants(every, number))
     while True:
         superseded = tuple(d for d in every if d.number in gone and d.state is DecisionState.ACTIVE)
@@ -137,7 +142,7 @@ def undone_with(
 
 
 def tasks_since(strategy: Strategy, calls: Sequence[ToolCall], checkpoint: int) -> tuple[Task, ...]:
-    """The tasks of which something was done from that call on."""
+    """Return the tasks with calls from that number on."""
     later = begun_parts([call for call in calls if call.number >= checkpoint])
     return tuple(task for n, task in enumerate(strategy.tasks, start=1) if task.part(n) in later)
 
@@ -145,10 +150,10 @@ def tasks_since(strategy: Strategy, calls: Sequence[ToolCall], checkpoint: int) 
 def kept_tasks(
     tasks: Sequence[Task], calls: Sequence[ToolCall], going_on: Collection[str] = ()
 ) -> Mapping[int, Task]:
-    """The tasks, by their numbers, that are done or under way and were not taken back.
+    """Return the tasks, by number, that are done or running and were not reverted.
 
-    An actor does its own tasks of a round one after the other, so one before another that left a trace needs
-    none itself; of a sub-plan, the trace is that its result came in, or that it is `going_on`.
+    An actor does its tasks of a round in order, so a task before one with calls counts as done without calls
+    of its own. A sub-plan counts if it is merged or in `going_on`.
     """
     begun = begun_parts(calls) | frozenset(going_on)
     last: dict[int, int] = {}
@@ -170,18 +175,20 @@ def _carried_out_by(strategy: Strategy, numbers: Collection[int]) -> frozenset[s
 
 
 def checkpoint_of(call: ToolCall) -> int:
-    """Where a rollback leads back to, or which call is to be made again."""
+    """Return the call that a rollback leads back to, or that is to be made again."""
     return int(str(call.arguments["checkpoint"]))
 
 
 def taken_back_of(numbers: Iterable[int], rewrites: Sequence[ToolCall]) -> frozenset[int]:
-    """Which of these calls are reverted, from what rewrote their plan: its calls that belong to no step."""
+    """Return which of these calls are reverted. `rewrites` are the calls of their plan that belong to no
+    step.
+    """
     ranges = _taken_back(reversed(rewrites))
     return frozenset(number for number in numbers if _is_in(ranges, number))
 
 
 def _taken_back(latest_first: Iterable[ToolCall]) -> list[range]:
-    """The numbers of the calls that rollbacks and retries took back, among them rollbacks and retries."""
+    """Return the numbers of reverted calls, including rollbacks and retries, as ranges."""
     ranges: list[range] = []
     for call in latest_first:
         if call.state is not CallState.ENDED or _is_in(ranges, call.number):

@@ -4,11 +4,11 @@
        each: queued ─▶ processing ─▶ complete | errored | cancelled;  processing ─▶ waiting ─▶ queued
        apply ends: applied | constrained | rejected | errored | cancelled;  applied ─▶ undone
 
-What waits is queued again by the answer: nobody has to stay alive for it. Apply itself never waits: a plan
-whose result needs a person's leave rests at execute/complete.
+An answer queues a waiting plan again, so no process has to stay alive for it. Apply never waits: a plan whose
+result needs approval rests at execute/complete.
 
-Every move raises the plan's `version`; a store makes a move only from the version its caller saw, so of two
-that decide at once one wins and the other is told.
+Every move increments the plan's `version`. A store moves a plan only from the version that its caller saw, so
+one of two concurrent decisions wins and the other gets an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Phase", "PhaseState", "Plan", "PlanState", "ensure_plan_move", "spel
 
 
 class Phase(str, Enum):
-    """What a plan is at."""
+    """The phase of a plan."""
 
     ACTION = "action"
     STRATEGIZE = "strategize"
@@ -36,7 +36,7 @@ class Phase(str, Enum):
 
 
 class PlanState(str, Enum):
-    """Where it stands in that."""
+    """The state of a plan within its phase."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -51,12 +51,12 @@ class PlanState(str, Enum):
 
     @property
     def running(self) -> bool:
-        """Whether some process is, or should be, at work on it."""
+        """Whether a process works on the plan, or should."""
         return self in (PlanState.QUEUED, PlanState.PROCESSING)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing leads on from here but an undo."""
+        """Whether the state is final, except for an undo."""
         return self in (PlanState.CANCELLED, PlanState.APPLIED, PlanState.REJECTED, PlanState.UNDONE)
 
 
@@ -69,13 +69,13 @@ _APPLIED, _CON, _REJ = PlanState.APPLIED, PlanState.CONSTRAINED, PlanState.REJEC
 
 
 def _moves(phase: Phase, then: PhaseState | None) -> dict[PhaseState, frozenset[PhaseState]]:
-    """The moves that every phase has, and its way to the next one."""
+    """Return the moves that every phase has, and the move to the next phase."""
     onward = {then} if then else set()
     return {
         (phase, _Q): frozenset({(phase, _PR), (phase, _ERR), (phase, _CAN)}),
-        # To itself: another worker takes the phase over from one that died.
+        # To itself: another worker takes over from one that died.
         (phase, _PR): frozenset({(phase, s) for s in (_PR, _W, _C, _ERR, _CAN)}),
-        # To strategize: its decisions are corrected, by a person or by itself.
+        # To strategize: its decisions are corrected, by a person or by the plan itself.
         (phase, _W): frozenset({(phase, _Q), (phase, _ERR), (phase, _CAN), (_S, _Q)}),
         (phase, _C): frozenset({(phase, _Q), (phase, _CAN), (_S, _Q), *onward}),
         (phase, _ERR): frozenset({(phase, _Q), (phase, _CAN), (_P, _REJ), (_S, _Q)}),
@@ -89,13 +89,13 @@ _MOVES: Mapping[PhaseState, frozenset[PhaseState]] = {
     (_A, _CAN): frozenset(),
     **_moves(_S, (_E, _Q)),
     **_moves(_E, (_P, _Q)),
-    # To strategize: what was done shows that it was not thought through, and it says so itself.
+    # To strategize: the result shows that the plan was wrong, and the plan goes back by itself.
     (_E, _PR): frozenset({(_S, _Q), *((_E, s) for s in (_PR, _W, _C, _ERR, _CAN))}),
     (_E, _C): frozenset({(_P, _Q), (_P, _REJ), (_E, _Q), (_S, _Q), (_E, _CAN)}),
     (_P, _Q): frozenset({(_P, _PR), (_P, _ERR), (_P, _CAN), (_P, _REJ)}),
     (_P, _PR): frozenset({(_P, s) for s in (_PR, _APPLIED, _CON, _ERR, _CAN)}),
     (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q), (_S, _Q)}),
-    # To applied: what is found in the user's files counts, whatever was believed of it.
+    # To applied: the user's files decide, whatever the plan recorded.
     (_P, _ERR): frozenset({(_P, _Q), (_P, _APPLIED), (_P, _REJ), (_P, _CAN)}),
     (_P, _CAN): frozenset(),
     (_P, _REJ): frozenset(),
@@ -105,26 +105,25 @@ _MOVES: Mapping[PhaseState, frozenset[PhaseState]] = {
 
 
 def ensure_plan_move(plan_id: str, now: PhaseState, wanted: PhaseState) -> None:
-    """Raises `IllegalPlanMove` unless a plan may go from `now` to `wanted`."""
+    """Raise `IllegalPlanMove` unless a plan may move from `now` to `wanted`."""
     if wanted not in _MOVES.get(now, frozenset()):
         raise IllegalPlanMove(plan_id, spelt(now), spelt(wanted))
 
 
 def spelt(phase_state: PhaseState) -> str:
-    """`execute/waiting`, as people read it."""
+    """Return the phase_state as `execute/waiting`."""
     return f"{phase_state[0].value}/{phase_state[1].value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan as the store holds it; a snapshot, never updated in place.
+    """A plan as the store holds it: a snapshot, never updated in place.
 
-    `resource` is the root of the repository or directory it is to change; `request` holds what the user asked
-    for (action, arguments, checks, profile, where to start from), as JSON; `strategy` what Strategize left. A
-    sub-plan has a parent, the `depth` below the root, and a `key` by which its parent knows it. It belongs to
-    the `project` of its root.
-    `isolation` is that of its commands, the weakest of all its runs; None before the first run, and for plans
-    of versions that did not record it.
+    `resource` is the root of the repository or directory to change. `request` holds what the user requested
+    (action, arguments, checks, profile, starting point) as JSON; `strategy` is the result of Strategize. A
+    sub-plan has a parent, a `depth` below the root, and a `key` by which its parent knows it. It belongs to
+    the `project` of its root. `isolation` is the weakest isolation of its commands over all runs; None before
+    the first run, and for plans of versions that did not record it.
     `answer` is the last report of the executor; None until there is one.
     """
 
@@ -152,7 +151,7 @@ class Plan:
 
     @property
     def root(self) -> str:
-        """The plan at the top of its tree: itself, unless it is a sub-plan."""
+        """The plan at the top of the tree: itself, unless it is a sub-plan."""
         return self.root_id or self.id
 
     @property

@@ -14,7 +14,7 @@ __all__ = ["PlanStatus", "status_of"]
 
 
 class PlanStatus(str, Enum):
-    """What a plan does, or needs."""
+    """The current work of a plan, or its need."""
 
     QUEUED = "queued"
     """Waits for a worker."""

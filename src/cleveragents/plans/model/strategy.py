@@ -1,7 +1,7 @@
-"""A strategy: what Strategize leaves for Execute, complete in itself.
+"""A strategy: the result of Strategize and the only input of Execute.
 
-Execute reads nothing else of what the user asked for, so an action that is changed or deleted meanwhile
-changes nothing about a plan under way.
+Execute reads nothing else of the request, so an action that is changed or deleted later does not affect a
+running plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cleveragents.core.tool import CallState, ToolCall
 __all__ = ["SETUP", "RoleAssignment", "Strategy", "StrategyStep", "Task"]
 
 SETUP = "setup"
-"""The name of the step that prepares a sandbox; the others are named by their numbers, from 1."""
+"""The name of the step that sets up a sandbox; other steps are named by their numbers, from 1."""
 
 _TOLD = 400
 
@@ -35,9 +35,9 @@ class StrategyStep:
     granted: bool = False
 
     def problem_with(self, call: ToolCall) -> str | None:
-        """Why the step does not count as done after this call of it; None if it does.
+        """Return why the step is not done after this call of it, or None.
 
-        What became of a part is for whoever made it to judge: a model tries something else.
+        The maker of a nested call judges its outcome: a model tries something else.
         """
         if self.continue_on_failure or call.is_part:
             return None
@@ -47,20 +47,19 @@ class StrategyStep:
         code = result.get("exit_code", 0)
         if code in self.expect_exit:
             return None
-        how = "took too long" if result.get("timed_out") else f"ended with exit code {code}"
+        how = "timed out" if result.get("timed_out") else f"ended with exit code {code}"
         output = " ".join(str(result.get("output") or "").split())
         return f"step {self.name!r} {how}" + (f": {output[-_TOLD:]}" if output else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an actor is to do, in words; `needs` are the numbers, from 1, of the tasks that come before it.
+    """The work of an actor, in words; `needs` are the numbers, from 1, of the tasks it depends on.
 
-    A `sub_plan` is done by a plan of its own, in a sandbox of its own, beside others; `request` is what that
-    one asks for where it differs from its parent (action, arguments, actor, model, checks …). `decisions` are
-    the numbers of those that it carries out: when one of them is corrected, so is what was done for it.
-    `round` counts how often the plan had gone back to Strategize when the task was thought of. `place` is the
-    number that it was thought of under, where it has another by now.
+    A `sub_plan` runs as a separate plan in its own sandbox, in parallel with others; `request` holds what
+    differs from its parent (action, arguments, actor, model, checks …). `decisions` are the numbers of the
+    decisions it carries out: if one of them is corrected, its work is reverted. `round` is how often the plan
+    had gone back to Strategize when the task was planned. `place` is its original number, if that changed.
     """
 
     name: str
@@ -73,14 +72,14 @@ class Task:
     place: int | None = None
 
     def part(self, number: int) -> str:
-        """The name of its run within the plan: that of a task of an earlier round is never used again."""
+        """Return the name of its run within the plan. Names of earlier rounds are never reused."""
         place = number if self.place is None else self.place
         return f"{place}~{self.round}" if self.round else str(place)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """Which actors do it, and with which model those of them that name none."""
+    """The actors of a plan, and the model for those that name none."""
 
     strategize: str | None
     execute: str
@@ -90,12 +89,12 @@ class RoleAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Steps in order, or tasks for actors; checks for the result, and the bounds of it all.
+    """Steps in order, or tasks for actors, with the checks and limits of the plan.
 
-    `directory` is where commands start, below the sandbox's root: where the user stood. `round` counts how
-    often the plan went back to Strategize, `returns` how often of that by itself. `guidance` is what a person
-    added since, in order. Of sub-plans, `max_parallel` run at once; with `fail_fast` the first that fails
-    ends the others.
+    `directory` is the working directory of commands below the root of the sandbox. `round` counts how often
+    the plan went back to Strategize, `returns` how often by itself. `guidance` is what people added since, in
+    order. At most `max_parallel` sub-plans run at the same time; with `fail_fast` the first failure stops the
+    others.
     """
 
     steps: tuple[StrategyStep, ...]
@@ -119,7 +118,7 @@ class Strategy:
 
     @property
     def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
-        """The tasks with their numbers, each after those that it needs; a circle is broken at its first."""
+        """The numbered tasks, each after those it depends on; a cycle is broken at its first task."""
         left = dict(enumerate(self.tasks, start=1))
         done: list[tuple[int, Task]] = []
         while left:
@@ -129,7 +128,7 @@ class Strategy:
         return tuple(done)
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:
-        """The step that the call, or that of which it is a part, was made for; setting up is one, too."""
+        """Return the step that the call, or its parent call, was made for; the setup is one too."""
         name = call.strategy_step
         if name == SETUP:
             return StrategyStep(SETUP, call.tool, call.arguments)
@@ -143,11 +142,11 @@ class Strategy:
         return chosen if self.action_profile is None else chosen.tightened(profile(self.action_profile))
 
     def to_json(self) -> JsonValue:
-        """As a plan keeps it."""
+        """Return the strategy as a plan stores it."""
         return freeze(facts_of(self))
 
     @classmethod
     def from_json(cls, kept: JsonValue) -> Strategy:
-        """What `to_json` gave."""
+        """Return the strategy that `to_json` stored."""
         assert isinstance(kept, FrozenObject)
         return record_of(cls, kept)

@@ -1,9 +1,7 @@
-"""Sub-plans, as their parent sees them: what became of each, and what is to be done next.
+"""Sub-plans as their parent sees them: the outcome of each, and the next step. Also lists of goals, which
+become sub-plans.
 
-Pure: whoever asks again with the same facts gets the same answer, so a parent that was killed anywhere simply
-asks again.
-
-Goals that are reached together: parts of one plan, each a plan of its own, some after others.
+Pure functions: the same facts give the same answer, so a parent that was killed anywhere simply asks again.
 """
 
 from __future__ import annotations
@@ -45,35 +43,35 @@ __all__ = [
 
 
 SUB_PLANS = "sub-plans"
-"""What a parent waits for while it has nothing to do itself."""
+"""The reason of a parent that waits for its sub-plans."""
 
 CONFLICT = "conflict"
-"""What a parent waits for while nobody has said what is to become of a conflict."""
+"""The reason of a parent that waits for a conflict to be resolved."""
 
-STOPPED = mere_stop("another part of the same plan failed")
-"""The reason for which a plan is stopped that can go on when the other does."""
+STOPPED = mere_stop("another sub-plan failed")
+"""The reason of a stop after which the sub-plan can be resumed with its parent."""
 
 GOALS_ACTION = "builtin/goals"
-"""The action of a plan whose parts were named by its user."""
+"""The action of a plan whose sub-plans the user listed."""
 
 
 class TaskStatus(Enum):
-    """How it stands with one task of a parent."""
+    """The situation of one task of a parent."""
 
     DONE = "done"
-    FINISHED = "finished"  # and to be merged
+    FINISHED = "finished"  # and ready to merge
     RUNNING = "running"
     WAITING = "waiting"  # for a person
     READY = "ready"
-    PENDING = "pending"  # for what it needs
+    PENDING = "pending"  # for its dependencies
     FAILED = "failed"
     CANCELLED = "cancelled"
-    BLOCKED = "blocked"  # what it needs failed
+    BLOCKED = "blocked"  # a dependency failed
     LEFT_OUT = "left out"
 
 
 class ParentAction(Enum):
-    """What a parent does next."""
+    """The next step of a parent."""
 
     MERGE = "merge"
     STOP = "stop"
@@ -90,7 +88,7 @@ _UNFINISHED = (TaskStatus.RUNNING, TaskStatus.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class TreeStep:
-    """What to do, and to which tasks, by number."""
+    """A step, and the numbers of its tasks."""
 
     act: ParentAction
     numbers: tuple[int, ...] = ()
@@ -98,9 +96,9 @@ class TreeStep:
 
 @dataclass(frozen=True, slots=True)
 class TreeView:
-    """A parent's tasks and what is known of them: its sub-plans by part, the parts that are merged, those it
-    goes on without because a person said so, and the numbers of its own tasks that are `done` and of those
-    whose sub-plans were `told` to stop."""
+    """The tasks of a parent and their facts: its sub-plans by part, the merged parts, the parts left out by a
+    person, the numbers of its own `done` tasks, and of tasks whose sub-plans were `told` to stop.
+    """
 
     strategy: Strategy
     children: Mapping[str, Plan]
@@ -110,16 +108,16 @@ class TreeView:
     told: Collection[int] = ()
 
     def task_statuses(self) -> Mapping[int, TaskStatus]:
-        """Of every task, by number, in an order in which each comes after what it needs."""
+        """Return the fate of every task, by number, each after its dependencies."""
         known: dict[int, TaskStatus] = {}
         for number, task in self.strategy.ordered_tasks:
-            # What is needed in a circle comes later in the order, and is not waited for.
+            # In a cycle, a later dependency is not waited for.
             needed = [known[need] for need in task.needs if need in known]
             known[number] = self._own(number, needed) if not task.sub_plan else self._theirs(number, needed)
         return known
 
     def left_out_why(self) -> Mapping[int, str]:
-        """Why the tasks are left out that are, by number: what became of a sub-plan, or what it needs."""
+        """Return why tasks are left out, by number: the state of the sub-plan, or the missing dependency."""
         task_statuses = self.task_statuses()
         left = [number for number, fate in task_statuses.items() if fate is TaskStatus.LEFT_OUT]
         why: dict[int, str] = {}
@@ -133,7 +131,7 @@ class TreeView:
         return why
 
     def step(self) -> TreeStep:
-        """What comes next: what is finished is taken in before anything else is begun on top of it."""
+        """Return the next step: finished results are merged before new work starts on top of them."""
         task_statuses = self.task_statuses()
         for act, numbers in self._possible(task_statuses):
             if numbers:
@@ -171,18 +169,18 @@ class TreeView:
         if part in self.left_out:
             return TaskStatus.LEFT_OUT
         child = self.children.get(part)
-        # One that was made and never queued: whoever made it was killed.
+        # Created but never queued: its creator was killed.
         if child is None or (child.phase is Phase.ACTION and child.state is PlanState.QUEUED):
             return _before(needed)
         return _fate_of(child)
 
 
 def _before(needed: Iterable[TaskStatus]) -> TaskStatus:
-    """What has not begun, by what it needs."""
+    """Return the fate of a task that has not started, given its dependencies."""
     needed = list(needed)
     if any(
         fate in (*_BROKEN, TaskStatus.BLOCKED) for fate in needed
-    ):  # guard: nothing is built on what failed
+    ):  # guard: nothing is built on failed work
         return TaskStatus.BLOCKED
     if TaskStatus.LEFT_OUT in needed:
         return TaskStatus.LEFT_OUT
@@ -202,61 +200,61 @@ def _fate_of(child: Plan) -> TaskStatus:
 
 
 def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
-    """Whether these calls of a parent, as its history tells them, say that it has the part's result. One
-    whose result is about to be recorded is."""
+    """Return whether these calls of a parent merged the part. A merge that is about to be recorded counts."""
     taken = (CallState.ENDING, CallState.ENDED)
     return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
 
 
 def can_continue(child: Plan) -> bool:
-    """Whether something comes of it that its parent can take in: not of one that failed, has ended, or was
-    never begun."""
+    """Return whether the sub-plan can still deliver a result: it has started and has not failed or ended."""
     return not (child.state.ended or child.state is PlanState.ERRORED or child.phase is Phase.ACTION)
 
 
 def ended_by(reason: str) -> tuple[PlanState, str]:
-    """Where a plan stands that was told to stop, and what it says of that: one that is merely stopped can be
-    resumed with the plan that it is a part of."""
+    """Return the state and error of a plan that was told to stop: a plain stop can be resumed with its
+    parent.
+    """
     if is_mere_stop(reason):
         return PlanState.ERRORED, reason
     return PlanState.CANCELLED, f"cancelled: {reason}"
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Whether nothing comes of it without somebody else: not while it, or a plan below it, is at work."""
+    """Return whether the plan needs another actor to continue: neither it nor a plan below it is running."""
     if plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return False
     return not waits_for_sub_plans(plan) or bool(asked_below(plan))
 
 
 def asked_below(plan: Plan) -> tuple[JsonValue, ...]:
-    """What the plans below it wait for a person to say, as far as it knows."""
+    """Return the pending requests of the plans below, as far as this plan knows."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     asked = waited.get("asks")
     return tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else ()
 
 
 def failed_below(plan: Plan) -> tuple[JsonValue, ...]:
-    """What failed below it while it waits for others, as far as it knows."""
+    """Return the failures below, as far as this plan knows."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     failed = waited.get("failed")
     return tuple(failed) if isinstance(failed, Sequence) and not isinstance(failed, str) else ()
 
 
 def waits_for_sub_plans(plan: Plan) -> bool:
-    """Whether it goes on when one of its sub-plans comes to rest, and not before."""
+    """Return whether the plan continues only when one of its sub-plans comes to rest."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return plan.state is PlanState.WAITING and waited.get("for") == SUB_PLANS
 
 
 def seen(children: Iterable[Plan]) -> dict[str, JsonValue]:
-    """What a parent knew when it began to wait: which version of which sub-plan."""
+    """Return the versions of the sub-plans that a parent saw when it began to wait."""
     return {child.id: child.version for child in children}
 
 
 def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
-    """Whether a sub-plan that its parent waits for came to rest since the parent looked at it. One that it
-    did not look at belongs to what was corrected, and is waited for by nobody."""
+    """Return whether a sub-plan came to rest since the parent looked. A sub-plan it did not see belongs to a
+    corrected decision and is not waited for.
+    """
     waited = parent.waiting_for if isinstance(parent.waiting_for, Mapping) else {}
     known = waited.get("seen")
     known = known if isinstance(known, Mapping) else {}
@@ -267,7 +265,7 @@ def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SubGoal:
-    """One of them: in words, or an action with its arguments. `needs` are the names of those before it."""
+    """One goal: in words, or an action with arguments. `needs` are the names of the goals it depends on."""
 
     name: str
     goal: str = ""
@@ -280,13 +278,13 @@ class SubGoal:
     invariants: tuple[str, ...] = ()
 
     def to_json(self) -> JsonValue:
-        """As the request of the whole keeps it."""
+        """Return the goal as the request of the parent stores it."""
         return freeze(facts_of(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """All of them, what they are for, and what must hold of the merged result."""
+    """A list of goals, its purpose, and the checks and invariants of the merged result."""
 
     goals: tuple[SubGoal, ...]
     goal: str = ""
@@ -297,15 +295,15 @@ class Goals:
 
     @property
     def title(self) -> str:
-        """What it is for, in the user's words or else by the names of its parts."""
+        """The purpose in the user's words, or the names of the goals."""
         noun = "goal" if len(self.goals) == 1 else "goals"
         return self.goal or f"{len(self.goals)} {noun}: {', '.join(one.name for one in self.goals)}"
 
 
 def circle_in(needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Names of which each needs the next, the last one the first again; none, if there is no circle.
+    """Return a cycle of names, each of which needs the next, ending with the first; empty if there is none.
 
-    Names that nobody explains need nothing.
+    Unknown names need nothing.
     """
     left = {name: [need for need in named if need in needs] for name, named in needs.items()}
     while True:
@@ -316,7 +314,7 @@ def circle_in(needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
             del left[name]
     if not left:
         return ()
-    # Each of those left needs another of them, so whoever follows that comes round.
+    # Each remaining name needs another remaining one, so following them ends in a cycle.
     walked = [min(left)]
     while walked.count(walked[-1]) == 1:
         walked.append(next(need for need in left[walked[-1]] if need in left))

@@ -1,4 +1,4 @@
-"""Where decisions are kept."""
+"""The store of decisions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ __all__ = ["DecisionStore"]
 
 
 class DecisionStore(Protocol):
-    """Decisions of plans, numbered from 1 without a gap; every method is one atomic step with its event."""
+    """Decisions of plans, numbered from 1 without a gap. Every method is atomic, together with its event."""
 
     def add(
         self, plan_id: str, made: Sequence[NewDecision], *, key: str, now: datetime
     ) -> Sequence[Decision]:
-        """Keeps them, in order; a parent may be one of the same call. A repeated `key` returns what it made
-        the first time."""
+        """Record the decisions in order and return them; a parent may be one of the same call. A repeated
+        `key` returns the decisions of the first call.
+        """
         ...
 
     def of_plan(self, plan_id: str) -> Sequence[Decision]:
-        """All of them, superseded ones too, by number. One that was made at work no longer holds once a
-        rollback took its call back."""
+        """Return all decisions by number, including superseded ones. A decision made during a task no longer
+        holds once its call is rolled back.
+        """
         ...

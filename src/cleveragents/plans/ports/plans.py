@@ -1,11 +1,4 @@
-"""Where plans are kept, and what belongs to them: tool calls, checks, reviews.
-
-What is seen of a plan while it runs, for those who watch it from elsewhere.
-
-When the calls of a tree of plans ran: tools' and models', of every plan of it.
-
-Where actions come from.
-"""
+"""The records of plans: new plans, moves, output, call times and actions."""
 
 from __future__ import annotations
 
@@ -36,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PlanDraft:
-    """A plan to be made."""
+    """A plan to create."""
 
     goal: str
     action: str
@@ -47,7 +40,7 @@ class PlanDraft:
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """How far a tree of plans may grow: `depth` below the root, `fan_out` sub-plans of one plan."""
+    """The limits of a tree of plans: `depth` below the root, `fan_out` sub-plans of one plan."""
 
     depth: int = 4
     fan_out: int = 32
@@ -55,9 +48,10 @@ class TreeLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a move changes besides phase and state; what is None stays, except that a move clears error and
-    what was waited for unless it says them. Of two isolations the weaker one is kept. An empty answer
-    removes the old one."""
+    """The facts that a move stores besides the standing. None keeps a value, but a move clears `error` and
+    `waiting_for` unless they are given. Of two isolations the weaker one is kept. An empty answer
+    removes the old one.
+    """
 
     strategy: JsonValue = None
     waiting_for: JsonValue = None
@@ -69,9 +63,12 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
-    """Some of it, at its place. `kind`: progress (lines for people), output (what commands print), model
-    (what actors say as they say it), node (JSON: which `actor` is at which `node` of its graph now; with an
-    `event`, that it is `thinking`, its model being the `text`, or that a call is `tool_done`, and how)."""
+    """A piece of output at its place.
+
+    `kind`: progress (lines for people), output (of commands), model (text of actors as it arrives), node
+    (JSON: the `actor` and `node` that run now; with an `event`, that the node is `thinking` with the model in
+    `text`, or that a call is `tool_done`, and its outcome).
+    """
 
     plan_id: str
     number: int
@@ -81,28 +78,28 @@ class OutputPiece:
 
 
 class PlanOutput(Protocol):
-    """Pieces of plans' output, numbered from 1 for each plan; every method is one atomic step.
+    """The output of plans, in pieces numbered from 1 for each plan. Every method is atomic.
 
-    It is bounded: of a plan that printed more than that, the oldest pieces are gone, and their numbers with
-    them. Secrets are masked before anything is kept.
+    The output is bounded: the oldest pieces of a plan that printed more are dropped with their numbers.
+    Secrets are masked before anything is stored.
     """
 
     def append(self, plan_id: str, pieces: Sequence[tuple[str, str]], *, now: datetime) -> None:
-        """Keeps these kinds and texts, in order."""
+        """Append these kinds and texts, in order."""
         ...
 
     def read(self, plan_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[OutputPiece]:
-        """Pieces with a number above `after`, in order."""
+        """Return the pieces with a number above `after`, in order."""
         ...
 
     def last(self, plan_id: str) -> int:
-        """The number of the last piece; 0 where there is none."""
+        """Return the number of the last piece; 0 if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlanJobRun:
-    """The job that works on a plan now: it was to be had from `since` on, and `seen` at work last."""
+    """The job that runs a plan now: claimable from `since` on, last `seen` at work."""
 
     since: datetime
     seen: datetime
@@ -110,8 +107,9 @@ class PlanJobRun:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """One call. Of one that asked for leave first, `ran_seconds` says how long it ran after that; one without
-    an end is under way, or was interrupted: its plan's `run` tells, if there is one."""
+    """The times of one call. If the call needed approval, `ran_seconds` is its duration after that. A call
+    without an end is running or was interrupted; the `run` of its plan tells, if there is one.
+    """
 
     began: datetime
     ended: datetime | None = None
@@ -121,7 +119,7 @@ class CallTimes:
 
 
 class ActionOrigin(str, Enum):
-    """Who brought an action. In this order: of two with one name the first counts."""
+    """The origin of an action. If two have the same name, the first in this order counts."""
 
     BUILTIN = "builtin"
     USER = "user"
@@ -130,7 +128,7 @@ class ActionOrigin(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoredAction:
-    """An action as the user gave it: YAML."""
+    """An action as the user stored it, in YAML."""
 
     name: str
     document: str
@@ -139,7 +137,7 @@ class StoredAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionListing:
-    """An action that was found. `problem` says why it cannot be used; `trusted`, whether it may run."""
+    """An action that was found. `problem` says why it cannot be used; `trusted` whether it may run."""
 
     name: str
     origin: ActionOrigin

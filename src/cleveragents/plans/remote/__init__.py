@@ -1,1 +1,1 @@
-"""Plans on git remotes: mirrors, sandboxes that any machine can make, applies that are pushes."""
+"""Plans on git remotes: mirrors, sandboxes that any machine can build, and applies that push."""

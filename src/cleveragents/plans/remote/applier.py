@@ -1,7 +1,7 @@
-"""`Applier` for plans on remotes: the same merge, and a push in the place of moved files.
+"""`Applier` for plans on remotes: the same merge, then a push instead of moved files.
 
-Nobody has such a resource for itself, so nothing is locked but what this state directory does: that only
-spares it pushes that would not get through. What decides is where the branch is when the push arrives.
+No machine owns a remote exclusively. The lock covers only this state directory, and saves pushes that would
+be rejected. The position of the branch when the push arrives decides.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ _SUBJECT = 72
 
 @dataclass(frozen=True, slots=True)
 class RemoteApplier:
-    """Applies to remotes. Stateless but for its parts: any number of machines may have one each. `base_of`
-    says with which commit a plan began."""
+    """Applies to remotes. Stateless: any number of machines may have one. `base_of` returns the commit that a
+    plan started from.
+    """
 
     engine: RemoteEngine
     plan: Callable[[str], Plan]
@@ -68,16 +69,16 @@ class RemoteApplier:
         plan, address = self._plan(plan_id)
         last = self.engine.journal.last_of_plan(plan_id)
         if last is None or last.kind != "apply":
-            raise ApplyRefused(plan_id, "there is nothing of it to undo")
+            raise ApplyRefused(plan_id, "there is nothing to undo")
         wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours)
         message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
-        # What had nothing to do moved none.
+        # An apply without changes moved no branch.
         ref = address.ref if last.journal.commit is None else last.journal.commit.ref
         with self._held(address, terms):
             self.engine.mirrors.fetch(address)
             tip = self.engine.mirrors.value_of(address, ref)
             if tip is None:
-                raise ApplyRefused(plan_id, f"{address.shown} has no branch {branch_of(ref)} any more")
+                raise ApplyRefused(plan_id, f"branch {branch_of(ref)} no longer exists at {address.shown}")
             target, landed = PushTarget(address, ref, tip, tip), self._landed(plan, address)
             with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
                 yield preparation
@@ -93,7 +94,7 @@ class RemoteApplier:
             return not held
 
     def recover(self) -> Sequence[Recovered]:
-        """Of this state directory's own; what others left is for who gets their jobs."""
+        """Recover the entries of this state directory; others belong to the workers with their jobs."""
         found: list[Recovered] = []
         for entry in self.engine.journal.open_entries(remote=True):
             if entry.journal.home == self.engine.home and not self.is_busy_here(entry.resource):
@@ -134,11 +135,11 @@ class RemoteApplier:
         return [Recovered(entry.plan_id, entry.id, entry.kind, done)]
 
     def _decided(self, entry: JournalEntry, fence: Fence | None) -> bool:
-        """Whether it was pushed; our records say so then."""
+        """Return whether the result was pushed; if so, record it."""
         plan, address = self._plan(entry.plan_id)
         self.engine.mirrors.fetch(address)
         landed = self._landed(plan, address)
-        if landed is not None:  # guard: what is in the branch is applied, whoever could not say so
+        if landed is not None:  # guard: a result in the branch is applied, even if its push was not confirmed
             self.engine.record_landed(landed, fence)
         if landed is None or landed.entry.id != entry.id:
             self.engine.journal.end(entry, done=False, fence=fence)
@@ -152,28 +153,28 @@ class RemoteApplier:
         plan = self.plan(plan_id)
         address = remote_of(plan.resource)
         if address is None:
-            raise ApplyRefused(plan_id, f"{plan.resource} is no remote")
+            raise ApplyRefused(plan_id, f"{plan.resource} is not a remote")
         return plan, address
 
     def _landed(self, plan: Plan, address: RemoteAddress) -> PushedCommit | None:
         return self.engine.landed(plan.id, address, self.base_of(plan.root, address))
 
     def _target(self, plan: Plan, address: RemoteAddress, asked: str | None) -> PushTarget:
-        """What an apply moves, as it was seen just now. A branch of the plan's own begins where the one is
-        that it is merged with; with that gone, where the plan began. `ApplyRefused`."""
+        """Return the branch that the apply moves, as fetched just now. A new branch starts at the branch it
+        is merged with; if that is gone, where the plan started. Raises `ApplyRefused`.
+        """
         branch = destination_of(plan, asked) or address.branch
         there = self.engine.mirrors.mirrored(address)
         other = Remedy("plan.apply", plan.id, {"to_branch": None}, "Push it to another branch")
         if branch == address.branch:
             tip = self.engine.mirrors.value_of(address, address.ref)
             if tip is None:
-                gone = f"{address.shown} has no branch {branch} any more"
-                again = f"{gone}; push it there again, and apply it again"
-                raise ApplyRefused(plan.id, again, remedies=(other,))
+                gone = f"branch {branch} no longer exists at {address.shown}; push it again, then apply"
+                raise ApplyRefused(plan.id, gone, remedies=(other,))
             return PushTarget(address, address.ref, tip, tip)
         held = [one for one in there if _is_in_the_way(one, branch)]
-        if held:  # guard: never over what somebody else has pushed
-            taken = f"{address.shown} has a branch {held[0]}, and this plan did not make it"
+        if held:  # guard: never overwrite another branch
+            taken = f"branch {held[0]} already exists at {address.shown}"
             raise ApplyRefused(plan.id, taken, remedies=(other,))
         tip = self.engine.mirrors.value_of(address, address.ref) or self.base_of(plan.root, address)
         return PushTarget(address, f"refs/heads/{branch}", tip, "")
@@ -205,7 +206,7 @@ class RemoteApplier:
         merge = MergeResult(wish.base, ours, wish.theirs, ours, {})
         if landed is None:
             merge = merge_following_renames(repository, wish.base, ours, wish.theirs)
-            if wish.kind == "apply":  # guard: an undo brings back what was there
+            if wish.kind == "apply":  # guard: an undo may restore such a file
                 ensure_no_git_directory(wish.plan_id, repository, merge)
             found = merge.conflicts or submodule_conflicts(repository, merge)
             merge = replace(merge, conflicts=tuple(_caused(one, target) for one in found))
@@ -219,7 +220,7 @@ class RemoteApplier:
 
 
 class AnyApplier:
-    """`Applier` for every plan: one for those on directories, one for those on remotes."""
+    """`Applier` for every plan: one for directories, one for remotes."""
 
     def __init__(
         self, directories: Applier, remotes: RemoteApplier, resource_of: Callable[[str], str]
@@ -266,7 +267,7 @@ class AnyApplier:
 
 
 def _is_in_the_way(there: str, wanted: str) -> bool:
-    """Of two branches, neither may be a directory of the other."""
+    """Return whether the branches are equal or one is a directory of the other."""
     return there == wanted or there.startswith(f"{wanted}/") or wanted.startswith(f"{there}/")
 
 
@@ -277,11 +278,12 @@ def _subject(plan: Plan) -> str:
 
 def _caused(conflict: FileConflict, target: PushTarget) -> FileConflict:
     branch = branch_of(target.ref) if target.expected else target.address.branch
-    return replace(conflict, cause=conflict.cause or f"another commit of {branch}")
+    return replace(conflict, cause=conflict.cause or f"another commit on {branch}")
 
 
 def destination_of(plan: Plan, asked: str | None = None) -> str | None:
-    """The new branch that the result of a plan on a remote is pushed to; `asked` comes before what was asked
-    for with the plan. None is the branch that it began with. `InvalidName`."""
+    """Return the new branch for the result of a plan on a remote; `asked` overrides the request of the plan.
+    None is the branch that the plan started from. Raises `InvalidName`.
+    """
     said = asked or plan.request.get(TO_BRANCH)
     return new_branch(said, plan.id) if isinstance(said, str) and said else None

@@ -1,10 +1,11 @@
-"""Contents of changed files in the database, for plans that another machine may have to go on with.
+"""Contents of changed files in the database, for plans that another machine may continue.
 
-A sandbox keeps the contents of what its plan changed, and goes with its machine. For a plan on a remote each
-is in the database, too, before the record that names it is: whoever has the records has the files.
+A sandbox holds the contents of its plan's changes and is lost with its machine. For a plan on a remote, each
+content is also stored in the database before the record that names it, so the records are never without their
+files.
 
-Every tree of plans has its own, though another may have the same: so they go with their plan, and nobody who
-has kept one, and is about to record it, can lose it because somebody else's plan is forgotten.
+Every tree of plans has its own copies, even of equal contents. They are deleted with their tree, and a
+deletion never removes contents that another tree is about to record.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _HOMES = (
 
 @dataclass(frozen=True, slots=True)
 class SqlContents:
-    """Contents of trees of plans, by the names that git has for them. Stateless but for the database."""
+    """Contents of trees of plans, by their git object names. Stateless but for the database."""
 
     database: Database
 
     def lacking(self, root_id: str, names: Collection[str]) -> set[str]:
-        """Those of the names that are not kept for the tree."""
+        """Return the names that are not stored for the tree."""
         wanted = set(names)
         for portion in _portions(sorted(wanted)):
             query = select(contents.c.digest).where(*_of(root_id, portion))
@@ -54,35 +55,35 @@ class SqlContents:
         return wanted
 
     def keep(self, root_id: str, found: Mapping[str, bytes]) -> None:
-        """Keeps them; what is kept already stays. `UnknownPlan` once the tree was deleted."""
+        """Store the contents; existing ones stay. Raises `UnknownPlan` if the tree was deleted."""
         rows = [
             {"root_id": root_id, "digest": name, "content": zlib.compress(data, _LEVEL)}
             for name, data in sorted(found.items())
         ]
 
         def unit(connection: Connection) -> None:
-            ensure_kept(connection, root_id)  # guard: nobody would ever take them away
+            ensure_kept(connection, root_id)  # guard: otherwise nothing would ever delete them
             _insert(connection, rows)
 
         if rows:
             self.database.write(unit)
 
     def trees(self) -> list[str]:
-        """Whose contents are kept, by the plan at the top."""
+        """Return the root plans with stored contents."""
         with self.database.read() as connection:
             return list(connection.execute(select(contents.c.root_id).distinct()).scalars())
 
     def homes_since(self, moment: datetime) -> tuple[set[str], set[str]]:
-        """State directories with a sandbox, and those of them that made one since then."""
+        """Return the state directories with a sandbox, and those that created one since then."""
         latest = select(sandboxes.c.home, func.max(sandboxes.c.created_at)).group_by(sandboxes.c.home)
         with self.database.read() as connection:
             found = [(home, at) for home, at in connection.execute(latest) if home is not None]
         return {home for home, _ in found}, {home for home, at in found if at > microseconds(moment)}
 
     def forget(self, root_id: str, *, lost: Collection[str] = (), dry_run: bool = False) -> int:
-        """Of a tree that has ended, and none of whose sandboxes is left anywhere but in the `lost` state
-        directories, which are gone with them, or off; says how many that are. Whoever can still look at it,
-        or undo it, has one of them."""
+        """Delete the contents of an ended tree without sandboxes outside the `lost` state directories, and
+        return their number. Viewing or undoing the tree needs a sandbox, and these have none.
+        """
         of_tree = contents.c.root_id == root_id
         counted = select(func.count()).select_from(contents).where(of_tree)
 
@@ -90,18 +91,18 @@ class SqlContents:
             state = connection.execute(_STATE.where(plans.c.id == root_id)).scalar()
             needed = state is not None and not PlanState(state).ended
             homes = set(connection.execute(_HOMES.where(_in_tree(root_id))).scalars())
-            if needed or homes - set(lost):  # guard: an undo on another machine makes a sandbox of them
+            if needed or homes - set(lost):  # guard: an undo on another machine builds a sandbox from them
                 return 0
             found: int = connection.execute(counted).scalar_one()
             if not dry_run:
-                # Sandboxes stay known: one of a machine that was merely off for long can still undo its plan.
+                # Sandboxes stay registered: a machine that was only switched off can still undo its plan.
                 connection.execute(delete(contents).where(of_tree))
             return found
 
         return self.database.write(unit)
 
     def read(self, root_id: str, names: Collection[str]) -> dict[str, bytes]:
-        """Those that are kept for the tree."""
+        """Return the contents that are stored for the tree."""
         found: dict[str, bytes] = {}
         for portion in _portions(sorted(set(names))):
             query = select(contents.c.digest, contents.c.content).where(*_of(root_id, portion))
@@ -112,7 +113,7 @@ class SqlContents:
 
 @dataclass(frozen=True, slots=True)
 class ContentLocation:
-    """Where the contents of a plan are that are to be kept, and for which tree."""
+    """The sandbox that holds the contents of a plan, and the tree to store them for."""
 
     sandbox: Sandbox
     root_id: str
@@ -120,8 +121,9 @@ class ContentLocation:
 
 @dataclass(frozen=True, slots=True)
 class ContentKeepingStore:
-    """`ChangesetStore` on another one that keeps contents first. `keeper_of` finds where a changeset's
-    are; None for a plan whose contents are its machine's own matter."""
+    """`ChangesetStore` that stores contents before it records changes. `keeper_of` finds the contents of a
+    changeset; None for a plan whose contents stay on its machine.
+    """
 
     inner: ChangesetStore
     contents: SqlContents
@@ -157,15 +159,16 @@ class ContentKeepingStore:
         if keeper is None:
             return
         named = {one.after_hash for one in entries if one.after_hash is not None and one.mode != GITLINK}
-        # One at a time: a plan may change more than fits into memory.
+        # One at a time: the changes of a plan may exceed the memory.
         for name in sorted(self.contents.lacking(keeper.root_id, named)):
             found = {name: keeper.sandbox.content(name)}
             self.contents.keep(keeper.root_id, found)  # guard: before the record, not after
 
 
 def ensure_kept(connection: Connection, root_id: str) -> None:
-    """`UnknownPlan` once it was deleted. Whoever is about to delete it waits for the transaction, and so does
-    whoever else comes here."""
+    """Raise `UnknownPlan` if the plan was deleted. A concurrent deletion waits for the transaction, and so do
+    other callers.
+    """
     held = select(plans.c.number).where(plans.c.id == root_id).with_for_update()
     if connection.execute(held).first() is None:
         raise UnknownPlan(root_id)
@@ -180,7 +183,7 @@ def _of(root_id: str, names: Sequence[str]) -> tuple[ColumnElement[bool], Column
 
 
 def _insert(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
-    # Somebody else may keep the same at this moment.
+    # Another process may store the same content at this moment.
     connection.execute(insert_into(contents, connection.dialect.name).on_conflict_do_nothing(), rows)
 
 

@@ -1,17 +1,15 @@
-"""Sandboxes of plans on remotes: one that another machine has is made again here, of what is recorded.
+"""Sandboxes of plans on remotes, rebuilt from the records if another machine has them.
 
-What a sandbox of such a plan holds is the base, a commit of the remote, and what the plan's records say; the
-contents of these are in the database. So a machine may die with its sandboxes, and whoever gets the plan's
-job goes on with one of its own. A call that was *ending* there has left its changes in no record: it counts
-as not made, as one that was *started* does. What the setup had made is gone, too, and is made again.
+A sandbox consists of the base, a commit of the remote, and the recorded changes, whose contents are in the
+database. So a machine may die with its sandboxes, and the next worker of the plan continues with its own. A
+call that was *ending* there left unrecorded changes: it counts as not made, like a *started* one. The output
+of the setup is lost too and is made again.
 
-The commit that a plan on a remote began with: found once, the same on every machine from then on.
+The base commit of a plan is determined once and is the same on every machine.
 
-Furnishes a copy of a sandbox that another machine has, before checks run in it.
-
-What the plan's setup made is ignored, so it is in no record and did not come along. The setup was allowed
-when it ran for the plan; it runs again, here, and nothing of it is recorded: checks begin with files that
-are brought to what is to be checked.
+`Furnishing` sets up a copy of another machine's sandbox before checks run in it. The output of the setup is
+ignored by git and therefore not recorded. The setup was approved when it ran for the plan; it runs again
+here, and nothing of it is recorded.
 """
 
 from __future__ import annotations
@@ -69,11 +67,11 @@ __all__ = ["PlanTakeover", "RemoteSandboxes", "RemoteSetup", "ResourceDirectorie
 
 _BUSY_SECONDS = 30.0
 _AT_ONCE = 50
-# Whoever looks waits for it; a remote that answers may take longer for the files.
+# A viewer waits for this; a remote that answers may need longer for its files.
 _LOOK_SECONDS = 60.0
 
 _BASE = select(remote_bases.c.base)
-# Kept as JSON.
+# Stored as JSON.
 _OF_PLANS = select(plans.c.resource).distinct().where(plans.c.resource.startswith(f'"{SCHEME}'))
 _OF_RESOURCES = select(resources.c.location).where(resources.c.kind == ResourceKind.REMOTE.value)
 
@@ -84,21 +82,23 @@ class _CallsOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResourceDirectories:
-    """Where the resource of a plan is on this machine. Stateless but for the database and the mirrors."""
+    """The directory of a plan's resource on this machine. Stateless but for the database and the mirrors."""
 
     database: Database
     mirrors: Mirrors
 
     def of_plan(self, plan: Plan) -> Path:
-        """Its resource, if that is a directory; of a remote, a checkout of what the plan began with, which
-        is the branch as it is now if nobody asked before. `RemoteUnreachable`, `SandboxRefused`."""
+        """Return the resource if it is a directory; for a remote, a checkout of the commit that the plan
+        started from, or of the branch as it is now if none is recorded. Raises `RemoteUnreachable`,
+        `SandboxRefused`.
+        """
         address = remote_of(plan.resource)
         if address is None:
             return Path(plan.resource)
         return self.mirrors.checkout(address, self.base(plan.root, address))
 
     def of_resource(self, resource: str) -> Path:
-        """The same for what is asked before there is a plan: of a remote, the branch as it is now."""
+        """Return the directory of a resource without a plan; for a remote, the branch as it is now."""
         address = remote_of(resource)
         return (
             Path(resource)
@@ -107,17 +107,17 @@ class ResourceDirectories:
         )
 
     def base(self, root_id: str, address: RemoteAddress) -> str:
-        """The commit with which the plan of that id began, and all its sub-plans. `UnknownPlan`."""
+        """Return the commit that the plan and its sub-plans started from. Raises `UnknownPlan`."""
         known = self._known(root_id)
         if known is not None:
             return known
         tip = self.mirrors.fetched(address)
 
         def unit(connection: Connection) -> str:
-            # Whoever else looks for it at this moment waits here, and then finds it.
-            ensure_kept(connection, root_id)  # guard: nobody would ever take it away
+            # A concurrent caller waits here and then finds the base.
+            ensure_kept(connection, root_id)  # guard: otherwise nothing would ever delete it
             found: str | None = connection.execute(_BASE.where(remote_bases.c.plan_id == root_id)).scalar()
-            if found is None:  # guard: there is one base for all machines
+            if found is None:  # guard: one base for all machines
                 connection.execute(insert(remote_bases), {"plan_id": root_id, "base": tip})
             return found or tip
 
@@ -131,7 +131,7 @@ class ResourceDirectories:
 
 @dataclass(frozen=True, slots=True)
 class PlanTakeover:
-    """What is needed to go on with a plan that another machine had."""
+    """The parts needed to continue a plan of another machine."""
 
     plan: Callable[[str], Plan]
     directories: ResourceDirectories
@@ -146,10 +146,10 @@ class PlanTakeover:
 
 
 class RemoteSandboxes(SandboxRegistry):
-    """`Sandboxes` of plans on directories and on remotes. Stateless but for its parts, as the registry."""
+    """`Sandboxes` of plans on directories and on remotes. Stateless, like the registry."""
 
     answer_seconds: ClassVar[float] = 5.0
-    """So long one who only looks waits for a word of a remote."""
+    """How long a viewer waits for an answer of a remote."""
 
     def __init__(self, database: Database, directory: Path, take_over: PlanTakeover, **options: Any) -> None:
         super().__init__(database, directory, **options)
@@ -162,8 +162,9 @@ class RemoteSandboxes(SandboxRegistry):
         return self._looked_at(row) if fence is None else self._taken_over(row, fence)
 
     def look(self, plan_id: str) -> Sandbox:
-        """`open` for somebody who waits to be shown it: a remote that has to be asked for what the plan
-        began with, and does not answer soon, is not waited for as a plan would. `RemoteUnreachable`."""
+        """Open the sandbox for a viewer: a remote that does not answer soon is not waited for as long as a
+        plan would. Raises `RemoteUnreachable`.
+        """
         row = self.row(plan_id)
         if row is not None and row.remote is not None and row.state == READY and not self._is_ours(row):
             self._ensure_answering(row)
@@ -174,36 +175,35 @@ class RemoteSandboxes(SandboxRegistry):
         if request.remote is not None and request.start is None and progress is not None:
             self._tell_ignored(request, progress)
         if request.fence is not None and self._take_over.history.changes(request.plan_id):
-            # Its sandbox was removed, or lost with a machine that was about to make it anew.
+            # Its sandbox was removed, or lost with a machine that was about to create it again.
             with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
                 self._brought_up_to_date(sandbox, self._place(request.plan_id))
                 self._take_calls_back(request.plan_id, request.fence)
         return sandbox
 
     def _tell_ignored(self, request: SandboxRequest, progress: Callable[[str], None]) -> None:
-        """Once for a tree of plans."""
+        """Report untrusted config, once per tree of plans."""
         ignored = [path for path in configured_paths(request.resource) if not self._counts(request, path)]
         if ignored:
             name = self._take_over.plan(request.plan_id).request.get("resource_name")
             of = f" for the resource {name}" if name else ""
             progress(
-                f"configuration of the repository is ignored: {named(ignored)}; read it, then trust it{of}"
+                f"untrusted repository config is ignored: {named(ignored)}; review it, then trust it{of}"
             )
 
     def _counts(self, request: SandboxRequest, path: str) -> bool:
-        with suppress(ConfigurationError):  # it leads out of the repository, and never does
+        with suppress(ConfigurationError):  # a path that leads out of the repository never counts
             found = self._take_over.trust.look(request.resource, path)
             return found is not None and found.trusted
         return False
 
     def is_copy(self, plan_id: str) -> bool:
-        """Whether the plan's sandbox is another machine's, and what is here was made to look at it."""
+        """Return whether the sandbox belongs to another machine and a local one is only a copy."""
         row = self.row(plan_id)
         return row is not None and not self._is_ours(row)
 
     def discard_copies(self, *, dry_run: bool = False) -> int:
-        """Removes sandboxes that are here of plans that another machine has, or had, and checkouts that no
-        sandbox was made of; says how many that are."""
+        """Remove copies of other machines' sandboxes and unused checkouts, and return their number."""
         copies = [Path(left.location) for left in self.leftovers() if left.kind == "copy"]
         kept = [SandboxLayout(path) for path in self.directory.glob("*") if path not in copies]
         used = {row.resource for row in self.rows()}
@@ -214,21 +214,23 @@ class RemoteSandboxes(SandboxRegistry):
         checkouts = mirrors.unused(used)
         if not dry_run:
             for path in copies:
-                with suppress(SandboxBusy, SandboxMissing):  # somebody looks at it, or was quicker
+                with suppress(SandboxBusy, SandboxMissing):  # in use, or already removed
                     self.remove_copy(path)
             for path in checkouts:
                 mirrors.discard(path)
         return len(copies) + len(checkouts)
 
     def remove_copy(self, path: Path) -> None:
-        """`SandboxBusy` while somebody looks at it."""
+        """Remove a copy. Raises `SandboxBusy` while it is in use."""
         with locked(SandboxLayout(path).lock, path.name):
             row = self.row(path.name)
             if row is None or not self._is_ours(row):  # guard: it may have become the plan's own
                 remove_all(path)
 
     def _ensure_answering(self, row: SandboxRow) -> None:
-        """What is needed to look at it is here. `RemoteUnreachable`, soon where nobody answers."""
+        """Fetch what is needed to view the sandbox. Raises `RemoteUnreachable` soon if the remote does not
+        answer.
+        """
         if self._complete(row, self._place(row.plan_id)) is not None:
             return
         directories, plan = self._take_over.directories, self._take_over.plan(row.plan_id)
@@ -249,7 +251,7 @@ class RemoteSandboxes(SandboxRegistry):
         return self._strategies[row.strategy], sandbox
 
     def _looked_at(self, row: SandboxRow) -> Sandbox:
-        """A copy of what is recorded by now. The plan's sandbox is elsewhere, and stays that."""
+        """Return a copy of the recorded state. The sandbox of the plan stays on its machine."""
         place = self._place(row.plan_id)
         sandbox = self._complete(row, place)
         if sandbox is None:
@@ -262,13 +264,13 @@ class RemoteSandboxes(SandboxRegistry):
     def _taken_over(self, row: SandboxRow, fence: Fence) -> Sandbox:
         place = self._place(row.plan_id)
         with self._claimed(place, row.plan_id):
-            # Anew: a process of an earlier attempt may still be at work on what is here.
+            # Built from scratch: a process of an earlier attempt may still use the present one.
             sandbox = self._made(row, place, fence)
             self._brought_up_to_date(sandbox, place)
             self._take_calls_back(row.plan_id, fence)
             facts = place.read_facts(row.plan_id)
             ours = replace(row, directory=place.directory, resource=Path(facts.resource), home=self._home)
-            self._ready(ours, facts.size_bytes, sandbox.base, fence)  # guard: last, when all of it is there
+            self._ready(ours, facts.size_bytes, sandbox.base, fence)  # guard: last, when it is complete
         return sandbox
 
     def _complete(self, row: SandboxRow, place: SandboxLayout) -> Sandbox | None:
@@ -277,8 +279,8 @@ class RemoteSandboxes(SandboxRegistry):
         return None
 
     def _made(self, row: SandboxRow, place: SandboxLayout, fence: Fence | None) -> Sandbox:
-        """The sandbox as it was when the plan began. The caller holds its place."""
-        from cleveragents.plans.run import start_of  # much, for who only looks
+        """Build the sandbox as it was when the plan started. The caller holds its place."""
+        from cleveragents.plans.run import start_of  # imported late: viewers rarely need it
 
         plan = self._take_over.plan(row.plan_id)
         resource = self._take_over.directories.of_plan(plan)
@@ -290,7 +292,9 @@ class RemoteSandboxes(SandboxRegistry):
         return strategy.create(request, place.directory, origin)
 
     def _brought_up_to_date(self, sandbox: Sandbox, place: SandboxLayout) -> None:
-        """It holds what is recorded, and the contents of all that ever was. The caller holds its place."""
+        """Bring the sandbox to the recorded state, with the contents of all recorded changes. The caller
+        holds its place.
+        """
         history = self._take_over.history
         changes = [change.entry for change in history.changes(sandbox.plan_id)]
         facts = place.read_facts(sandbox.plan_id)
@@ -304,11 +308,11 @@ class RemoteSandboxes(SandboxRegistry):
             for name in portion:
                 if name not in found or objects.keep(found[name]) != name:
                     raise SandboxRefused(str(place.directory), f"content {name} is not in the database")
-        # guard: no more than was looked at: who works on it may have recorded something since
+        # guard: only the changes read above: a worker may have recorded more since
         bring_to(sandbox, {path: step.after for path, step in differences_of(changes).items()})
 
     def _take_calls_back(self, plan_id: str, fence: Fence) -> None:
-        """What was done elsewhere and left no trace here is to be done again."""
+        """Mark calls to be made again whose effects were lost with the other machine."""
         for call in self._take_over.history.calls(plan_id):
             unrecorded = call.state is CallState.ENDING and not self._is_recorded(call, fence)
             remote_setup = call.step == SETUP and call.state in (CallState.ENDING, CallState.ENDED)
@@ -316,10 +320,10 @@ class RemoteSandboxes(SandboxRegistry):
                 self._to_be_made_again(call, fence)
 
     def _is_recorded(self, call: ToolCall, fence: Fence) -> bool:
-        """Whether what the call did is in the records; then it is ended here."""
+        """Return whether the changes of the call are recorded; if so, end the call."""
         if call.changeset_id is not None:
             self._database.write(lambda connection: ensure_owned(connection, fence))
-            # Sealed first: nothing that its own machine still does is recorded any more.
+            # Close it first: its own machine can record nothing more.
             if not self._take_over.changesets.close(call.changeset_id).length:
                 return False
         state = CallState.ENDED if call.error is None else CallState.FAILED
@@ -337,7 +341,7 @@ class RemoteSandboxes(SandboxRegistry):
         )
 
     def _remake(self, sandbox: Sandbox, start: StartTree) -> None:
-        """The tree with which a sub-plan began is one that its parent's records once added up to."""
+        """Rebuild the tree that a sub-plan started from, which its parent's records once added up to."""
         if sandbox.keeps(start.tree):
             return
         entries = [change.entry for change in self._take_over.history.changes(start.plan_id)]
@@ -348,7 +352,7 @@ class RemoteSandboxes(SandboxRegistry):
 
 
 def needed_remotes(database: Database) -> set[str]:
-    """The addresses that a plan, whatever has become of it, or a resource names."""
+    """Return the addresses that plans, in any state, and resources name."""
     with database.read() as connection:
         named = (remote_of(json.loads(text)) for text in connection.execute(_OF_PLANS).scalars())
         of_plans = {address.url for address in named if address is not None}
@@ -357,14 +361,16 @@ def needed_remotes(database: Database) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSetup:
-    """Stateless but for its parts: any thread may share it."""
+    """Sets up copies of sandboxes. Stateless: any thread may share it."""
 
     sandboxes: RemoteSandboxes
     cache: SetupCache
     commands: Callable[[Path], CommandRunner]
 
     def __call__(self, setup: Setup, ground: CheckEnvironment, project: str) -> None:
-        """When it returns, the sandbox is furnished; a plan's own is already. `CheckFailed`, `Cancelled`."""
+        """Set up the sandbox if it is a copy; a plan's own is set up already. Raises `CheckFailed`,
+        `Cancelled`.
+        """
         if not self.sandboxes.is_copy(ground.plan_id):
             return
         sandbox = ground.sandbox

@@ -1,8 +1,9 @@
-"""Plans, their tool calls, checks and reviews as rows, and back.
+"""Conversion of plans, tool calls, checks and reviews to database rows and back.
 
-Free text and JSON from outside may hold what no database takes as text (a lone surrogate, a NUL), so JSON is
-kept as ASCII, and text with its odd characters spelt out. Names that nobody writes so are refused. What would
-not come back as JSON (`NaN`, a set) is refused, too: once kept, it could not be read any more.
+Text and JSON from outside may contain characters that no database stores as text (a lone surrogate, a NUL).
+JSON is therefore stored as ASCII, and odd characters in text are spelled out. Names with such characters are
+refused. Values that JSON cannot represent (`NaN`, a set) are refused too, because they could not be read
+back.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def plan_row(plan: Plan) -> dict[str, object]:
-    """All columns but `number`, which the database gives. `InvalidPayload`."""
+    """Return all columns but `number`, which the database assigns. Raises `InvalidPayload`."""
     names = ("action", "job_id", "parent_id", "root_id", "key", "project")
     ensure_storable("a plan", {name: getattr(plan, name) for name in names})
     return row_of(
@@ -43,14 +44,14 @@ def plan_row(plan: Plan) -> dict[str, object]:
         resource=encoded(plan.resource),
         request=encoded(plan.request, "request of a plan"),
         strategy=_encoded_or_none(plan.strategy, "strategy of a plan"),
-        waiting_for=_encoded_or_none(plan.waiting_for, "what a plan waits for"),
+        waiting_for=_encoded_or_none(plan.waiting_for, "pending request of a plan"),
         error=_kept_error(plan.error),
         answer=None if plan.answer is None else kept_text(redact_content_text(plan.answer)),
     )
 
 
 def plan_of(row: Mapping[Any, Any]) -> Plan:
-    """The plan that the row holds."""
+    """Return the plan of the row."""
     return record_in(
         Plan,
         row,
@@ -62,7 +63,7 @@ def plan_of(row: Mapping[Any, Any]) -> Plan:
 
 
 def call_row(call: ToolCall) -> dict[str, object]:
-    """All columns of a tool call. `InvalidPayload`."""
+    """Return all columns of a tool call. Raises `InvalidPayload`."""
     ensure_storable("a tool call", {"tool": call.tool, "step": call.step, "changeset_id": call.changeset_id})
     return row_of(
         call,
@@ -73,13 +74,13 @@ def call_row(call: ToolCall) -> dict[str, object]:
 
 
 def call_of(row: Mapping[Any, Any]) -> ToolCall:
-    """The tool call that the row holds."""
+    """Return the tool call of the row."""
     arguments, result = _object(row["arguments"]), _decoded_or_none(row["result"])
     return record_in(ToolCall, row, arguments=arguments, result=result)
 
 
 def check_row(run: CheckRun) -> dict[str, object]:
-    """All columns but `number`. `InvalidPayload`."""
+    """Return all columns but `number`. Raises `InvalidPayload`."""
     ensure_storable("a run of a check", {"name": run.name, "tree": run.tree})
     row = row_of(run, command=kept_text(run.command), details=kept_text(run.details))
     del row["seconds"]
@@ -87,12 +88,12 @@ def check_row(run: CheckRun) -> dict[str, object]:
 
 
 def check_of(row: Mapping[Any, Any]) -> CheckRun:
-    """The run of a check that the row holds."""
+    """Return the check run of the row."""
     return record_in(CheckRun, row)
 
 
 def review_row(review: Review) -> dict[str, str]:
-    """All columns of a verdict."""
+    """Return all columns of a review."""
     return {
         "plan_id": review.plan_id,
         "kind": review.kind.value,
@@ -102,18 +103,18 @@ def review_row(review: Review) -> dict[str, str]:
 
 
 def review_of(row: Mapping[Any, Any]) -> Review:
-    """The verdict that the row holds."""
+    """Return the review of the row."""
     kind = ReviewKind(row["kind"])
     return Review(row["plan_id"], kind, str(_decoded(row["subject"])), row["verdict"] == "accepted")
 
 
 def encoded(value: JsonValue, where: str = "text") -> str:
-    """The value as ASCII JSON. `InvalidPayload` for what is no JSON value."""
+    """Return the value as ASCII JSON. Raises `InvalidPayload` if it is not a JSON value."""
     return json.dumps(thaw(freeze(value, where=where)), separators=(",", ":"))
 
 
 def _kept_error(error: str | None) -> str | None:
-    """Errors quote commands, addresses and their output; what looks like a secret is not kept."""
+    """Mask secrets in an error before it is stored: errors quote commands, addresses and output."""
     return None if error is None else kept_text(redact_text(error))
 
 

@@ -1,6 +1,6 @@
-"""Decisions on a database.
+"""Decisions and corrections in a database.
 
-Corrections on a database: each one transaction with what it supersedes and where its plan goes.
+A correction is one transaction with the decisions it supersedes and the moves of its plan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SqlDecisionStore:
         def unit(connection: Connection) -> Sequence[Decision]:
             _hold(connection, plan_id)
             earlier = _of_plan(connection, plan_id, decisions.c.key == key)
-            if earlier:  # guard: a run that is repeated decides nothing twice
+            if earlier:  # guard: a repeated run decides nothing twice
                 return earlier
             last = select(func.coalesce(func.max(decisions.c.number), 0)).where(
                 decisions.c.plan_id == plan_id
@@ -80,7 +80,7 @@ class SqlDecisionStore:
             return found
         rewrites = SqlCallStore(self._database, self._identifiers).of_step(plan_id, None)
         gone = taken_back_of(at_work, rewrites)
-        # Found here rather than kept: it takes effect with the rollback, and ends if that is taken back.
+        # Computed instead of stored: it takes effect with the rollback, and ends if that is undone.
         return [
             replace(one, state=DecisionState.SUPERSEDED) if one.made.checkpoint in gone else one
             for one in found
@@ -92,9 +92,11 @@ class SqlDecisionStore:
 
 
 def _hold(connection: Connection, plan_id: str) -> None:
-    """Whoever numbers something of the plan waits for whoever does so now. `UnknownPlan`."""
+    """Lock the plan, so that concurrent transactions number its records one after the other. Raises
+    `UnknownPlan`.
+    """
     held = select(plans.c.id).where(plans.c.id == plan_id).with_for_update()
-    if connection.execute(held).first() is None:  # guard: nothing is kept for a plan that was deleted
+    if connection.execute(held).first() is None:  # guard: nothing is stored for a deleted plan
         raise UnknownPlan(plan_id)
 
 
@@ -132,8 +134,9 @@ def _decision(row: Mapping[Any, Any]) -> Decision:
 
 
 class SqlCorrectionStore:
-    """Corrections of plans, numbered from 1 without a gap; every method is one step, with its events.
-    Stateless but for the database, so any thread may share it."""
+    """Corrections of plans, numbered from 1 without a gap. Every method is atomic, with its events. Stateless
+    but for the database, so any thread may share it.
+    """
 
     def __init__(
         self, database: Database, identifiers: IdentifierSource, plans: SqlPlanStore | None = None
@@ -153,21 +156,21 @@ class SqlCorrectionStore:
         fence: Fence | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> tuple[Correction, Plan]:
-        """Keeps it, marks the decisions that it supersedes, and moves the plan through these standings, with
-        the facts at the last, all in one step: a plan whose decisions no longer hold is never where it goes
-        on with what they led to.
+        """Store the correction, mark the superseded decisions, and move the plan through these standings,
+        with the facts at the last, in one transaction. So a plan never continues with superseded decisions.
 
-        As `SqlPlanStore.move`, only from the version that was seen, and for whoever has the job:
-        `UnknownPlan`, `StalePlan`, `IllegalPlanMove`, `StaleFence`; with a claim, kept as what was made for
-        that request: `RequestUnderWay` when somebody took the claim over. Then nothing changed.
+        Works like `SqlPlanStore.move`, from the version that was read and for the owner of the job: raises
+        `UnknownPlan`, `StalePlan`, `IllegalPlanMove`, `StaleFence`. With a claim, the correction is stored as
+        the result of that request; raises `RequestUnderWay` if another request took the claim over. Then
+        nothing changed.
         """
 
         def unit(connection: Connection) -> tuple[Correction, Plan]:
-            keep_made(connection, claim, plan.id)  # guard: a request that is repeated makes nothing twice
+            keep_made(connection, claim, plan.id)  # guard: a repeated request creates nothing twice
             ensure_owned(connection, fence)
             moved = plan
             for left, phase_state in zip(range(len(way), 0, -1), way, strict=True):
-                # The first move holds the plan, so whoever numbers a correction is alone.
+                # The first move locks the plan, so corrections are numbered one at a time.
                 said = facts if left == 1 else None
                 moved = self._plans.move_in(connection, moved, phase_state, said, now=now)
             kept = Correction(plan.id, _next_number(connection, plan.id), made, now)
@@ -180,13 +183,13 @@ class SqlCorrectionStore:
         return self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[Correction]:
-        """All of them, by number."""
+        """Return all corrections, by number."""
         wanted = select(corrections).where(corrections.c.plan_id == plan_id).order_by(corrections.c.number)
         with self._database.read() as connection:
             return [_correction(row) for row in connection.execute(wanted).mappings()]
 
     def _superseded(self, connection: Connection, kept: Correction) -> Sequence[int]:
-        """The decisions that hold until now, and from now on no longer."""
+        """Mark the decisions as superseded and return those that held until now."""
         held = (
             decisions.c.plan_id == kept.plan_id,
             decisions.c.number.in_(kept.made.superseded),

@@ -1,7 +1,7 @@
-"""What plans print, on a database: numbered and bounded in the transaction that adds it.
+"""Output of plans in a database: numbered and bounded in the transaction that adds it.
 
-The plan's row is held meanwhile. So two who add at once are numbered one after the other, and a plan that was
-deleted gets no output any more that nobody would ever remove.
+The row of the plan is locked meanwhile. So concurrent appends are numbered one after the other, and a deleted
+plan gets no more output, which nothing would ever remove.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SqlPlanOutput:
         self._bound = bound_bytes
 
     def append(self, plan_id: str, pieces: Sequence[tuple[str, str]], *, now: datetime) -> None:
-        # Masked before it is cut: a piece's border may not go through a secret.
+        # Mask before the cut: a secret must not cross the border of two pieces.
         texts = [(kind, part) for kind, text in pieces for part in _parts(_storable(redact_text(text)))]
         if texts:
             self._database.write(lambda connection: self._add(connection, plan_id, texts, now))
@@ -87,16 +87,16 @@ class SqlPlanOutput:
             row = {"plan_id": plan_id, "number": number, "kind": kind, "text": text, "ends_at": end}
             rows.append(row | {"written_at": microseconds(now)})
         gone = end - self._bound
-        # The last is kept whatever its size, because the next one is numbered after it.
+        # The last piece stays whatever its size, because the next one is numbered after it.
         kept = [row for row in rows if row["ends_at"] > gone]
         connection.execute(plan_output.insert(), kept)
-        if gone > 0:  # guard: a plan that prints for ever fills no disk
+        if gone > 0:  # guard: endless output does not fill the disk
             first = connection.execute(_FIRST_KEPT, {"plan_id": plan_id, "gone": gone}).scalar_one()
             connection.execute(_FORGET, {"plan_id": plan_id, "first": first})
 
 
 def _storable(text: str) -> str:
-    """As every database can keep it: without NUL, and without half a character."""
+    """Return the text as every database can store it: without NUL and lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

@@ -1,10 +1,7 @@
-"""What belongs to plans, on a database: tool calls, checks, reviews.
+"""Records of plans in a database: tool calls, checks, reviews, and the times of calls.
 
-What a call that ended tells besides its end: that a sub-plan is merged, and what became of conflicts.
-
-Told in the transaction that ends the call, whoever ends it: also one that finishes what another began.
-
-When the calls of a tree of plans ran, from one look at the database.
+The end of a merge or a resolution emits further events, in the transaction that ends the call, whichever
+process ends it.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ _OF_STEP = (
 )
 _ENDS = (CallState.ENDED, CallState.FAILED)
 _ANSWERS = ("granted", "denied")
-# An index of PostgreSQL holds 2,704 bytes at most, and a character may take four.
+# An index of PostgreSQL holds at most 2,704 bytes, and a character may take four.
 _STEP_CHARACTERS = 500
 
 _TREE = select(plans.c.id, plans.c.job_id).where(plans.c.id == bindparam("root")).cte("tree", recursive=True)
@@ -80,7 +77,7 @@ _TREE = select(plans.c.id, plans.c.job_id).where(plans.c.id == bindparam("root")
 
 _TREE = _TREE.union_all(select(plans.c.id, plans.c.job_id).where(plans.c.parent_id == _TREE.c.id))
 _RUN = (jobs.c.not_before.label("since"), jobs.c.updated_at.label("seen"))
-# Results may be large, and only what was asked for says in them how long it ran.
+# Results may be large, and only calls with an approval store their duration there.
 _ASKED_RESULT = case((tool_calls.c.approval.is_not(None), tool_calls.c.result))
 _TOOLS = (
     select(
@@ -98,16 +95,17 @@ _MODELS = (
     select(model_calls.c.started_at, model_calls.c.ended_at, *_RUN)
     .join(_TREE, model_calls.c.plan_id == _TREE.c.id)
     .outerjoin(jobs, (jobs.c.id == _TREE.c.job_id) & (jobs.c.state == "running"))
-    # What was forfeited ended when somebody noticed: the time until then nobody worked.
+    # A forfeited call ended when it was noticed; until then it did not run.
     .where(model_calls.c.state != "forfeited")
 )
 
 
 class SqlCallStore:
-    """Tool calls of plans, numbered from 1 without a gap; every method is one atomic step. Stateless but
-    for the database, so any thread may share it.
+    """Tool calls of plans, numbered from 1 without a gap. Every method is atomic. Stateless but for the
+    database, so any thread may share it.
 
-    With a `fence`, calls are added and moved only while that job runs under that token: `StaleFence`.
+    With a `fence`, calls are added and moved only while the job runs under that token; otherwise `StaleFence`
+    is raised.
     """
 
     def __init__(
@@ -128,11 +126,9 @@ class SqlCallStore:
         now: datetime,
         digest: str | None = None,
     ) -> ToolCall:
-        """The next call; `digest` names the exact arguments that a person is asked to approve."""
+        """Add the next call; `digest` identifies the exact arguments that a person is asked to approve."""
         if step is not None and len(step) > _STEP_CHARACTERS:
-            raise InvalidPayload(
-                "a tool call", f"its step's name has more than {_STEP_CHARACTERS} characters"
-            )
+            raise InvalidPayload("a tool call", f"the step name exceeds {_STEP_CHARACTERS} characters")
         call_id = self._identifiers.new()
 
         def unit(connection: Connection) -> ToolCall:
@@ -159,19 +155,19 @@ class SqlCallStore:
         result: JsonValue = None,
         error: str | None = None,
     ) -> ToolCall:
-        """The call in its new state, provided it still is in the one it was read in; else `StalePlan`."""
+        """Move the call and return it. Raises `StalePlan` if its state changed since it was read."""
 
         def unit(connection: Connection) -> ToolCall:
             ensure_owned(connection, self._fence)
             _hold(connection, call.plan_id)
             held = _one(connection, call.plan_id, call.number)
-            if held.state is not call.state:  # guard: somebody else moved the call since it was read
+            if held.state is not call.state:  # guard: another process moved the call since it was read
                 raise StalePlan(call.plan_id, call.number)
-            # From the call as it stands, not as it was read: an answer may have come meanwhile.
+            # From the stored call, not the one that was read: an answer may have come meanwhile.
             wanted = replace(
                 held,
                 state=state,
-                # Taken up again, it begins anew: in the time since whoever had it died, nobody worked.
+                # A repeated call begins anew: nothing ran since its worker died.
                 started_at=now if held.state is state is CallState.STARTED else held.started_at,
                 changeset_id=changeset_id or held.changeset_id,
                 result=held.result if result is None else result,
@@ -184,7 +180,9 @@ class SqlCallStore:
             kind = _told(held.state, state)
             if kind is not None:
                 append_to_outbox(connection, self._event(kind, moved, now))
-            for told, facts in merge_facts(moved):  # guard: they are told if, and only if, they are kept
+            for told, facts in merge_facts(
+                moved
+            ):  # guard: events exist if, and only if, their facts are stored
                 event = DomainEvent(told, moved.plan_id, self._identifiers.new(), now, facts)
                 append_to_outbox(connection, event)
             return moved
@@ -194,16 +192,19 @@ class SqlCallStore:
     def answer(
         self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
     ) -> ToolCall:
-        """`granted` or `denied`, for a call that asked; the first answer stays. The event says who gave it,
-        if that is known."""
+        """Record the answer, `granted` or `denied`, of a call that needs approval; the first answer stays.
+        The event names the user, if known.
+        """
         if approval not in _ANSWERS:
-            raise InvalidPayload("an answer", f"{approval!r} is neither granted nor denied")
+            raise InvalidPayload("an approval", f"{approval!r} is neither granted nor denied")
 
         def unit(connection: Connection) -> ToolCall:
             _hold(connection, plan_id)
             call = _one(connection, plan_id, number)
-            if call.state is not CallState.ASKED or call.approval is not None:  # guard: the first stays
-                raise PlanError(plan_id, f"call {number} waits for no answer; nothing was changed")
+            if (
+                call.state is not CallState.ASKED or call.approval is not None
+            ):  # guard: the first answer stays
+                raise PlanError(plan_id, f"call {number} is not pending; nothing was changed")
             answered = replace(call, approval=approval)
             connection.execute(_of_number(plan_id, number).values(approval=approval))
             who: dict[str, JsonValue] = {} if by is None else {"by": by}
@@ -213,7 +214,7 @@ class SqlCallStore:
         return self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
-        """All calls, in order."""
+        """Return all calls, in order."""
         if not is_storable(plan_id):
             return []
         query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
@@ -221,7 +222,7 @@ class SqlCallStore:
             return [call_of(row) for row in connection.execute(query).mappings()]
 
     def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
-        """The calls that were added for the step, in order; what it costs does not depend on the others."""
+        """Return the calls of the step, in order; the cost does not depend on other calls."""
         if step is None:
             return [call for call in self.of_plan(plan_id) if call.step is None]
         if not is_storable(plan_id) or not is_storable(step):
@@ -233,7 +234,7 @@ class SqlCallStore:
     def _event(
         self, kind: EventType, call: ToolCall, now: datetime, more: Mapping[str, JsonValue] | None = None
     ) -> DomainEvent:
-        # Neither arguments nor results: they may hold anything, and the log keeps it for good.
+        # Without arguments and results: they may hold anything, and the audit log keeps it forever.
         facts: dict[str, JsonValue] = {"number": call.number, "tool": call.tool, "state": call.state.value}
         if call.approval is not None:
             facts["approval"] = call.approval
@@ -241,7 +242,7 @@ class SqlCallStore:
 
 
 class SqlCheckStore:
-    """What checks said. Any thread may share it."""
+    """Runs of checks. Any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
@@ -262,7 +263,7 @@ class SqlCheckStore:
         self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
-        """Oldest first."""
+        """Return the runs, oldest first."""
         if not is_storable(plan_id):
             return []
         query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
@@ -271,14 +272,14 @@ class SqlCheckStore:
 
 
 class SqlReviewStore:
-    """What the reviewer left out of a plan's result. Any thread may share it."""
+    """Reviews: what was left out of a plan's result. Any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
 
     def set(self, review: Review, *, now: datetime) -> None:
-        """Replaces an earlier verdict on the same subject."""
+        """Store the review; it replaces an earlier one of the same subject."""
         row = review_row(review)
         facts: dict[str, JsonValue] = {"kind": row["kind"], "verdict": row["verdict"]}
         event = DomainEvent(EventType.REVIEW_CHANGED, review.plan_id, self._identifiers.new(), now, facts)
@@ -303,7 +304,7 @@ class SqlReviewStore:
         query = select(reviews).where(reviews.c.plan_id == plan_id)
         with self._database.read() as connection:
             found = [review_of(row) for row in connection.execute(query).mappings()]
-        # Sorted here: databases disagree on the order of text.
+        # Sorted here: databases order text differently.
         return sorted(found, key=lambda review: (review.subject, review.kind.value))
 
 
@@ -312,17 +313,18 @@ def _run(connection: Connection, statement: ClauseElement, parameters: Mapping[s
 
 
 def _hold(connection: Connection, plan_id: str) -> None:
-    """The plan exists, and nobody else adds to it, moves its calls or deletes it until the transaction is
-    over."""
+    """Lock the plan until the end of the transaction, so that no other process adds to it, moves its calls or
+    deletes it. Raises `UnknownPlan`.
+    """
     row = None
     if is_storable(plan_id):
         row = _run(connection, _HELD, {"plan": plan_id}).first()
-    if row is None:  # guard: a late write does not bring back what was deleted
+    if row is None:  # guard: a late write does not restore deleted records
         raise UnknownPlan(plan_id)
 
 
 def _told(was: CallState, state: CallState) -> EventType | None:
-    """What others hear of the move, if anything."""
+    """Return the event of the move, if any."""
     if state in _ENDS:
         return EventType.TOOL_CALL_ENDED
     if was is CallState.ASKED and state is CallState.STARTED:
@@ -338,12 +340,12 @@ def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
     row = _run(connection, _ONE, {"plan": plan_id, "which": number}).first()
     if row is None:
         log = Remedy("plan.log", plan_id, text="List its calls")
-        raise PlanError(plan_id, f"it has no call {number}", (log,))
+        raise PlanError(plan_id, f"no call {number}", (log,))
     return call_of(row)
 
 
 def merge_facts(call: ToolCall) -> Iterator[tuple[EventType, Mapping[str, JsonValue]]]:
-    """The events of a call in its new state, in order. Of content they tell nothing but its path."""
+    """Yield the events of a call in its new state, in order. Of content they contain only the path."""
     if call.state is not CallState.ENDED:
         return
     part = part_of_merge(call)
@@ -365,19 +367,20 @@ def _merged(part: str, outcome: MergeOutcome) -> Iterator[tuple[EventType, Mappi
 
 
 def _shown(path: JsonValue) -> str:
-    """As text that any store takes, and without what looks like a secret."""
+    """Return the path as text that every database stores, with secrets masked."""
     return kept_text(redact_text(str(path)))
 
 
 class SqlTreeCalls:
-    """Reads the calls of all plans of a tree at one moment. Stateless but for the database, so any thread
-    may share it."""
+    """Reads the calls of all plans of a tree at one moment. Stateless but for the database, so any thread may
+    share it.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of_tree(self, root_id: str) -> Sequence[CallTimes]:
-        """In no order. Left out is what nobody knows the end of: calls that were lost with their worker."""
+        """Return the times in no order. Calls lost with their worker have no known end and are left out."""
         return list(self._read(root_id))
 
     def _read(self, root_id: str) -> Iterator[CallTimes]:

@@ -1,7 +1,7 @@
-"""Plans on a database: every move one transaction, with its event in the outbox.
+"""Plans in a database: every move is one transaction, with its event in the outbox.
 
-A move names the version its caller saw. On PostgreSQL the row is locked while the move is decided, on SQLite
-the transaction is the only one that writes, so of two who saw the same version one finds it gone.
+A move names the version that its caller read. PostgreSQL locks the row while the move is decided; on SQLite
+the transaction is the only writer. So of two callers with the same version, one finds it gone.
 """
 
 from __future__ import annotations
@@ -77,21 +77,23 @@ _LONGEST_ID = 64
 
 
 class SqlPlanStore:
-    """Plans. Every method is one atomic step, from any thread and process, kept with its event. Stateless
-    but for the database, so any thread may share it."""
+    """Plans. Every method is atomic across threads and processes, and stored with its event. Stateless but
+    for the database, so any thread may share it.
+    """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
 
     def create(self, new: PlanDraft, *, now: datetime, claim: IdempotencyClaim | None = None) -> Plan:
-        """A plan at `action/queued`; with a claim, kept as what was made for that request.
-        `RequestUnderWay` when somebody took the claim over: then there is none. `UnknownProject`."""
+        """Create a plan at `action/queued`; with a claim, as the result of that request. Raises
+        `UnknownProject`; `RequestUnderWay` and creates nothing if another request took the claim over.
+        """
         plan_id = self._identifiers.new()
         wanted = _begun(plan_id, new, now)
 
         def unit(connection: Connection) -> Plan:
-            keep_made(connection, claim, plan_id)  # guard: a request that is repeated makes nothing twice
+            keep_made(connection, claim, plan_id)  # guard: a repeated request creates nothing twice
             hold_project(connection, wanted.project)  # guard: no plan is left without its project
             return self._inserted(connection, wanted, now)
 
@@ -100,10 +102,10 @@ class SqlPlanStore:
     def spawn(
         self, parent: Plan, new: PlanDraft, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
     ) -> Plan:
-        """A sub-plan at `action/queued`; the one that is known by the key already, if there is one.
+        """Create a sub-plan at `action/queued`, or return the existing one with this key.
 
-        One step with the counting: `TreeTooLarge`. Only for a parent that is being worked on by whoever has
-        its job: `StalePlan`, `StaleFence`.
+        The limits are checked in the same transaction: raises `TreeTooLarge`. The parent must be running
+        under the fence of its job: raises `StalePlan`, `StaleFence`.
         """
         child_id = self._identifiers.new()
 
@@ -112,9 +114,9 @@ class SqlPlanStore:
             held = _held(connection, parent)
             rows = connection.execute(_CHILDREN, {"plan_id": held.id}).mappings().all()
             known = next((plan_of(row) for row in rows if row["key"] == key), None)
-            if known is not None:  # guard: a run that is repeated spawns nothing twice
+            if known is not None:  # guard: a repeated run spawns nothing twice
                 return known
-            if not held.state.running:  # guard: what was stopped meanwhile grows no further
+            if not held.state.running:  # guard: a stopped plan spawns no more
                 raise StalePlan(held.id, held.version)
             _ensure_room(held, len(rows), limits)
             child = replace(
@@ -133,13 +135,13 @@ class SqlPlanStore:
         return self._database.write(unit)
 
     def children(self, plan_id: str) -> Sequence[Plan]:
-        """Its sub-plans, in the order in which they were made."""
+        """Return its sub-plans, in order of creation."""
         with self._database.read() as connection:
             rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
         return [plan_of(row) for row in rows]
 
     def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
-        """The same of each of these that has any, in one question."""
+        """Return the sub-plans of each of these plans that has any, in one query."""
         query = select(plans).where(plans.c.parent_id.in_(plan_ids)).order_by(plans.c.number)
         found: dict[str, list[Plan]] = {}
         with self._database.read() as connection:
@@ -149,7 +151,7 @@ class SqlPlanStore:
 
     def _inserted(self, connection: Connection, wanted: Plan, now: datetime) -> Plan:
         row = plan_row(wanted)
-        # What is told and returned is what any other process will read.
+        # Return what any other process will read.
         plan = plan_of(row)
         connection.execute(plans.insert(), row)
         facts: dict[str, JsonValue] = {"action": plan.action}
@@ -159,21 +161,23 @@ class SqlPlanStore:
         return plan
 
     def get(self, plan_id: str) -> Plan:
-        """`UnknownPlan`."""
+        """Return the plan. Raises `UnknownPlan`."""
         if not is_storable(plan_id):
             raise UnknownPlan(plan_id)
         with self._database.read() as connection:
             return self.get_in(connection, plan_id)
 
     def get_in(self, connection: Connection, plan_id: str) -> Plan:
-        """The same as a part of the transaction under way."""
+        """Return the plan as part of the current transaction."""
         row = connection.execute(_BY_ID, {"plan_id": plan_id}).mappings().first()
         if row is None:
             raise UnknownPlan(plan_id)
         return plan_of(row)
 
     def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
-        """The one plan in these projects whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
+        """Return the one plan in these projects whose id begins or ends like this. Raises `UnknownPlan`,
+        `AmbiguousPlan`.
+        """
         if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
             raise UnknownPlan(beginning)
         wanted = beginning.upper()
@@ -203,8 +207,9 @@ class SqlPlanStore:
         newest_first: bool = False,
         scope: ProjectScope = None,
     ) -> Sequence[Plan]:
-        """The plans of these projects by id, in that order, those after that id, in any of the states (all,
-        if none is named)."""
+        """Return the plans of these projects ordered by id, those after that id, in any of the states; all
+        states if none is given.
+        """
         ensure_storable("a list of plans", {"after": after})
         query = select(plans).order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
         if states:
@@ -219,7 +224,7 @@ class SqlPlanStore:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
     def counts(self, *, scope: ProjectScope = None) -> Mapping[PhaseState, int]:
-        """How many plans of these projects there are in each phase and state; sub-plans are not counted."""
+        """Return the number of plans of these projects in each phase and state, without sub-plans."""
         query = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
         if scope is not None:
             query = query.where(plans.c.project.in_(scope))
@@ -228,7 +233,7 @@ class SqlPlanStore:
         return {(Phase(phase), PlanState(state)): number for phase, state, number in rows}
 
     def has_waited(self, plan_id: str) -> bool:
-        """Whether the plan ever continued after it had waited."""
+        """Return whether the plan ever continued after it had waited."""
         moved, waited = EventType.PLAN_MOVED.value, f"/{PlanState.WAITING.value}"
         with self._database.read() as connection:
             payloads = [
@@ -254,7 +259,8 @@ class SqlPlanStore:
 
         With a `fence`, the job must still belong to the caller.
 
-        `IllegalPlanMove`, `StalePlan`, `StaleFence`; then nothing changed.
+        Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `StaleFence` if the job has
+        another owner. Then nothing changed.
         """
 
         def unit(connection: Connection) -> Plan:
@@ -272,7 +278,7 @@ class SqlPlanStore:
         *,
         now: datetime,
     ) -> Plan:
-        """The same as a part of the transaction under way, to be kept together with the rest of it."""
+        """Move the plan as part of the current transaction."""
         facts = facts or PlanFacts()
         held = _held(connection, plan)
         ensure_plan_move(held.id, held.phase_state, wanted)
@@ -297,9 +303,12 @@ class SqlPlanStore:
         return moved
 
     def delete(self, plan: Plan, *, now: datetime, claim: IdempotencyClaim | None = None) -> None:
-        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says; with
-        a claim, also that it was made for that request: `RequestUnderWay` when somebody took the claim over.
-        `StalePlan`; `PlanError` while one of them runs."""
+        """Delete the plan, its sub-plans and all their records except the audit log; with a claim, also that
+        it was created for that request.
+
+        Raises `RequestUnderWay` if another request took the claim over; `StalePlan`; `PlanError` while one of
+        the plans runs.
+        """
 
         def unit(connection: Connection) -> None:
             keep_made(connection, claim, None)
@@ -309,17 +318,19 @@ class SqlPlanStore:
         self._database.write(unit)
 
     def _forget(self, connection: Connection, held: Plan, now: datetime) -> None:
-        if connection.execute(_UNFINISHED, {"plan_id": held.id}).first():  # guard: only it can end that
+        if connection.execute(
+            _UNFINISHED, {"plan_id": held.id}
+        ).first():  # guard: only the plan can end its apply
             finish = Remedy("doctor", options={"mend": True}, text="Finish it")
             force = Remedy(
-                "plan.delete", held.id, {"force": True}, "Delete it and leave the files as they are"
+                "plan.delete", held.id, {"force": True}, "Delete it and keep the files as they are"
             )
-            raise PlanError(held.id, "an apply or undo of it was interrupted", (finish, force))
+            raise PlanError(held.id, "an apply or undo was interrupted", (finish, force))
         of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
-        # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
+        # Lock them first: a running record finishes, and then its entry is deleted too.
         connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
         connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
-        # A sandbox's row stays as long as its directory: it is how that is found and removed.
+        # The row of a sandbox stays as long as its directory: it is needed to find and remove that.
         for table in (
             changesets,
             tool_calls,
@@ -336,7 +347,7 @@ class SqlPlanStore:
         for of_tree in (budgets, contents):
             connection.execute(delete(of_tree).where(of_tree.c.root_id == held.id))
         for table in (graph_checkpoints, graph_values, graph_writes):
-            # A plan's graphs have threads below its id, and `0` is what follows `/`.
+            # The graphs of a plan have threads below its id; `0` is the character after `/`.
             ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
             connection.execute(delete(table).where(*ours))
         connection.execute(delete(plans).where(plans.c.id == held.id))
@@ -366,35 +377,35 @@ def _begun(plan_id: str, new: PlanDraft, now: datetime) -> Plan:
 
 
 def _ensure_room(parent: Plan, children: int, limits: TreeLimits) -> None:
-    """`TreeTooLarge` for one sub-plan too many."""
+    """Raise `TreeTooLarge` if another sub-plan would exceed the limits."""
     if parent.depth + 1 > limits.depth:
         raise TreeTooLarge(
             parent.id,
-            f"it lies {parent.depth} deep, and sub-plans may lie {limits.depth} deep (plan.max_depth)",
+            f"a sub-plan would exceed the depth limit of {limits.depth} (plan.max_depth)",
         )
-    if children >= limits.fan_out:  # guard: counted in the step that adds one
+    if children >= limits.fan_out:  # guard: counted in the transaction that adds one
         raise TreeTooLarge(
-            parent.id, f"it has {children} sub-plans, and may have {limits.fan_out} (plan.max_fan_out)"
+            parent.id, f"the limit of {limits.fan_out} sub-plans is reached (plan.max_fan_out)"
         )
 
 
 def _held_below(connection: Connection, plan_id: str) -> list[Plan]:
-    """All plans below it, nobody else's to move. `PlanError` while one of them runs."""
+    """Lock and return all plans below. Raises `PlanError` while one of them runs."""
     found: list[Plan] = []
     for row in connection.execute(_CHILDREN.with_for_update(), {"plan_id": plan_id}).mappings().all():
         child = plan_of(row)
-        if child.state.running:  # guard: nobody works for what is gone
-            raise PlanError(plan_id, f"its sub-plan {child.id} is running; cancel it first")
+        if child.state.running:  # guard: no worker runs a deleted plan
+            raise PlanError(plan_id, f"sub-plan {child.id} is running; cancel it first")
         found += [child, *_held_below(connection, child.id)]
     return found
 
 
 def _held(connection: Connection, plan: Plan) -> Plan:
-    """The plan as it stands, nobody else's to move until the transaction is over."""
+    """Lock and return the plan until the end of the transaction."""
     row = connection.execute(_HELD_BY_ID, {"plan_id": plan.id}).mappings().first()
     if row is None:
         raise UnknownPlan(plan.id)
     held = plan_of(row)
-    if held.version != plan.version:  # guard: a decision is made on what is, not on what was
+    if held.version != plan.version:  # guard: the decision was about an earlier version
         raise StalePlan(plan.id, plan.version)
     return held

@@ -1,18 +1,17 @@
-"""A parent's loop: takes in what is finished, starts what is ready, does its own tasks, waits for the rest.
+"""The loop of a parent plan: merge finished sub-plans, start ready ones, do its own tasks, wait for the rest.
 
-The parent's own job alone touches the parent. It never stays while it has nothing to do but wait, so plans
-that wait take nobody's place; a sub-plan that comes to rest has it look again (`PlanQueue.wake`). What it
-knows is read from records, so a parent that was killed anywhere is simply run again.
+Only the parent's own job touches the parent. The job ends when there is nothing to do but wait, so a waiting
+plan occupies no worker; a sub-plan that comes to rest queues it again (`PlanQueue.wake`). All facts are read
+from records, so a parent that was killed anywhere simply runs again.
 
-Merges what sub-plans did into their parent's sandbox, as recorded calls of the parent.
+A merge is a recorded call of the parent and goes through the states of every call, so it may be killed
+anywhere:
 
-A merge goes through the states of every call, so that it may be killed anywhere:
+    started ─▶ (fetched, merged, written to the files) ─▶ ending, with its result ─▶ (recorded) ─▶ ended
 
-    started ─▶ (taken in, merged, put into the files) ─▶ ending, with its result ─▶ (recorded) ─▶ ended
-
-Found *started*, `ToolExecution.settle` has put the files back, and the merge is made again. Found *ending*,
-its result names the tree, and the recording is finished from that. Whether a sub-plan is merged is told by
-that call alone: one that was taken back is none, so a parent that is resumed merges again.
+For a *started* merge, `ToolExecution.settle` has restored the files, and the merge is made again. For an
+*ending* one, the result names the tree, and the recording is completed from it. Only that call says whether a
+sub-plan is merged: a rolled-back merge does not count, so a resumed parent merges again.
 """
 
 from __future__ import annotations
@@ -60,27 +59,28 @@ __all__ = ["TASK", "SubPlanMerge", "SubPlans", "TaskExecutor"]
 
 
 TASK = "task"
-"""The tool of the calls that say that a parent did a task of its own."""
+"""The tool of the calls that record a finished task of the parent itself."""
 
 _TITLE_CHARACTERS = 200
 
 
 class TaskExecutor(Protocol):
-    """Who does what the parent does itself; a plan without actors has none."""
+    """Does the parent's own tasks; a plan without actors has none."""
 
     def do(self, number: int, task: Task) -> None:
-        """Does the task, once for all times it is asked."""
+        """Do the task; a repeated call does nothing."""
         ...
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
-        """Resolves what it can of them."""
+        """Resolve as many of the conflicts as possible."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SubPlanMerge:
-    """Takes results of sub-plans into their parent. Stateless but for its parts, so any thread may share
-    it; a merge holds the parent's sandbox."""
+    """Merges the results of sub-plans into their parent. Stateless, so any thread may share it; a merge holds
+    the parent's sandbox.
+    """
 
     sandboxes: Sandboxes
     history: PlanHistory
@@ -88,17 +88,17 @@ class SubPlanMerge:
     faults: FaultPoints = field(default_factory=NoFaults)
 
     def merged_parts(self, plan_id: str) -> frozenset[str]:
-        """The parts of the plan whose sub-plans are merged, and were not taken back since."""
+        """Return the parts whose sub-plans are merged and not rolled back."""
         done = (call for call in self.history.calls(plan_id) if call.state is CallState.ENDED)
         return frozenset(part for part in map(part_of_merge, done) if part is not None)
 
     def outcomes(self, plan_id: str) -> Sequence[MergeOutcome]:
-        """What came of every merge that counts, in order."""
+        """Return the outcome of every valid merge, in order."""
         calls = (call for call in self.history.calls(plan_id) if call.state is CallState.ENDED)
         return [MergeOutcome.of_call(call) for call in calls if part_of_merge(call) is not None]
 
     def open_conflicts(self, plan_id: str) -> Sequence[MergeConflict]:
-        """The conflicts that nobody has resolved yet, in the order in which they came up."""
+        """Return the open conflicts, in the order in which they arose."""
         return open_conflicts(self.history.calls(plan_id))
 
     def merge(
@@ -109,13 +109,13 @@ class SubPlanMerge:
         execution: ToolExecution,
         ensure_wanted: Callable[[], None] = lambda: None,
     ) -> MergeOutcome:
-        """Brings what the child did, less what a reviewer left out of it, into the parent's sandbox, once:
-        a second time it tells what came of it.
+        """Merge the result of the child, without what a reviewer left out, into the parent's sandbox. A
+        repeated call returns the first outcome.
 
-        `execution` is the parent's. Just before it begins, and nobody can decide about the child any more
-        (`SandboxEdits.unmerged`), `ensure_wanted` is called, and may raise. Conflicts are no error: they
-        are told, and kept. `SandboxMissing` if the child's sandbox is gone and it was never merged here,
-        `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
+        `execution` is the parent's. `ensure_wanted` is called just before the merge, when no further decision
+        about the child is possible (`SandboxEdits.unmerged`), and may raise. Conflicts are part of the
+        outcome, not an error. Raises `SandboxMissing` if the child's sandbox is gone and it was never merged
+        here, `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice
@@ -136,7 +136,7 @@ class SubPlanMerge:
             return MergeOutcome.of_call(execution.finish(call))
 
     def _done(self, parent: Plan, child: Plan, call: ToolCall, execution: ToolExecution) -> ToolCall:
-        """The call with its result, at *ending*; the files are merged, and that is not recorded yet."""
+        """Merge the files and return the call at *ending*; the changes are not recorded yet."""
         sandbox = execution.sandbox
         changeset = execution.context.start_changeset()
         call = execution.calls.move(
@@ -161,12 +161,13 @@ class SubPlanMerge:
         return call
 
     def _taken_in(self, child: Plan, call: ToolCall, execution: ToolExecution) -> tuple[str, str]:
-        """The tree with which the child began and the one it came to; the parent's sandbox keeps both."""
+        """Return the tree that the child started from and its result; the parent's sandbox holds both."""
         sandbox = execution.sandbox
         try:
             theirs = self.sandboxes.open(child.id)
         except SandboxMissing:
-            # Freed when it was merged, and that was taken back since: what was merged then is still here.
+            # Its sandbox was removed after the merge, and the merge was rolled back: the trees are still
+            # here.
             for kept in _made_before(execution.calls.of_step(call.plan_id, call.step)):
                 trees = kept.base, kept.theirs
                 if kept.plan_id == child.id and all(map(sandbox.keeps, trees)):
@@ -180,7 +181,7 @@ class SubPlanMerge:
 
 @dataclass(frozen=True, slots=True)
 class SubPlans:
-    """Stateless but for its stores: any number of parents may be at it at once, each in its own job."""
+    """Advances parents. Stateless: any number may run at the same time, each in its own job."""
 
     plans: SqlPlanStore
     lifecycle: PlanLifecycle
@@ -191,16 +192,17 @@ class SubPlans:
     def advance(
         self, ground: ActorPhase, hands: TaskExecutor | None, say: Callable[[str], None]
     ) -> JsonValue | None:
-        """Takes the plan's tasks as far as they go now. None when all are done; else what it is to wait for.
+        """Advance the plan's tasks as far as possible. Returns None if all are done, otherwise the pending
+        request.
 
-        `PlanFailed` when nothing more can be done and some of it failed. `NeedsHuman`, `Cancelled`.
+        Raises `PlanFailed` if nothing more can be done and something failed; `NeedsHuman`, `Cancelled`.
         """
         if not any(task.sub_plan for task in ground.strategy.tasks):
             return self._alone(ground, hands)
         return _Advance(self, ground, hands, say).run()
 
     def view_of(self, plan: Plan, strategy: Strategy) -> TreeView:
-        """How the plan's tasks stand, from its records."""
+        """Return the state of the plan's tasks, from its records."""
         calls = self.lifecycle.sandbox_edits.history.calls(plan.id)
         done = {call.arguments["part"] for call in calls if call.tool == TASK and call.state in DONE}
         children = {str(child.key): child for child in self.plans.children(plan.id)}
@@ -213,19 +215,19 @@ class SubPlans:
         )
 
     def left_out_of(self, plan: Plan) -> Mapping[int, str]:
-        """Why the tasks of the plan are left out that are, by number."""
+        """Return why tasks of the plan are left out, by number."""
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None or not parts_left_out(self.lifecycle.sandbox_edits.history.calls(plan.id)):
             return {}
         return self.view_of(plan, strategy).left_out_why()
 
     def has_open_conflict(self, plan: Plan) -> JsonValue | None:
-        """What it would have to wait for, if nobody has said what is to become of a conflict."""
+        """Return the pending request for the open conflicts of the plan, if any."""
         conflicts = self.sub_plan_merge.open_conflicts(plan.id)
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
     def _alone(self, ground: ActorPhase, hands: TaskExecutor | None) -> JsonValue | None:
-        if hands is not None:  # else it did its steps, and there is nothing else
+        if hands is not None:  # otherwise its steps are done and there is nothing else
             for number, task in ground.strategy.ordered_tasks:
                 hands.do(number, task)
         return None
@@ -233,7 +235,7 @@ class SubPlans:
 
 @dataclass(slots=True)
 class _Advance:
-    """One job's way through a parent's tasks. Not thread-safe: the job's own."""
+    """One job's way through the tasks of a parent. Not thread-safe: used by its job only."""
 
     parts: SubPlans
     ground: ActorPhase
@@ -245,7 +247,7 @@ class _Advance:
         while True:
             self.ground.job.token.raise_if_cancelled()
             unsettled = self._settle_conflicts()
-            if unsettled is not None:  # guard: nothing is built on a file that holds both sides
+            if unsettled is not None:  # guard: nothing is built on a file with both sides of a conflict
                 return unsettled
             view = self._view()
             step = view.step()
@@ -267,7 +269,7 @@ class _Advance:
 
     @property
     def _execution(self) -> ToolExecution:
-        assert self.ground.execution is not None  # who executes has one
+        assert self.ground.execution is not None  # Execute always has one
         return self.ground.execution
 
     def _take(self, step: TreeStep, view: TreeView) -> None:
@@ -296,16 +298,16 @@ class _Advance:
         except StalePlan as stale:
             if stale.plan_id != child.id:
                 raise
-            return  # somebody decided about the sub-plan first; it is looked at again
+            return  # another decision about the sub-plan was faster; look again
         self.parts.faults.reach("sub_plan.merge.after")
         files = "1 file" if outcome.files == 1 else f"{outcome.files} files"
         self.say(redact_text(f"merged: {task.name} ({files})"))
         for conflict in (one for one in outcome.conflicts if one.is_choice):
-            told = f"conflict in {conflict.shown_path}: {task.name} disagrees with what is there"
+            told = f"conflict in {conflict.shown_path}: {task.name} and earlier changes differ"
             self.say(redact_text(told))
 
     def _ensure_unchanged(self, child: Plan) -> None:
-        if self.parts.plans.get(child.id).version != child.version:  # guard: what was rejected is not merged
+        if self.parts.plans.get(child.id).version != child.version:  # guard: a discarded result is not merged
             raise StalePlan(child.id, child.version)
 
     def _tell_left_out(self, view: TreeView) -> None:
@@ -324,25 +326,25 @@ class _Advance:
         except StalePlan as stale:
             if stale.plan_id == self._plan.id:
                 raise
-            return  # somebody decided about the sub-plan before it was queued; it is looked at again
-        self.say(redact_text(f"{place_of(view, number)} begins: {view.task(number).name}"))
+            return  # another decision about the sub-plan was faster; look again
+        self.say(redact_text(f"{place_of(view, number)} starts: {view.task(number).name}"))
 
     def _stop(self, numbers: Sequence[int], view: TreeView) -> None:
-        """The first failure ends the others."""
+        """Stop the other sub-plans after the first failure."""
         self.told.update(numbers)
         for number in numbers:
             child = view.child(number)
             assert child is not None  # it is unfinished
-            with suppress(PlanError):  # it was rejected meanwhile
+            with suppress(PlanError):  # it was discarded meanwhile
                 self.parts.lifecycle.stop(child)
-            self.say(redact_text(f"{place_of(view, number)} is stopped, because another failed"))
+            self.say(redact_text(f"{place_of(view, number)} stopped: another sub-plan failed"))
 
     def _do(self, number: int, view: TreeView) -> None:
         task = view.task(number)
         if self.hands is None:
-            raise PlanFailed(self._plan.id, f"step {number} ({task.name}) needs an actor, and it has none")
+            raise PlanFailed(self._plan.id, f"step {number} ({task.name}) needs an actor; the plan has none")
         self.hands.do(number, task)
-        # So that nobody sets the stage for it again whenever the plan goes on.
+        # Recorded, so that a resumed plan does not open the stage for it again.
         part, now = task.part(number), self._execution.clock.now()
         facts = FrozenObject({"part": part, "name": redact_text(task.name)})
         self._execution.calls.add(
@@ -356,7 +358,7 @@ class _Advance:
         return self.parts.has_open_conflict(self._plan) if conflicts else None
 
     def _reconciled(self, view: TreeView) -> bool:
-        """Whether a sub-plan's job had ended without a word: then it is at rest since now."""
+        """Return whether the job of a sub-plan had ended without moving it; then it is at rest now."""
         running = [child for child in view.children.values() if child.state.running]
         return any(self.parts.lifecycle.reconciled(child).version != child.version for child in running)
 
@@ -366,5 +368,5 @@ def _parts_of(tasks: Sequence[Task]) -> list[str]:
 
 
 def _made_before(calls: Sequence[ToolCall]) -> Iterator[MergeOutcome]:
-    """What came of those of the merges that were made, the last one first."""
+    """Yield the outcomes of earlier merges, the last one first."""
     return (MergeOutcome.of_call(call) for call in reversed(calls) if tree_left_by(call) is not None)

@@ -1,9 +1,8 @@
-"""What is said of sub-plans: to the user who watches, to whoever finds their parent waiting or failed.
+"""Messages about sub-plans, and the parts that a plan continues without.
 
-Parts that a plan goes on without: those that were cancelled, once the plan has said so and failed.
-
-Both are recorded as calls of the plan, so that a rollback takes them back: first that a part was named as
-cancelled, by the plan's own job; then that it is left out, when a person resumes the plan all the same.
+A plan continues without a cancelled part only after it failed and named that part. Both facts are recorded as
+calls of the plan, so that a rollback undoes them: first, by the plan's own job, that the part was named as
+cancelled; then, when a person resumes the plan anyway, that the part is left out.
 """
 
 from __future__ import annotations
@@ -54,51 +53,53 @@ _NAMED = 5
 _LONGEST = 300
 
 LEAVE_OUT = "leave_out"
-"""The tool of the calls that say which sub-plans a plan goes on without."""
+"""The tool of the calls that record which sub-plans a plan continues without."""
 
 NAMED_CANCELLED = "named_cancelled"
-"""The tool of the calls that say which cancelled sub-plans a plan named when it failed."""
+"""The tool of the calls that record which cancelled sub-plans a plan named when it failed."""
 
 
 def place_of(view: TreeView, number: int) -> str:
-    """`sub-plan 2 of 3`, counted among those that the strategy has."""
+    """Return `sub-plan 2 of 3`, counted among the sub-plans of the strategy."""
     numbers = [n for n, task in enumerate(view.strategy.tasks, start=1) if task.sub_plan]
     return f"sub-plan {numbers.index(number) + 1} of {len(numbers)}"
 
 
 def called(view: TreeView, number: int) -> str:
-    """A task by its place and name."""
+    """Return the place and the name of a task."""
     task = view.task(number)
     place = place_of(view, number) if task.sub_plan else f"step {number}"
     return redact_text(f"{place} ({task.name})")
 
 
 def already_merged_message(plan: Plan) -> PlanError:
-    """Why nothing is decided about a part any more whose result the plan above it has."""
+    """Return the error for a decision about a sub-plan that is merged already."""
     parent = plan.parent_id
     instead = (
-        Remedy("plan.review", parent, {"reject": None}, "Leave files out there"),
-        Remedy("plan.log", parent, text="List its calls"),
-        Remedy("plan.rollback", parent, {"checkpoint": None}, "Roll the merge back"),
-        Remedy("plan.correct", parent, text="Correct that plan"),
+        Remedy("plan.review", parent, {"reject": None}, "Leave files out of the parent"),
+        Remedy("plan.log", parent, text="List the parent's calls"),
+        Remedy("plan.rollback", parent, {"checkpoint": None}, "Roll back the merge"),
+        Remedy("plan.correct", parent, text="Correct the parent"),
     )
-    return PlanError(plan.id, f"it is merged into plan {parent}, so this would change nothing", instead)
+    return PlanError(plan.id, f"already merged into plan {parent}, so this has no effect", instead)
 
 
 def left_out_message(left: Iterable[tuple[str, str]]) -> str:
-    """`left out: one (cancelled), three (needs one)`, of names and why; empty if none is."""
+    """Return `left out: one (cancelled), three (needs one)`; empty if nothing is left out."""
     said = ", ".join(f"{name} ({why})" for name, why in left)
     return redact_text(f"left out: {said}") if said else ""
 
 
 def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
-    """Why a plan failed whose sub-plans did: which, why, and what was not run because of it."""
+    """Return the failure of a plan with failed sub-plans: which failed and why, and what was not run as a
+    result.
+    """
     said, stopped = [], []
     task_statuses = view.task_statuses()
     for number, fate in task_statuses.items():
         child = view.child(number)
         if fate is TaskStatus.FAILED and child is not None and is_mere_stop(child.error):
-            stopped.append(f"{called(view, number)} was stopped for that [{child.id}]")
+            stopped.append(f"{called(view, number)} was stopped as a result [{child.id}]")
         elif fate is TaskStatus.FAILED and child is not None:
             said.append(f"{called(view, number)} failed: {_brief(child.error)} [{child.id}]")
         elif fate is TaskStatus.CANCELLED and child is not None:
@@ -106,18 +107,18 @@ def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
     said += stopped
     blocked = [called(view, number) for number, fate in task_statuses.items() if fate is TaskStatus.BLOCKED]
     if blocked:
-        said.append(f"not run, because it needs that: {', '.join(blocked)}")
+        said.append(f"not run as a result: {', '.join(blocked)}")
     return PlanFailed(parent.id, "; ".join(said), (_remedy_for(parent, task_statuses),))
 
 
 def _brief(error: str | None) -> str:
-    """A part's error may tell of all of its own parts; whoever wants to read that looks at the part."""
-    said = error or "it says no more"
+    """Cut the error of a sub-plan, which may list the errors of its own sub-plans."""
+    said = error or "no error message"
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
 
 
 def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
-    """What a parent is put down for that has nothing to do while its sub-plans work, or wait for a person."""
+    """Return the pending request of a parent whose sub-plans run, or wait for a person."""
     unfinished = [
         number
         for number, fate in view.task_statuses().items()
@@ -125,14 +126,14 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     ]
     asks = [ask for number in unfinished for ask in _asks(view, number)]
     running = len([number for number in unfinished if not _asks(view, number)])
-    said = [f"{running} of its sub-plans {'is' if running == 1 else 'are'} at work"] if running else []
-    said += [f"{ask['who']} waits for you: {ask['what']}" for ask in asks]
+    said = [f"{running} sub-plan{' is' if running == 1 else 's are'} running"] if running else []
+    said += [f"{ask['who']} is waiting: {ask['what']}" for ask in asks]
     failed = _failed(view)
-    if failed:  # guard: nobody answers without knowing what failed
+    if failed:  # guard: a person must know about failures before answering
         said.append(f"{len(failed)} failed: {', '.join(failed)}")
-    resume = Remedy("plan.resume", parent.root, text="Resume what is not running")
+    resume = Remedy("plan.resume", parent.root, text="Resume the stopped sub-plans")
     kept = offered((resume,))
-    if asks:  # what version 0.1.0 stored has only words
+    if asks:  # version 0.1.0 stored only text
         kept = {"remedy": str(asks[0]["remedy"]), "remedies": asks[0].get("remedies") or ()}
     return {
         "for": SUB_PLANS,
@@ -145,7 +146,7 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
 
 
 def waiting_for_resolution(parent: Plan, conflicts: Sequence[MergeConflict]) -> JsonValue:
-    """What a parent is put down for that cannot say which side is right."""
+    """Return the pending request of a parent with open conflicts."""
     paths = list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
     resolve = Remedy("plan.resolve", parent.id, {"take": None, "path": None}, "Resolve each conflict")
     return {
@@ -157,14 +158,14 @@ def waiting_for_resolution(parent: Plan, conflicts: Sequence[MergeConflict]) -> 
 
 
 def disagreement_message(paths: Iterable[str]) -> str:
-    """What it is about, in short."""
+    """Return a short summary of the conflicting files."""
     several = list(dict.fromkeys(paths))
     more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
-    return f"sub-plans disagree about {', '.join(several[:_NAMED])}{more}"
+    return f"sub-plans conflict in {', '.join(several[:_NAMED])}{more}"
 
 
 def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
-    """What a sub-plan, or one below it, wants to hear from a person."""
+    """Return the pending requests of a sub-plan, or of plans below it."""
     child = view.child(number)
     waited = None if child is None else child.waiting_for
     if child is None or not isinstance(waited, Mapping):
@@ -176,7 +177,7 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
 
 
 def _failed(view: TreeView) -> list[str]:
-    """Those that failed or were cancelled while others go on, here and below, each with why."""
+    """Return the failed and cancelled sub-plans, here and below, with reasons."""
     said: list[str] = []
     for number, fate in view.task_statuses().items():
         child = view.child(number)
@@ -188,24 +189,24 @@ def _failed(view: TreeView) -> list[str]:
 
 
 def _remedy_for(parent: Plan, task_statuses: Mapping[int, TaskStatus]) -> Remedy:
-    text = "Go on without it, and without what needs it"
+    text = "Continue without it and what depends on it"
     if TaskStatus.FAILED in task_statuses.values():
         without = (
-            ", and go on without what was cancelled" if TaskStatus.CANCELLED in task_statuses.values() else ""
+            "; continue without the cancelled ones" if TaskStatus.CANCELLED in task_statuses.values() else ""
         )
-        text = f"Try again what failed{without}"
+        text = f"Retry the failed sub-plans{without}"
     return Remedy("plan.resume", parent.root, text=text)
 
 
 def parts_left_out(calls: Iterable[ToolCall]) -> frozenset[str]:
-    """The parts of a plan that it goes on without, because a person said so."""
+    """Return the parts that a person decided to continue without."""
     return frozenset(part for part, _ in _told(calls, LEAVE_OUT))
 
 
 def name_cancelled(
     plan: Plan, view: TreeView, past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
-    """For the job of a plan that is about to fail, and to say which of its parts were cancelled."""
+    """Record which sub-plans were cancelled, for a plan that is about to fail and name them."""
     known = _told(past, NAMED_CANCELLED)
     for number, fate in view.task_statuses().items():
         child = view.child(number)
@@ -216,16 +217,16 @@ def name_cancelled(
 def leave_out_named(
     plan: Plan, children: Iterable[Plan], past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
-    """For a person who resumes a plan that failed because of them: it goes on without those that it named."""
+    """Leave out the cancelled sub-plans that a failed plan named, because a person resumes it."""
     named = _told(past, NAMED_CANCELLED)
     for child in children:
-        # guard: what nobody was told of is not left out; it fails once more, and then says so
+        # guard: an unnamed sub-plan is not left out; the plan fails again and names it
         if (str(child.key), child.id) in named and child.id in str(plan.error) and child.state.ended:
             _tell(to, plan, LEAVE_OUT, child, f"without-{child.key}", now)
 
 
 def _told(calls: Iterable[ToolCall], tool: str) -> frozenset[tuple[str, str]]:
-    """Of which parts, and which sub-plans for them, such calls tell."""
+    """Return the parts and sub-plans that calls of this tool record."""
     return frozenset(
         (str(call.arguments["part"]), str(call.arguments["plan"]))
         for call in calls

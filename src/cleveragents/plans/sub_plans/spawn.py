@@ -1,4 +1,4 @@
-"""Making sub-plans: leave for them is asked once, then each is made and queued, and never twice."""
+"""Creation of sub-plans: one request for approval, then each sub-plan is created and queued exactly once."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 __all__ = ["SPAWN", "SpawnTools", "SubPlanSpawn"]
 
 SPAWN = "spawn"
-"""The tool whose call asks for leave to make sub-plans."""
+"""The tool whose call requests approval for sub-plans."""
 
 _GOAL_ACTION = "builtin/goal"
 _WHOLE = 1_000
-# Of the whole tree: what its user chose once.
+# The user chose these once for the whole tree.
 _INHERITED = ("model", "limits", "max_parallel", "fail_fast", "from_head", "sent_actor")
 _OWN = ("action", "arguments", "actor", "model", "checks")
 
 
 @dataclass(frozen=True, slots=True)
 class SubPlanSpawn:
-    """Stateless but for its stores: only whoever has the parent's job can make sub-plans of it."""
+    """Creates sub-plans. Stateless: only the owner of the parent's job can create them."""
 
     plans: SqlPlanStore
     lifecycle: PlanLifecycle
@@ -46,8 +46,9 @@ class SubPlanSpawn:
     faults: FaultPoints
 
     def start(self, ground: ActorPhase, execution: ToolExecution, view: TreeView, number: int) -> Plan:
-        """The sub-plan of that task, queued. `NeedsHuman`, `PolicyDenied`, `TreeTooLarge`; `StalePlan` and
-        `StaleFence` when the parent is no longer ours."""
+        """Create and queue the sub-plan of that task. Raises `NeedsHuman`, `PolicyDenied`, `TreeTooLarge`;
+        `StalePlan` and `StaleFence` if the job lost the parent.
+        """
         parent, job = ground.plan, ground.job
         self._ensure_room(parent, view)
         self._ask(parent, execution, view)
@@ -68,11 +69,10 @@ class SubPlanSpawn:
         return child
 
     def _ensure_room(self, parent: Plan, view: TreeView) -> None:
-        """Before the first is made: half of a strategy is of no use."""
+        """Raise `TreeTooLarge` before the first sub-plan is created: half of a strategy is useless."""
         if parent.depth >= self.limits.depth:
-            lies = f"it lies {parent.depth} deep" if parent.depth else "it is the first"
             raise TreeTooLarge(
-                parent.id, f"{lies}, and sub-plans may lie {self.limits.depth} deep (plan.max_depth)"
+                parent.id, f"a sub-plan would exceed the depth limit of {self.limits.depth} (plan.max_depth)"
             )
         tasks = enumerate(view.strategy.tasks, start=1)
         wanted = {task.part(number) for number, task in tasks if task.sub_plan}
@@ -80,12 +80,12 @@ class SubPlanSpawn:
         if len(wanted | known) > self.limits.fan_out:
             raise TreeTooLarge(
                 parent.id,
-                f"it wants {len(wanted | known)} sub-plans, and may have {self.limits.fan_out} "
+                f"{len(wanted | known)} sub-plans exceed the limit of {self.limits.fan_out} "
                 "(plan.max_fan_out)",
             )
 
     def _ask(self, parent: Plan, execution: ToolExecution, view: TreeView) -> None:
-        """Leave for all that the strategy has, once for each time that it was thought of."""
+        """Request approval for all sub-plans of the strategy, once per round."""
         names = [task.name for task in view.strategy.tasks if task.sub_plan]
         step = f"{SPAWN}~{view.strategy.round}" if view.strategy.round else SPAWN
         request = CallRequest(
@@ -93,19 +93,19 @@ class SubPlanSpawn:
             SPAWN,
             FrozenObject({"sub_plans": tuple(redact_text(name) for name in names)}),
             capability=Capability.SPAWN,
-            # What the user listed needs no further leave: it is what was asked for.
+            # The user listed these goals, so they need no further approval.
             granted=parent.action == GOALS_ACTION,
         )
         replace(execution, tools=SpawnTools()).call(request)
 
 
 def _new(ground: ActorPhase, task: Task, tree: str) -> PlanDraft:
-    """What the sub-plan is asked for: what its parent was, but for what is the task's own."""
+    """Return the new sub-plan: the request of its parent, except for what the task overrides."""
     parent, strategy = ground.plan, ground.strategy
     goal = _goal(ground, task)
     listed = parent.action == GOALS_ACTION
     request = {key: parent.request[key] for key in _INHERITED if parent.request.get(key) is not None}
-    if listed:  # guard: what a model thought of chooses no action, actor or argument
+    if listed:  # guard: a model chooses no action, actor or argument
         request |= {key: task.request[key] for key in _OWN if task.request.get(key) is not None}
     action = str(request.pop("action", None) or (_GOAL_ACTION if listed else parent.action))
     if "arguments" not in request:
@@ -114,7 +114,7 @@ def _new(ground: ActorPhase, task: Task, tree: str) -> PlanDraft:
     whole: Mapping[str, JsonValue] = {
         **request,
         "name": redact_text(task.name),
-        # A sub-plan may do no more than its parent, whatever its action says.
+        # A sub-plan has no more permissions than its parent, whatever its action says.
         "profile": "+".join(filter(None, [strategy.profile, strategy.action_profile])),
         "directory": strategy.directory,
         "include": strategy.include,
@@ -127,7 +127,7 @@ def _new(ground: ActorPhase, task: Task, tree: str) -> PlanDraft:
 
 
 def _goal(ground: ActorPhase, task: Task) -> str:
-    """The task in words; to one that a strategist thought of, a word on what it is a part of."""
+    """Return the task in words; a task of a strategist also names the larger goal."""
     said = task.name if task.instructions in ("", task.name) else f"{task.name}\n\n{task.instructions}"
     if ground.plan.action == GOALS_ACTION:
         return task.instructions or task.name
@@ -144,11 +144,11 @@ def _texts(kept: JsonValue) -> tuple[str, ...]:
 
 
 class _SpawnTool:
-    """Makes nothing itself: that its call was allowed is what matters."""
+    """A tool that does nothing: only the approval of its call matters."""
 
     spec = ToolSpec(
         name=SPAWN,
-        description="Has parts of the plan done by plans of their own.",
+        description="Run parts of the plan as sub-plans.",
         capability=Capability.SPAWN,
         input_schema=FrozenObject({"type": "object"}),
         output_schema=FrozenObject({"type": "object"}),
@@ -162,7 +162,7 @@ class _SpawnTool:
 
 
 class SpawnTools(FixedTools):
-    """`ToolSource` of that one tool, which no actor is offered."""
+    """`ToolSource` of that tool, which no actor is offered."""
 
     def __init__(self) -> None:
         super().__init__(_SpawnTool())

@@ -1,8 +1,6 @@
-"""The tool with which an actor resolves conflicts of merged sub-plans.
+"""The tools `resolve`, for conflicts of merged sub-plans, and `decide`, for decisions of an executor.
 
-The tool with which an executor writes down what it decided, so that a person can correct it.
-
-The checkpoint of such a decision is the very call: correcting it takes back what was done since.
+The checkpoint of such a decision is its call: a correction reverts what was done since.
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ _LONGEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ConflictEnvironment:
-    """Whose conflicts they are, and where their files are."""
+    """The history and the sandbox of the plan with the conflicts."""
 
     history: PlanHistory
     sandbox: Sandbox
 
 
 class ResolveArguments(Arguments):
-    path: str = Field(min_length=1, description="the conflicted file, as the task names it")
+    path: str = Field(min_length=1, description="the file with the conflict, as the task names it")
     take: Literal["ours", "theirs", "edited"] = Field(
-        description="`edited`: the file is what it should be now, and has no marks in it; `ours`: what this "
-        "plan had; `theirs`: what the merged part had. In text with marks, a side is taken in the marked "
-        "places only."
+        description="`edited`: keep the file as it is now, without conflict markers; `ours`: the version of "
+        "this plan; `theirs`: the version of the merged sub-plan. In text with conflict markers, a side "
+        "replaces only the marked places."
     )
 
 
@@ -60,14 +58,14 @@ class EndedConflict(Result):
 class ResolveResult(Result):
     path: str
     take: str
-    ended: list[EndedConflict] = Field(description="which conflicts are resolved by it")
+    ended: list[EndedConflict] = Field(description="the conflicts that this call resolved")
     tree: str
-    files: list[str] = Field(description="the files that were changed for it")
+    files: list[str] = Field(description="the files that this call changed")
 
 
 class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
     name = RESOLVE
-    description = "Says how a conflict of a merged part is resolved; until then, the plan is not done."
+    description = "Resolve a conflict of a merged sub-plan. The plan cannot finish while a conflict is open."
     capability = Capability.EDIT
     writes = True
     runs_commands = True
@@ -89,7 +87,7 @@ class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
 
 
 class ConflictTools(FixedTools):
-    """`ToolSource` of that one. Any thread may ask."""
+    """`ToolSource` of `resolve`. Any thread may use it."""
 
     def __init__(self, ground: ConflictEnvironment) -> None:
         super().__init__(ResolveTool(ground))
@@ -97,7 +95,7 @@ class ConflictTools(FixedTools):
 
 @dataclass(frozen=True, slots=True)
 class DecisionTarget:
-    """Where decisions of one plan's executor go: `calls` are the plan's, the latest last."""
+    """The target of an executor's decisions. `calls` returns the calls of the plan, the latest last."""
 
     plan_id: str
     actor: str
@@ -121,8 +119,8 @@ class DecideResult(Result):
 class Decide(TypedTool[DecideArguments, DecideResult]):
     name = DECIDE
     description = (
-        "Writes down a choice that your task left open and that somebody may want otherwise, before you act "
-        "on it. Not for what the task says already."
+        "Record a choice that your task left open and that a person may want to change, before you act on "
+        "it. Do not record what the task already says."
     )
     capability = Capability.READ
     arguments = DecideArguments
@@ -147,20 +145,20 @@ class Decide(TypedTool[DecideArguments, DecideResult]):
             made_by=place.actor,
             checkpoint=call.number,
         )
-        # The call's own id: one that is made again, because it was cut off, decides nothing twice.
+        # The id of the call is the key: a repeated call decides nothing twice.
         (kept,) = place.decisions.add(place.plan_id, [made], key=call.call_id, now=place.now())
         return DecideResult(number=kept.number)
 
     def _this_call(self) -> ToolCall:
-        """A plan makes one call at a time, so the one of this tool that is under way is this one."""
+        """Return the running call of this tool. A plan makes one call at a time, so there is only one."""
         for call in reversed([*self._place.calls()]):
             if call.tool == self.name and call.state is CallState.STARTED:
                 return call
-        raise ToolRefused(self.name, "it can only be used by an actor of a plan")
+        raise ToolRefused(self.name, "only an actor of a plan can use it")
 
 
 class DecideTools(FixedTools):
-    """`ToolSource` of that tool. Any thread may ask."""
+    """`ToolSource` of `decide`. Any thread may use it."""
 
     def __init__(self, place: DecisionTarget) -> None:
         super().__init__(Decide(place))

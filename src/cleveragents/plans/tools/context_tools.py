@@ -1,7 +1,6 @@
-"""The tools with which an actor asks for context: what matters for a question, what was changed before, and
-how much may still be asked for.
+"""The context tools of actors: search for relevant code, search past commits, and the remaining budget.
 
-How much that is, `PlanContext` keeps count of.
+`PlanContext` counts the tokens.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ class RequestContextArguments(Arguments):
         min_length=1, max_length=20_000, description="what you need to know, with names and error messages"
     )
     budget_tokens: int = Field(
-        default=4_000, ge=LEAST_TOKENS, le=100_000, description="the most that the answer may take"
+        default=4_000, ge=LEAST_TOKENS, le=100_000, description="the most tokens that the answer may have"
     )
 
 
 class RequestContextResult(Result):
-    text: str = Field(description="the parts that matter, whole definitions, the best file first")
-    files: list[str] = Field(description="files that matter, the best first")
+    text: str = Field(description="the relevant code as whole definitions, the best file first")
+    files: list[str] = Field(description="the relevant files, the best first")
     tokens: int
-    tokens_left: int = Field(description="how many the plan may still be given")
+    tokens_left: int = Field(description="the context tokens that remain for the plan")
     notes: list[str]
 
 
 class RequestContext(TypedTool[RequestContextArguments, RequestContextResult]):
     name = REQUEST_CONTEXT
     description = (
-        "Finds the parts of the repository that matter for a question, by words, names, paths, imports and "
-        "history, and shows them within a budget of tokens. Quicker than searching file by file."
+        "Find the code relevant to a question, by words, names, paths, imports and history, within a token "
+        "budget. Quicker than searching file by file."
     )
     capability = Capability.READ
     arguments = RequestContextArguments
@@ -65,10 +64,9 @@ class RequestContext(TypedTool[RequestContextArguments, RequestContextResult]):
 
     def run(self, arguments: RequestContextArguments, workplace: Workplace) -> RequestContextResult:
         left = self._context.left
-        if left < LEAST_TOKENS:  # guard: what was given stays within what is allowed
-            spent = f"the {self._context.terms.plan_tokens:,} tokens of context of this plan are used up"
-            reason = f"{spent}; use grep and read"
-            raise ToolRefused(self.name, reason)
+        if left < LEAST_TOKENS:  # guard: the total stays within the limit
+            spent = f"the plan has used its {self._context.terms.plan_tokens:,} tokens of context"
+            raise ToolRefused(self.name, f"{spent}; use grep and read")
         try:
             answer = self._context.ask(arguments.question, min(arguments.budget_tokens, left))
         except (QuestionRefused, SourceMissing) as refused:
@@ -86,7 +84,7 @@ class RequestContext(TypedTool[RequestContextArguments, RequestContextResult]):
 class QueryHistoryArguments(Arguments):
     question: str = Field(default="", max_length=20_000, description="what the commits should be about")
     path: str = Field(default="", description="only commits that changed this file, or files like `src/**`")
-    limit: int = Field(default=10, ge=1, le=50, description="how many commits to give")
+    limit: int = Field(default=10, ge=1, le=50, description="the number of commits to return")
 
 
 class QueriedCommit(Result):
@@ -97,13 +95,15 @@ class QueriedCommit(Result):
 
 
 class QueryHistoryResult(Result):
-    commits: list[QueriedCommit] = Field(description="the most alike first, or the newest without a question")
-    searched: int = Field(description="how many commits were looked at")
+    commits: list[QueriedCommit] = Field(
+        description="the most similar first; the newest first without a question"
+    )
+    searched: int = Field(description="the number of commits searched")
 
 
 class QueryHistory(TypedTool[QueryHistoryArguments, QueryHistoryResult]):
     name = "query_history"
-    description = "Finds past commits that are about a question, or that changed a file."
+    description = "Find past commits that are about a question, or that changed a file."
     capability = Capability.READ
     arguments = QueryHistoryArguments
     result = QueryHistoryResult
@@ -128,14 +128,14 @@ class GetContextBudgetArguments(Arguments):
 
 
 class GetContextBudgetResult(Result):
-    allowed: int = Field(description="tokens of context that the plan may be given in all")
+    allowed: int = Field(description="all tokens of context that the plan may receive")
     given: int
     left: int
 
 
 class GetContextBudget(TypedTool[GetContextBudgetArguments, GetContextBudgetResult]):
     name = "get_context_budget"
-    description = "Says how many tokens of context can still be asked for with request_context."
+    description = "Return how many tokens of context remain for request_context."
     capability = Capability.READ
     arguments = GetContextBudgetArguments
     result = GetContextBudgetResult
@@ -149,18 +149,18 @@ class GetContextBudget(TypedTool[GetContextBudgetArguments, GetContextBudgetResu
 
 
 class ContextTools(FixedTools):
-    """`ToolSource` of these three. Any thread may ask."""
+    """`ToolSource` of these three tools. Any thread may use it."""
 
     def __init__(self, context: PlanContext) -> None:
         super().__init__(GetContextBudget(context), QueryHistory(context), RequestContext(context))
 
 
 def _fitting(texts: Iterable[str], room: int) -> tuple[list[str], int]:
-    """The first of them that fit into so many tokens, and the room that is left."""
+    """Return the first texts that fit into `room` tokens, and the remaining room."""
     kept: list[str] = []
     for text in texts:
         tokens = estimate_text(text) + 1
-        if tokens > room:  # guard: whatever is given is counted
+        if tokens > room:  # guard: every token counts
             break
         kept.append(text)
         room -= tokens

@@ -1,4 +1,4 @@
-"""The gate of a plan before MCP servers: its policy decides, and a person where the policy asks.
+"""The gate of a plan before MCP servers: its policy decides, or a person if the policy asks.
 
 Starting a server needs `command`, connecting to a URL needs `network`, and a server whose network access
 cannot be denied needs both.
@@ -62,8 +62,9 @@ class PlanGate:
         return ServerPermit(server)
 
     def read_only(self) -> StartGate:
-        """The gate of a run that may only read: it refuses a repository's servers, none of whose tools such a
-        run could use."""
+        """Return the gate of a read-only run: it refuses servers of the repository, whose tools such a run
+        cannot use.
+        """
         return _ReadOnlyGate(self)
 
     def _needed(self, server: McpServer) -> Capability:
@@ -84,7 +85,7 @@ class PlanGate:
         raise denied
 
     def _ask(self, server: McpServer, capability: Capability) -> None:
-        """Returns once a person has approved the server."""
+        """Return once a person has approved the server."""
         execution, step = self._execution, self._step(server)
         if step in self._approved or self._is_inherited(step):
             return
@@ -93,16 +94,17 @@ class PlanGate:
             call = execution.begin(CallRequest(step, MCP, self._shown(server), capability=capability))
         except CallDenied:
             raise denied from None
-        if call.state is CallState.FAILED:  # guard: what a person denied stays denied
+        if call.state is CallState.FAILED:  # guard: denied stays denied
             raise denied
         if call.state is not CallState.ENDED:
             execution.calls.move(call, CallState.ENDED, now=execution.clock.now(), result="approved")
         self._approved.add(step)
 
     def _step(self, server: McpServer) -> str:
-        """Names the approval of this very definition, with the variables that every command gets and the
-        isolation in effect; if any of these changes, a person is asked again. The file's place is not part of
-        it: another worker may have the repository elsewhere."""
+        """Return the name of the approval for exactly this definition, with the variables that every command
+        gets and the isolation in effect. If any of these changes, a person is asked again. The path of the
+        file is not part of it: another worker may have the repository elsewhere.
+        """
         facts = [server.name, server.own, server.command, dict(server.environment), server.directory]
         facts += [server.url, dict(server.headers), server.isolated]
         if not server.url:
@@ -115,7 +117,9 @@ class PlanGate:
         return f"{MCP}.{server.name}-{hashlib.sha256(text).hexdigest()[:32]}"
 
     def _shown(self, server: McpServer) -> dict[str, JsonValue]:
-        """What a person decides by: what is started or connected to, and the names of all it receives."""
+        """Return what a person decides by: the command or URL, and the names of all variables and headers it
+        receives.
+        """
         variables = [f"{name} ({place})" for name, place in variables_of(server)]
         if not server.url:
             variables += [f"{name} (plan.pass_environment)" for name in self._place.allowed_names]
