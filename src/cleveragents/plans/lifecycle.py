@@ -140,7 +140,7 @@ class PlanLifecycle:
         return job is not None and self._is_at_work(job)
 
     def should_cancel(self, plan: Plan) -> bool:
-        """Return whether the plan was told to stop and its worker is gone."""
+        """Return whether a stop was requested and the worker of the plan is gone."""
         job = self.queueing.job_of(plan)
         if job is None or job.state.ended or not should_run(plan):
             return False
@@ -359,7 +359,7 @@ class PlanLifecycle:
                     self.resume(child, model=model)
 
     def _settled(self, plan: Plan) -> Plan:
-        """Return the plan; if it was told to stop and its worker is gone, end it first."""
+        """Return the plan; if a stop was requested and its worker is gone, end it first."""
         job = self.queueing.job_of(plan)
         if job is None or not self.should_cancel(plan):
             return plan

@@ -301,7 +301,7 @@ def _told_about(past: PlanningHistory) -> list[str]:
         + (" `parent` may be one of yours or one that holds." if held else "")
     )
     if past.kept:
-        parts.append(f"Done or under way, and it stays. Plan no step for it:\n{_listed(past.kept.values())}")
+        parts.append(f"Done or running, and it stays. Plan no step for it:\n{_listed(past.kept.values())}")
     if past.dropped:
         parts.append(
             f"Planned before, not done or undone. Plan it anew if it is wanted:\n{_listed(past.dropped)}"

@@ -176,7 +176,7 @@ def test_the_strategist_learns_which_decisions_hold_and_why(bench: ActorPlanBenc
         "Decisions that do not hold any more:\n3. Format? -> JSON\nA person says:\nno JSON, please",
         "Your first decision has the number 4, the next 5, and so on. "
         "`parent` may be one of yours or one that holds.",
-        "Done or under way, and it stays. Plan no step for it:\n- the notes",
+        "Done or running, and it stays. Plan no step for it:\n- the notes",
         "Planned before, not done or undone. Plan it anew if it is wanted:\n- the file",
     ]
     assert "At most 32 steps may be sub-plans" in told

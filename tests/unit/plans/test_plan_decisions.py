@@ -225,7 +225,7 @@ def test_a_plan_with_an_unknown_job_has_no_worker(plans: PlanBench) -> None:
     assert plans.parts.lifecycle.asking(plan) is None
 
 
-def test_ends_the_leftover_job_of_a_finished_plan(plans: PlanBench) -> None:
+def test_ends_the_orphaned_job_of_a_finished_plan(plans: PlanBench) -> None:
     """bytedance/deer-flow#1087: jobs counted as running without a worker."""
     plan = plans.plan(write("x.txt", ""))
     claimed_by_the_dead(plans, plan)

@@ -211,7 +211,7 @@ def can_continue(child: Plan) -> bool:
 
 
 def ended_by(reason: str) -> tuple[PlanState, str]:
-    """Return the state and error of a plan that was told to stop: a plain stop can be resumed with its
+    """Return the state and error of a stopped plan: a plain stop can be resumed with its
     parent.
     """
     if is_mere_stop(reason):
