@@ -52,7 +52,7 @@ def bring(root: Path, file: str, text: str) -> None:
     (root / ".cleveragents" / "actions" / file).write_text(text)
 
 
-def test_what_is_put_is_there_by_name_and_in_the_list(store: SqlActionStore) -> None:
+def test_a_stored_action_is_found_by_name_and_listed(store: SqlActionStore) -> None:
     store.put("b/b", "text ü")
     store.put("a/a", "other")
     kept = store.get("b/b")
@@ -63,7 +63,7 @@ def test_what_is_put_is_there_by_name_and_in_the_list(store: SqlActionStore) -> 
     assert store.get("not text \udcff") is None
 
 
-def test_a_second_one_of_a_name_is_refused_unless_it_replaces(store: SqlActionStore) -> None:
+def test_refuses_a_second_action_of_a_name_without_replace(store: SqlActionStore) -> None:
     store.put("a/a", "first")
     with pytest.raises(ActionExists):
         store.put("a/a", "second")
@@ -73,7 +73,7 @@ def test_a_second_one_of_a_name_is_refused_unless_it_replaces(store: SqlActionSt
     assert [action.document for action in store.list()] == ["second", "new"]
 
 
-def test_deleting_says_whether_there_was_one(store: SqlActionStore) -> None:
+def test_delete_returns_whether_the_action_existed(store: SqlActionStore) -> None:
     store.put("a/a", "text")
     store.put("b/b", "text")
     assert store.delete("a/a")
@@ -82,12 +82,12 @@ def test_deleting_says_whether_there_was_one(store: SqlActionStore) -> None:
     assert [action.name for action in store.list()] == ["b/b"]
 
 
-def test_what_no_database_holds_is_refused(store: SqlActionStore) -> None:
+def test_refuses_text_that_no_database_stores(store: SqlActionStore) -> None:
     with pytest.raises(InvalidPayload):
         store.put("a/a", "nul \0")
 
 
-def test_of_many_that_put_one_name_at_once_exactly_one_is_kept(store: SqlActionStore) -> None:
+def test_stores_exactly_one_of_many_concurrent_puts(store: SqlActionStore) -> None:
     kept: list[str] = []
 
     def put(number: int) -> None:
@@ -102,7 +102,7 @@ def test_of_many_that_put_one_name_at_once_exactly_one_is_kept(store: SqlActionS
     assert len(kept) == 1
 
 
-def test_the_library_knows_what_is_shipped_and_what_the_user_made(library: ActionLibrary) -> None:
+def test_the_library_has_built_in_and_user_actions(library: ActionLibrary) -> None:
     made = library.create(yaml("team/format", "mine"), "file.yaml")
     assert library.get("team/format") == made
     assert library.get("builtin/command").name == "builtin/command"
@@ -115,7 +115,7 @@ def test_the_library_knows_what_is_shipped_and_what_the_user_made(library: Actio
     ]
 
 
-def test_creating_checks_first_and_replaces_only_when_told(library: ActionLibrary) -> None:
+def test_create_checks_first_and_replaces_only_on_request(library: ActionLibrary) -> None:
     library.create(yaml("team/format", "one"), "file.yaml")
     with pytest.raises(ActionExists):
         library.create(yaml("team/format", "two"), "file.yaml")
@@ -126,14 +126,14 @@ def test_creating_checks_first_and_replaces_only_when_told(library: ActionLibrar
     assert library.get("team/format").description == "two"
 
 
-def test_nobody_takes_the_namespace_of_what_is_shipped(library: ActionLibrary, root: Path) -> None:
+def test_refuses_the_built_in_namespace(library: ActionLibrary, root: Path) -> None:
     with pytest.raises(InvalidAction, match="the namespace 'builtin' is reserved"):
         library.create(yaml("builtin/command"), "file.yaml", replace=True)
     bring(root, "x.yaml", yaml("builtin/extra"))
     assert "the namespace 'builtin'" in str(library.list()[-1].problem)
 
 
-def test_an_unknown_action_names_the_nearest(library: ActionLibrary) -> None:
+def test_an_unknown_action_names_the_closest(library: ActionLibrary) -> None:
     with pytest.raises(UnknownAction) as unknown:
         library.get("builtin/comand")
     assert unknown.value.nearest == "builtin/command"
@@ -142,7 +142,7 @@ def test_an_unknown_action_names_the_nearest(library: ActionLibrary) -> None:
     assert unknown.value.nearest is None
 
 
-def test_only_the_users_own_can_be_deleted(library: ActionLibrary, root: Path) -> None:
+def test_deletes_only_actions_of_the_user(library: ActionLibrary, root: Path) -> None:
     library.create(yaml("team/format"), "file.yaml")
     library.delete("team/format")
     with pytest.raises(UnknownAction):
@@ -154,7 +154,7 @@ def test_only_the_users_own_can_be_deleted(library: ActionLibrary, root: Path) -
         library.delete("team/lint")
 
 
-def test_a_repositorys_action_is_shown_and_given_out_only_when_trusted(
+def test_returns_a_repository_action_only_if_it_is_trusted(
     library: ActionLibrary, root: Path, trust: SqlTrustStore
 ) -> None:
     bring(root, "x.yaml", yaml("team/lint", "first"))
@@ -169,7 +169,7 @@ def test_a_repositorys_action_is_shown_and_given_out_only_when_trusted(
         library.get("team/lint")
 
 
-def test_a_repository_cannot_take_the_place_of_the_users_action(
+def test_a_repository_cannot_replace_a_user_action(
     library: ActionLibrary, root: Path, trust: SqlTrustStore
 ) -> None:
     library.create(yaml("team/format", "mine"), "file.yaml")
@@ -186,7 +186,7 @@ def test_a_repository_cannot_take_the_place_of_the_users_action(
     ]
 
 
-def test_what_is_broken_is_listed_with_its_problem_and_spoils_nothing(
+def test_lists_broken_actions_with_their_problems(
     library: ActionLibrary, root: Path, trust: SqlTrustStore, store: SqlActionStore, tmp_path: Path
 ) -> None:
     (tmp_path / "outside.yaml").write_text(yaml("team/outside"))
@@ -210,11 +210,11 @@ def test_what_is_broken_is_listed_with_its_problem_and_spoils_nothing(
         library.get("team/outside")
 
 
-def test_outside_a_repository_there_are_the_others(database: Database, trust: SqlTrustStore) -> None:
+def test_outside_a_repository_the_other_actions_exist(database: Database, trust: SqlTrustStore) -> None:
     assert len(ActionLibrary(database, None, trust).list()) == 4
 
 
-def test_trust_is_given_once_listed_and_revoked(root: Path, trust: SqlTrustStore) -> None:
+def test_trust_is_granted_listed_and_revoked(root: Path, trust: SqlTrustStore) -> None:
     bring(root, "x.yaml", yaml("team/lint"))
     files = trust.survey(root).files
     fresh: list[str] = []

@@ -81,7 +81,7 @@ ENTRIES = [
 ]
 
 
-def test_entries_come_back_as_they_went_in_whatever_the_file_is_called(store):
+def test_entries_survive_any_file_name(store):
     changeset = store.start("plan")
     recorded = [store.record(changeset, entry, key=str(n)) for n, entry in enumerate(ENTRIES)]
     assert list(store.entries(changeset)) == recorded
@@ -118,7 +118,7 @@ def test_a_batch_is_recorded_in_order_as_one_step_and_once_per_key(store: Change
     assert [sequence for sequence, _ in numbered(store, changeset)] == [1, 2, 3, 4]
 
 
-def test_a_batch_of_which_one_is_refused_leaves_nothing(store: ChangesetStore) -> None:
+def test_a_batch_with_a_refused_entry_records_nothing(store: ChangesetStore) -> None:
     changeset = store.start("plan")
     store.record(changeset, change("other"), key="call#2")
     with pytest.raises(DuplicateKey):
@@ -131,7 +131,7 @@ def test_a_batch_of_which_one_is_refused_leaves_nothing(store: ChangesetStore) -
         store.record_all("nonsense", [change("a")])
 
 
-def test_a_sealed_changeset_takes_nothing(store):
+def test_a_closed_changeset_takes_no_entries(store):
     changeset = store.start("plan")
     store.record(changeset, change("a"))
     sealed = store.close(changeset)
@@ -142,7 +142,7 @@ def test_a_sealed_changeset_takes_nothing(store):
     assert numbered(store, changeset) == [(1, "a")]
 
 
-def test_what_was_never_started_is_unknown(store):
+def test_an_unstarted_changeset_is_unknown(store):
     uses = [lambda handle: store.record(handle, change("a")), store.close, store.get, store.entries]
     for handle in ("nope", "no\0pe", "no\udcffpe"):
         for use in uses:
@@ -164,7 +164,7 @@ def test_a_plan_has_its_own_changesets_oldest_first(store):
     assert list(store.of_plan("no\0body")) == []
 
 
-def test_a_plans_changesets_can_be_had_from_one_of_them_on(store):
+def test_lists_changesets_after_a_given_one(store):
     first, other, second, third = (store.start(plan) for plan in ("plan", "other", "plan", "plan"))
     store.record(first, change("a"))
     found = {
@@ -199,7 +199,7 @@ def test_records_of_many_threads_are_gapless_each_in_its_changeset_in_its_thread
         assert numbered(store, changeset) == [(turn + 1, f"{number}/{turn}") for turn in range(40)]
 
 
-def test_beside_a_seal_a_record_is_kept_or_refused_and_the_seal_counts_what_is_kept(store):
+def test_a_record_during_a_close_is_counted_or_refused(store):
     for _ in range(15):
         seal_in_the_middle(store)
 
@@ -229,7 +229,7 @@ def seal_in_the_middle(store: ChangesetStore) -> None:
     assert sealed[0].length == len(acknowledged)
 
 
-def test_what_no_database_can_hold_is_refused_before_it_spoils_anything(sql_store):
+def test_refuses_what_no_database_stores_without_side_effects(sql_store):
     changeset = sql_store.start("plan")
     for text in ("a\0b", "a\udcffb"):
         for fact in ("tool_call_id", "before_hash", "after_hash"):

@@ -1,4 +1,4 @@
-"""Corrections: numbered without a gap, in one step with what they supersede and where the plan goes."""
+"""Corrections: numbered without a gap, in one transaction with the superseded decisions and the moves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def decisions(database: Database, stand: PlanStand) -> SqlDecisionStore:
 
 @pytest.fixture
 def plan(stand: PlanStand, decisions: SqlDecisionStore) -> Plan:
-    """A plan whose Execute is under way; three decisions, each from the one before."""
+    """Return a plan whose Execute phase is running, with three decisions, each from the one before."""
     plan = stand.processing()
     made = [NewDecision(f"{n}?", "so", parent=n - 1 or None) for n in (1, 2, 3)]
     decisions.add(plan.id, made, key="strategize", now=NOW)
@@ -56,7 +56,7 @@ def _states(decisions: SqlDecisionStore, plan: Plan) -> list[DecisionState]:
     return [decision.state for decision in decisions.of_plan(plan.id)]
 
 
-def test_a_correction_supersedes_and_sends_the_plan_back_in_one_step(
+def test_a_correction_supersedes_and_moves_the_plan_atomically(
     store: SqlCorrectionStore, decisions: SqlDecisionStore, stand: PlanStand, plan: Plan
 ) -> None:
     waits = PlanFacts(waiting_for={"for": "correction"})
@@ -92,9 +92,7 @@ def test_corrections_are_numbered_in_order_and_supersede_nothing_twice(
     assert [kind for kind, _, _ in stand.events()].count("decision.superseded") == 3
 
 
-def test_what_cannot_be_done_whole_is_not_done_at_all(
-    store: SqlCorrectionStore, stand: PlanStand, plan: Plan
-) -> None:
+def test_a_failed_correction_changes_nothing(store: SqlCorrectionStore, stand: PlanStand, plan: Plan) -> None:
     before = stand.rows()
     with pytest.raises(IllegalPlanMove):
         store.add(plan, WRONG, (*BACK, (Phase.APPLY, PlanState.APPLIED)), now=NOW)
@@ -108,9 +106,7 @@ def test_what_cannot_be_done_whole_is_not_done_at_all(
     assert stand.rows() == before
 
 
-def test_nothing_is_corrected_in_a_plan_that_is_gone(
-    store: SqlCorrectionStore, stand: PlanStand, plan: Plan
-) -> None:
+def test_refuses_to_correct_a_deleted_plan(store: SqlCorrectionStore, stand: PlanStand, plan: Plan) -> None:
     _, moved = store.add(plan, ADDED, BACK, now=NOW)
     assert store.of_plan(plan.id)[0].made.by_itself
     stand.plans.delete(moved, now=NOW)
@@ -119,7 +115,7 @@ def test_nothing_is_corrected_in_a_plan_that_is_gone(
         store.add(moved, ADDED, BACK, now=NOW)
 
 
-def test_of_two_corrections_at_once_one_counts_and_the_other_is_told(
+def test_one_of_two_concurrent_corrections_fails(
     store: SqlCorrectionStore, stand: PlanStand, plan: Plan
 ) -> None:
     at_once = threading.Barrier(2, timeout=30)
@@ -143,9 +139,7 @@ def test_of_two_corrections_at_once_one_counts_and_the_other_is_told(
     assert [one.number for one in store.of_plan(plan.id)] == [1]
 
 
-def test_what_follows_from_a_decision_is_found_however_far_down(
-    decisions: SqlDecisionStore, plan: Plan
-) -> None:
+def test_finds_all_descendants_of_a_decision(decisions: SqlDecisionStore, plan: Plan) -> None:
     decisions.add(plan.id, [NewDecision("4?", "so", parent=1)], key="more", now=NOW)
     made = decisions.of_plan(plan.id)
     assert descendants(made, 2) == (2, 3)

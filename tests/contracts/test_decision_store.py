@@ -1,4 +1,4 @@
-"""Decisions: numbered, kept once, never erased."""
+"""Decisions: numbered, recorded once, never erased."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store(database: Database, stand: PlanStand) -> SqlDecisionStore:
     return SqlDecisionStore(database, stand.identifiers)
 
 
-def test_decisions_come_back_as_they_were_made_in_order(store: SqlDecisionStore, stand: PlanStand) -> None:
+def test_returns_decisions_in_order(store: SqlDecisionStore, stand: PlanStand) -> None:
     plan = stand.plan()
     store.add(plan.id, [ROOT, CHILD], key="1", now=NOW)
     first, second = store.of_plan(plan.id)
@@ -44,7 +44,7 @@ def test_decisions_come_back_as_they_were_made_in_order(store: SqlDecisionStore,
     assert "with a flag" in first.made.choice
 
 
-def test_a_run_that_is_repeated_decides_nothing_twice(store: SqlDecisionStore, stand: PlanStand) -> None:
+def test_a_repeated_run_decides_nothing_twice(store: SqlDecisionStore, stand: PlanStand) -> None:
     plan = stand.plan()
     again = [store.add(plan.id, [ROOT, CHILD], key="strategize", now=NOW) for _ in range(2)]
     assert again[0] == again[1] or [d.number for d in again[0]] == [d.number for d in again[1]]
@@ -52,7 +52,7 @@ def test_a_run_that_is_repeated_decides_nothing_twice(store: SqlDecisionStore, s
     assert [kind for kind, _, _ in stand.events()].count("decision.made") == 2
 
 
-def test_nothing_is_decided_for_a_plan_that_is_gone(store: SqlDecisionStore, stand: PlanStand) -> None:
+def test_refuses_decisions_of_a_deleted_plan(store: SqlDecisionStore, stand: PlanStand) -> None:
     plan = stand.plan()
     store.add(plan.id, [ROOT], key="1", now=NOW)
     stand.plans.delete(plan, now=NOW)

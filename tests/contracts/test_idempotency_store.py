@@ -1,4 +1,4 @@
-"""Answers to requests with a key: each is worked on by one at a time, and given again as it was."""
+"""Answers to requests with a key: one process handles each request, and its answer is repeated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def begun(
     return claim
 
 
-def test_what_was_answered_is_answered_again_to_the_same_request_of_the_same_user(
+def test_repeats_an_answer_to_the_same_request_of_the_same_user(
     store: SqlIdempotencyStore,
 ) -> None:
     store.finish(begun(store), ANSWER)
@@ -55,7 +55,7 @@ def test_what_was_answered_is_answered_again_to_the_same_request_of_the_same_use
     begun(store, "other key")
 
 
-def test_nobody_else_works_on_what_is_under_way(store: SqlIdempotencyStore) -> None:
+def test_only_one_process_handles_a_running_request(store: SqlIdempotencyStore) -> None:
     begun(store)
     with pytest.raises(RequestUnderWay):
         store.begin("ada", "k", "request", now=NOW + PATIENCE - MOMENT)
@@ -63,12 +63,12 @@ def test_nobody_else_works_on_what_is_under_way(store: SqlIdempotencyStore) -> N
         store.begin("ada", "k", "another", now=NOW)
 
 
-def test_what_was_released_is_worked_on_by_the_next(store: SqlIdempotencyStore) -> None:
+def test_the_next_process_handles_a_released_request(store: SqlIdempotencyStore) -> None:
     store.release(begun(store))
     begun(store)
 
 
-def test_who_never_answers_is_taken_for_dead_and_comes_too_late(store: SqlIdempotencyStore) -> None:
+def test_a_silent_process_loses_its_request(store: SqlIdempotencyStore) -> None:
     dead = begun(store)
     heir = begun(store, at=NOW + PATIENCE)
     store.finish(dead, StoredResponse(500, "", b"too late"))
@@ -87,7 +87,7 @@ def test_an_answer_is_forgotten_after_a_day(store: SqlIdempotencyStore) -> None:
     begun(store, at=NOW + KEPT + MOMENT)
 
 
-def test_of_many_that_come_at_once_one_works_on_it(store: SqlIdempotencyStore) -> None:
+def test_one_of_many_concurrent_requests_is_handled(store: SqlIdempotencyStore) -> None:
     claims: list[IdempotencyClaim | StoredResponse] = []
 
     def come(number: int) -> None:
@@ -98,9 +98,7 @@ def test_of_many_that_come_at_once_one_works_on_it(store: SqlIdempotencyStore) -
     assert len(claims) == 1
 
 
-def test_a_secret_that_somebody_took_for_a_key_is_not_kept(
-    store: SqlIdempotencyStore, database: Database
-) -> None:
+def test_stores_no_secret_used_as_a_key(store: SqlIdempotencyStore, database: Database) -> None:
     claim = begun(store, "sk-live-0123456789abcdefghijklmnop")
     store.finish(claim, ANSWER)
     with database.read() as connection:
@@ -110,8 +108,7 @@ def test_a_secret_that_somebody_took_for_a_key_is_not_kept(
 
 @dataclass
 class Maker:
-    """What makes something for a request: `make` returns the id to find it by, `count` says how many there
-    are."""
+    """Creates something for a request: `make` returns its id, `count` how many there are."""
 
     make: Callable[[IdempotencyClaim], str]
     count: Callable[[], int]
@@ -148,9 +145,7 @@ def maker(request: pytest.FixtureRequest, database: Database) -> Maker:
     return made
 
 
-def test_what_was_made_is_found_at_once_by_the_next_whatever_became_of_the_answer(
-    store: SqlIdempotencyStore, maker: Maker
-) -> None:
+def test_finds_the_result_of_a_request_without_an_answer(store: SqlIdempotencyStore, maker: Maker) -> None:
     dead = begun(store)
     made = maker.make(dead)
     heir = begun(store)
@@ -161,7 +156,7 @@ def test_what_was_made_is_found_at_once_by_the_next_whatever_became_of_the_answe
         store.begin("ada", "k", "another", now=NOW)
 
 
-def test_who_was_taken_over_makes_nothing_any_more(
+def test_a_process_without_the_claim_creates_nothing(
     store: SqlIdempotencyStore, maker: Maker, database: Database
 ) -> None:
     late = begun(store)
@@ -177,7 +172,9 @@ def test_who_was_taken_over_makes_nothing_any_more(
     assert begun(store, at=NOW + PATIENCE).made == made
 
 
-def test_nothing_is_made_for_what_was_answered_or_given_up(store: SqlIdempotencyStore, maker: Maker) -> None:
+def test_creates_nothing_for_an_answered_or_released_request(
+    store: SqlIdempotencyStore, maker: Maker
+) -> None:
     answered, released = begun(store), begun(store, "other key")
     store.finish(answered, ANSWER)
     store.release(released)
@@ -187,7 +184,7 @@ def test_nothing_is_made_for_what_was_answered_or_given_up(store: SqlIdempotency
     assert maker.count() == 0
 
 
-def test_what_was_made_is_forgotten_after_a_day(store: SqlIdempotencyStore, database: Database) -> None:
+def test_a_result_is_forgotten_after_a_day(store: SqlIdempotencyStore, database: Database) -> None:
     maker = _plans(database)
     maker.make(begun(store))
     anew = store.begin("ada", "k", "another", now=NOW + KEPT + MOMENT)
@@ -197,7 +194,7 @@ def test_what_was_made_is_forgotten_after_a_day(store: SqlIdempotencyStore, data
     assert maker.count() == 2
 
 
-def test_only_who_has_the_claim_takes_back_what_was_made(
+def test_only_the_owner_of_the_claim_removes_the_result(
     store: SqlIdempotencyStore, database: Database
 ) -> None:
     plans = SqlPlanStore(database, UlidSource())
@@ -214,9 +211,7 @@ def test_only_who_has_the_claim_takes_back_what_was_made(
     assert begun(store).made is None
 
 
-def test_of_many_that_take_it_over_from_each_other_one_makes_it(
-    store: SqlIdempotencyStore, database: Database
-) -> None:
+def test_one_of_many_takeovers_creates_the_result(store: SqlIdempotencyStore, database: Database) -> None:
     maker = _plans(database)
 
     def come(number: int) -> None:

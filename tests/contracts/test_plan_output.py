@@ -1,4 +1,4 @@
-"""What plans print: numbered without a gap, bounded, masked, gone with its plan."""
+"""Output of plans: numbered without a gap, bounded, masked, deleted with its plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_pieces_are_numbered_from_1_for_each_plan(stand: PlanStand, output: Plan
     assert texts(output, other.id) == [(1, "z")]
 
 
-def test_a_reader_goes_on_after_the_number_it_has_seen(stand: PlanStand, output: PlanOutput) -> None:
+def test_a_reader_continues_after_a_number(stand: PlanStand, output: PlanOutput) -> None:
     plan = stand.plan()
     output.append(plan.id, [("output", text) for text in "abcde"], now=NOW)
     assert texts(output, plan.id, after=3) == [(4, "d"), (5, "e")]
@@ -48,7 +48,7 @@ def test_a_reader_goes_on_after_the_number_it_has_seen(stand: PlanStand, output:
     assert texts(output, plan.id, after=5) == []
 
 
-def test_those_who_add_at_once_are_numbered_without_a_gap(stand: PlanStand, output: PlanOutput) -> None:
+def test_numbers_concurrent_appends_without_a_gap(stand: PlanStand, output: PlanOutput) -> None:
     plan = stand.plan()
     start = threading.Barrier(4)
 
@@ -64,15 +64,13 @@ def test_those_who_add_at_once_are_numbered_without_a_gap(stand: PlanStand, outp
         thread.join(60)
     kept = texts(output, plan.id)
     assert [number for number, _ in kept] == list(range(1, 41))
-    # One call is one step, and each thread's come in its order.
+    # One call is atomic, and the pieces of each thread stay in order.
     assert [text for _, text in kept][1::2] == ["|"] * 20
     for name in "abcd":
         assert [text for _, text in kept if text.startswith(name)] == [f"{name}{n}" for n in range(5)]
 
 
-def test_of_a_plan_that_printed_too_much_the_oldest_pieces_are_gone(
-    stand: PlanStand, database: Database
-) -> None:
+def test_drops_the_oldest_pieces_beyond_the_bound(stand: PlanStand, database: Database) -> None:
     output = SqlPlanOutput(database, bound_bytes=10)
     plan = stand.plan()
     for text in ("1234", "5678", "90"):
@@ -85,11 +83,11 @@ def test_of_a_plan_that_printed_too_much_the_oldest_pieces_are_gone(
     output.append(plan.id, [("output", "é" * 5), ("output", "x" * 30)], now=NOW)
     assert texts(output, plan.id) == [(7, "x" * 30)]
     output.append(plan.id, [("output", "y")], now=NOW)
-    # A piece is kept as long as any of it is within the bound.
+    # A piece stays as long as any of it is within the bound.
     assert texts(output, plan.id) == [(7, "x" * 30), (8, "y")]
 
 
-def test_one_text_larger_than_the_bound_leaves_its_end(stand: PlanStand, output: PlanOutput) -> None:
+def test_a_text_larger_than_the_bound_keeps_its_end(stand: PlanStand, output: PlanOutput) -> None:
     plan = stand.plan()
     output.append(plan.id, [("output", "a" * OUTPUT_BYTES + "b" * 20_000 + "end")], now=NOW)
     kept = texts(output, plan.id)
@@ -100,7 +98,7 @@ def test_one_text_larger_than_the_bound_leaves_its_end(stand: PlanStand, output:
     assert kept[0][0] > 1
 
 
-def test_secrets_are_masked_before_anything_is_kept(stand: PlanStand, output: PlanOutput) -> None:
+def test_masks_secrets_before_storing(stand: PlanStand, output: PlanOutput) -> None:
     plan = stand.plan()
     # Across the border at which a long text is cut.
     planted = "x" * 16_374 + " password=hunter2-hunter2 "
@@ -111,15 +109,13 @@ def test_secrets_are_masked_before_anything_is_kept(stand: PlanStand, output: Pl
     assert "password=***" in whole
 
 
-def test_text_that_no_database_keeps_is_kept_as_far_as_it_can_be(
-    stand: PlanStand, output: PlanOutput
-) -> None:
+def test_replaces_characters_that_no_database_stores(stand: PlanStand, output: PlanOutput) -> None:
     plan = stand.plan()
     output.append(plan.id, [("output", "a\0b\ud800c")], now=NOW)
     assert texts(output, plan.id) == [(1, "a\ufffdb?c")]
 
 
-def test_nothing_to_add_is_no_piece(stand: PlanStand, output: PlanOutput) -> None:
+def test_empty_text_adds_no_piece(stand: PlanStand, output: PlanOutput) -> None:
     plan = stand.plan()
     output.append(plan.id, [], now=NOW)
     output.append(plan.id, [("output", "")], now=NOW)
@@ -127,7 +123,7 @@ def test_nothing_to_add_is_no_piece(stand: PlanStand, output: PlanOutput) -> Non
     assert texts(output, "no\0plan") == []
 
 
-def test_output_goes_with_its_plan_and_none_comes_afterwards(stand: PlanStand, output: PlanOutput) -> None:
+def test_output_is_deleted_with_its_plan(stand: PlanStand, output: PlanOutput) -> None:
     plan, other = stand.plan(), stand.plan()
     plan = stand.plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), now=NOW)
     output.append(plan.id, [("output", "a")], now=NOW)

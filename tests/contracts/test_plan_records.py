@@ -45,7 +45,7 @@ def test_calls_are_numbered_from_one_within_their_plan(stand: PlanStand) -> None
     assert len({call.call_id for call in calls}) == 4
 
 
-def test_the_calls_of_a_step_are_found_among_all_others(stand: PlanStand) -> None:
+def test_finds_the_calls_of_a_step(stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
 
     def added(plan_id: str, step: str | None) -> ToolCall:
@@ -61,9 +61,9 @@ def test_the_calls_of_a_step_are_found_among_all_others(stand: PlanStand) -> Non
     assert stand.calls.of_step("no\0plan", "1") == []
 
 
-def test_a_steps_name_is_as_long_as_an_index_can_hold_and_no_longer(stand: PlanStand) -> None:
+def test_limits_the_length_of_a_step_name(stand: PlanStand) -> None:
     plan = stand.plan()
-    # Characters that no compression makes small.
+    # Characters that do not compress well.
     step = "2." + "".join(chr(0x1F300 + 7919 * n % 1000) for n in range(498))
     call = stand.calls.add(plan.id, "write", {}, step=step, state=CallState.ENDED, now=NOW)
     assert stand.calls.of_step(plan.id, step) == [call]
@@ -72,7 +72,7 @@ def test_a_steps_name_is_as_long_as_an_index_can_hold_and_no_longer(stand: PlanS
     assert stand.calls.of_plan(plan.id) == [call]
 
 
-def test_a_call_is_read_as_it_was_returned_whatever_it_holds(stand: PlanStand) -> None:
+def test_a_call_is_read_as_it_was_returned(stand: PlanStand) -> None:
     plan = stand.plan()
     for text in (ODD, MEGABYTE, ""):
         arguments = {text: [text, {"n": 2**70}]}
@@ -86,14 +86,14 @@ def test_a_call_is_read_as_it_was_returned_whatever_it_holds(stand: PlanStand) -
         assert (moved.result, moved.error) == ((text,), spelt_out(text))
 
 
-def test_no_secret_in_an_error_of_a_call_is_kept(stand: PlanStand) -> None:
+def test_stores_no_secret_of_an_error_of_a_call(stand: PlanStand) -> None:
     error = f"curl: PGPASSWORD={SECRET} was refused by https://bob:{SECRET}@host"
     moved = stand.calls.move(stand.call(stand.plan()), CallState.FAILED, now=NOW, error=error)
     assert moved.error == "curl: PGPASSWORD=*** was refused by https://bob:***@host"
     assert SECRET not in repr(stand.rows())
 
 
-def test_what_could_not_be_read_again_is_refused_and_takes_no_number(stand: PlanStand) -> None:
+def test_refuses_values_that_json_cannot_store(stand: PlanStand) -> None:
     plan = stand.plan()
     call = stand.call(plan, CallState.ASKED)
     before = stand.rows()
@@ -114,7 +114,7 @@ def test_what_could_not_be_read_again_is_refused_and_takes_no_number(stand: Plan
     assert stand.call(plan).number == 2
 
 
-def test_records_of_a_plan_that_is_not_there_are_refused_and_there_are_none(stand: PlanStand) -> None:
+def test_refuses_records_of_an_unknown_plan(stand: PlanStand) -> None:
     for plan_id in ("0GHOST", ODD):
         ghost = replace(stand.plan(), id=plan_id)
         call = replace(stand.call(stand.plan()), plan_id=plan_id)
@@ -134,11 +134,11 @@ def test_records_of_a_plan_that_is_not_there_are_refused_and_there_are_none(stan
         assert stand.reviews.of_plan(plan_id) == []
 
 
-def test_a_call_keeps_what_a_move_does_not_name(stand: PlanStand) -> None:
+def test_a_move_keeps_unnamed_facts(stand: PlanStand) -> None:
     call = stand.call(stand.plan())
     changeset = stand.changesets.start(call.plan_id)
     started = stand.calls.move(call, CallState.STARTED, now=LATER, changeset_id=changeset)
-    assert started == replace(call, changeset_id=changeset, started_at=LATER)  # it begins anew
+    assert started == replace(call, changeset_id=changeset, started_at=LATER)  # it starts again
     ending = stand.calls.move(started, CallState.ENDING, now=LATER, result={"n": 1}, error="half")
     assert ending == replace(started, state=CallState.ENDING, result=FrozenObject({"n": 1}), error="half")
     ended = stand.calls.move(ending, CallState.ENDED, now=LATER)
@@ -148,7 +148,7 @@ def test_a_call_keeps_what_a_move_does_not_name(stand: PlanStand) -> None:
     assert stand.calls.of_plan(call.plan_id) == [reverted]
 
 
-def test_a_call_that_somebody_moved_since_is_not_moved_again(stand: PlanStand) -> None:
+def test_refuses_a_move_of_a_stale_call(stand: PlanStand) -> None:
     call = stand.call(stand.plan())
     stand.calls.move(call, CallState.ENDING, now=NOW)
     before = stand.rows()
@@ -159,7 +159,7 @@ def test_a_call_that_somebody_moved_since_is_not_moved_again(stand: PlanStand) -
     assert stand.rows() == before
 
 
-def test_calls_are_told_of_when_they_ask_start_and_end_but_not_what_they_hold(stand: PlanStand) -> None:
+def test_events_of_calls_contain_no_content(stand: PlanStand) -> None:
     plan = stand.plan()
     asked = stand.calls.add(plan.id, "run", {"x": SECRET}, step=SECRET, state=CallState.ASKED, now=NOW)
     answered = stand.calls.answer(plan.id, asked.number, "granted", now=NOW)
@@ -194,7 +194,7 @@ def test_the_first_answer_stays(stand: PlanStand) -> None:
     assert stand.calls.of_plan(plan.id) == [replace(asked, approval="denied")]
 
 
-def test_only_a_call_that_asked_is_answered(stand: PlanStand) -> None:
+def test_only_a_pending_call_can_be_answered(stand: PlanStand) -> None:
     plan = stand.plan()
     stand.call(plan)
     before = stand.rows()
@@ -205,7 +205,7 @@ def test_only_a_call_that_asked_is_answered(stand: PlanStand) -> None:
     assert stand.rows() == before
 
 
-def test_an_answer_survives_a_move_by_who_had_not_seen_it(stand: PlanStand) -> None:
+def test_an_answer_survives_a_concurrent_move(stand: PlanStand) -> None:
     plan = stand.plan()
     asked = stand.call(plan, CallState.ASKED)
     stand.calls.answer(plan.id, 1, "denied", now=NOW)
@@ -214,7 +214,7 @@ def test_an_answer_survives_a_move_by_who_had_not_seen_it(stand: PlanStand) -> N
     assert stand.calls.of_plan(plan.id) == [failed]
 
 
-def test_checks_are_kept_in_order_each_with_its_tree(stand: PlanStand) -> None:
+def test_stores_checks_in_order_with_their_trees(stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
     runs = [
         check(plan, command=MEGABYTE, details=MEGABYTE),
@@ -229,7 +229,7 @@ def test_checks_are_kept_in_order_each_with_its_tree(stand: PlanStand) -> None:
     assert stand.checks.of_plan(other.id) == [check(other, command=spelt_out(ODD), details=spelt_out(ODD))]
 
 
-def test_a_check_is_told_of_by_name_and_verdict(stand: PlanStand) -> None:
+def test_the_event_of_a_check_has_name_and_verdict(stand: PlanStand) -> None:
     plan = stand.plan()
     run = check(plan, command=SECRET, details=SECRET, verdict=CheckVerdict.FAILED)
     [(kind, subject, payload)] = stand.told(lambda: stand.checks.record(run))
@@ -237,7 +237,7 @@ def test_a_check_is_told_of_by_name_and_verdict(stand: PlanStand) -> None:
     assert json.loads(payload) == {"check": "tests", "verdict": "failed"}
 
 
-def test_the_last_verdict_on_a_subject_counts_and_subjects_are_told_apart(stand: PlanStand) -> None:
+def test_the_last_verdict_on_a_subject_counts(stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
     long_path = "/".join(["dir" * 20] * 10)
     for subject in ("b", "a", ODD, long_path, '"b"', "B", "ü"):
@@ -259,7 +259,7 @@ def test_the_last_verdict_on_a_subject_counts_and_subjects_are_told_apart(stand:
     assert stand.reviews.of_plan(other.id) == [Review(other.id, ReviewKind.PATH, "a", accepted=False)]
 
 
-def test_a_verdict_is_told_without_naming_the_file(stand: PlanStand) -> None:
+def test_the_event_of_a_review_names_no_file(stand: PlanStand) -> None:
     plan = stand.plan()
     review = Review(plan.id, ReviewKind.PATH, SECRET, accepted=False)
     [(kind, subject, payload)] = stand.told(lambda: stand.reviews.set(review, now=NOW))
@@ -267,7 +267,7 @@ def test_a_verdict_is_told_without_naming_the_file(stand: PlanStand) -> None:
     assert json.loads(payload) == {"kind": "path", "verdict": "rejected"}
 
 
-def test_numbers_have_no_gap_and_no_double_under_many(stand: PlanStand) -> None:
+def test_concurrent_calls_have_unique_numbers_without_gaps(stand: PlanStand) -> None:
     plans = [stand.plan(), stand.plan()]
     got: list[tuple[str, int]] = []
 
@@ -282,7 +282,7 @@ def test_numbers_have_no_gap_and_no_double_under_many(stand: PlanStand) -> None:
         assert [call.number for call in stand.calls.of_plan(plan.id)] == list(range(1, 21))
 
 
-def test_of_many_answers_and_of_many_moves_exactly_one_is_taken(stand: PlanStand) -> None:
+def test_exactly_one_of_many_answers_and_moves_counts(stand: PlanStand) -> None:
     plan = stand.plan()
     call = stand.call(plan, CallState.ASKED)
     answers: list[str] = []
@@ -305,7 +305,7 @@ def test_of_many_answers_and_of_many_moves_exactly_one_is_taken(stand: PlanStand
     assert (kept.approval, [kept.error]) == (approval, moves)
 
 
-def test_of_many_verdicts_on_one_file_the_last_is_there_once(stand: PlanStand) -> None:
+def test_concurrent_verdicts_on_a_file_leave_one(stand: PlanStand) -> None:
     plan = stand.plan()
     hammer(
         lambda number: stand.reviews.set(
@@ -318,7 +318,7 @@ def test_of_many_verdicts_on_one_file_the_last_is_there_once(stand: PlanStand) -
     assert ("rejected", "accepted")[review.accepted] == verdicts[-1]
 
 
-def test_a_check_recorded_while_its_plan_is_deleted_is_refused_or_goes_with_it(stand: PlanStand) -> None:
+def test_a_check_of_a_deleted_plan_is_refused_or_deleted(stand: PlanStand) -> None:
     for _ in range(4):
         plan = stand.plan()
 
@@ -341,7 +341,7 @@ def test_a_check_recorded_while_its_plan_is_deleted_is_refused_or_goes_with_it(s
 
 
 class UnfencedCallStore(SqlCallStore):
-    """Calls of whoever believes to be at work."""
+    """Calls without a check of the fence."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource, *, fence: Fence) -> None:
         super().__init__(database, identifiers)
@@ -367,7 +367,7 @@ def check_that_a_stale_worker_changes_nothing(stand: PlanStand, calls: type[SqlC
     assert stand.rows() == before
 
 
-def test_a_stale_worker_neither_adds_a_call_nor_moves_one_nor_its_plan(stand: PlanStand) -> None:
+def test_a_stale_worker_adds_and_moves_nothing(stand: PlanStand) -> None:
     check_that_a_stale_worker_changes_nothing(stand, SqlCallStore)
 
 

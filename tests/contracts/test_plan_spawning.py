@@ -1,4 +1,6 @@
-"""Sub-plans in the `SqlPlanStore` contract, over SQLite and PostgreSQL: made once, gone with their parent."""
+"""Sub-plans in the `SqlPlanStore` contract, over SQLite and PostgreSQL: created once, deleted with their
+parent.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ LIMITS = TreeLimits(depth=2, fan_out=2)
 
 
 class Family(PlanStand):
-    """A parent that is worked on by whoever has a job."""
+    """A parent that runs under a job."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -48,7 +50,7 @@ def family(database: Database) -> Family:
     return Family(database)
 
 
-def test_a_sub_plan_knows_where_it_belongs_and_is_found_below_its_parent(family: Family) -> None:
+def test_a_sub_plan_knows_its_parent_and_is_listed_below_it(family: Family) -> None:
     made: list[Plan] = []
     told = family.told(lambda: made.append(family.spawn("1")))
     [child] = made
@@ -77,7 +79,7 @@ def test_a_sub_plan_knows_where_it_belongs_and_is_found_below_its_parent(family:
     assert family.plans.children(other.id) == []
 
 
-def test_the_same_key_is_the_same_sub_plan_and_tells_nothing_twice(family: Family) -> None:
+def test_the_same_key_returns_the_same_sub_plan_with_one_event(family: Family) -> None:
     child = family.spawn("1")
     again: list[Plan] = []
     assert family.told(lambda: again.append(family.spawn("1"))) == []
@@ -86,7 +88,7 @@ def test_the_same_key_is_the_same_sub_plan_and_tells_nothing_twice(family: Famil
     assert family.spawn("1") == moved
 
 
-def test_a_tree_grows_no_further_than_it_may(family: Family) -> None:
+def test_a_tree_keeps_its_limits(family: Family) -> None:
     first = family.begun(family.spawn("1"))
     family.spawn("2")
     before = family.rows()
@@ -99,7 +101,7 @@ def test_a_tree_grows_no_further_than_it_may(family: Family) -> None:
         family.spawn("1", deep)
 
 
-def test_only_a_parent_that_is_worked_on_gets_sub_plans(family: Family) -> None:
+def test_only_a_running_parent_gets_sub_plans(family: Family) -> None:
     family.spawn("1")
     before = family.parent
     stopped = family.ended(before)
@@ -110,14 +112,14 @@ def test_only_a_parent_that_is_worked_on_gets_sub_plans(family: Family) -> None:
     assert len(family.plans.children(stopped.id)) == 1
 
 
-def test_only_whoever_has_the_job_makes_sub_plans(family: Family) -> None:
+def test_only_the_owner_of_the_job_spawns_sub_plans(family: Family) -> None:
     family.jobs.finish(family.fence.job_id, 1, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     with pytest.raises(StaleFence):
         family.spawn("1")
     assert family.plans.children(family.parent.id) == []
 
 
-def test_a_parent_is_deleted_with_all_that_is_below_it(family: Family) -> None:
+def test_deletes_a_parent_with_all_plans_below(family: Family) -> None:
     kept = family.plan()
     before = family.rows()
     child = family.begun(family.spawn("1"))
@@ -139,7 +141,7 @@ def test_a_parent_is_deleted_with_all_that_is_below_it(family: Family) -> None:
     assert {name: rows[name] for name in unchanged} == {name: before[name] for name in unchanged}
 
 
-def test_a_parent_is_not_deleted_while_something_below_it_runs(family: Family) -> None:
+def test_refuses_to_delete_a_parent_with_a_running_sub_plan(family: Family) -> None:
     child = family.begun(family.spawn("1"))
     below = family.begun(family.spawn("1", child))
     family.ended(child)

@@ -1,4 +1,4 @@
-"""The `SqlPlanStore` contract, over SQLite and PostgreSQL; and that every move is kept with its event."""
+"""The `SqlPlanStore` contract, over SQLite and PostgreSQL: every move is stored with its event."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_new_plan_is_queued_and_is_found_as_it_was_returned(stand: PlanStand) 
     assert stand.plans.get(plan.id) == plan
 
 
-def test_a_plan_is_told_of_by_what_it_is_not_by_what_it_holds(stand: PlanStand) -> None:
+def test_events_of_plans_contain_no_content(stand: PlanStand) -> None:
     plan = stand.plan(goal=SECRET, resource=SECRET, request={"a": SECRET})
     [(kind, subject, payload)] = stand.events()
     assert (kind, subject) == ("plan.created", plan.id)
@@ -63,9 +63,7 @@ def test_a_plan_is_told_of_by_what_it_is_not_by_what_it_holds(stand: PlanStand) 
 
 
 @pytest.mark.parametrize("text", [ODD, MEGABYTE, ""], ids=["odd", "long", "empty"])
-def test_whatever_text_comes_is_kept_and_what_is_returned_is_what_is_read(
-    stand: PlanStand, text: str
-) -> None:
+def test_any_text_is_read_as_it_was_returned(stand: PlanStand, text: str) -> None:
     plan = stand.plan(goal=text, request={text: [text]}, resource=f"/home/{text[:1000]}")
     assert stand.plans.get(plan.id) == plan
     assert plan.request == {text: (text,)}
@@ -88,14 +86,14 @@ BAD: list[dict[str, object]] = [
 ]
 
 
-def test_what_could_not_be_read_again_is_refused_before_it_is_kept(stand: PlanStand) -> None:
+def test_refuses_values_that_could_not_be_read_again(stand: PlanStand) -> None:
     for bad in BAD:
         with pytest.raises(InvalidPayload):
             stand.plan(**bad)
     assert not any(stand.rows().values())
 
 
-def test_facts_that_could_not_be_read_again_move_nothing(stand: PlanStand) -> None:
+def test_unstorable_facts_move_nothing(stand: PlanStand) -> None:
     plan = stand.plan()
     before = stand.rows()
     for facts in (
@@ -108,7 +106,7 @@ def test_facts_that_could_not_be_read_again_move_nothing(stand: PlanStand) -> No
     assert stand.rows() == before
 
 
-def test_a_list_inside_a_request_may_hold_what_was_frozen_before(stand: PlanStand) -> None:
+def test_a_list_in_a_request_may_hold_frozen_values(stand: PlanStand) -> None:
     plan = stand.plan(request={"steps": [FrozenObject({"tool": "edit"})]})
     assert stand.plans.get(plan.id).request == {"steps": (FrozenObject({"tool": "edit"}),)}
 
@@ -135,7 +133,7 @@ def test_a_plan_that_continued_after_a_wait_has_waited(stand: PlanStand) -> None
     assert not stand.plans.has_waited(other.id)
 
 
-def test_a_move_changes_what_it_says_and_clears_what_was_passing(stand: PlanStand) -> None:
+def test_a_move_stores_its_facts_and_clears_error_and_request(stand: PlanStand) -> None:
     plan = stand.plan()
     facts = PlanFacts(strategy={"steps": [1]}, waiting_for="leave", error="no", job_id="j1")
     first = stand.plans.move(plan, QUEUED, facts, now=LATER)
@@ -149,7 +147,7 @@ def test_a_move_changes_what_it_says_and_clears_what_was_passing(stand: PlanStan
     assert stand.plans.get(plan.id) == second
 
 
-def test_each_move_is_told_with_where_it_came_from(stand: PlanStand) -> None:
+def test_the_event_of_a_move_names_the_earlier_standing(stand: PlanStand) -> None:
     plan = stand.plan()
     events = stand.told(lambda: stand.plans.move(plan, QUEUED, PlanFacts(error=SECRET), now=LATER))
     [(kind, subject, payload)] = events
@@ -157,7 +155,7 @@ def test_each_move_is_told_with_where_it_came_from(stand: PlanStand) -> None:
     assert json.loads(payload) == {"phase": "strategize", "state": "queued", "was": "action/queued"}
 
 
-def test_a_whole_life_is_kept_move_by_move(stand: PlanStand) -> None:
+def test_stores_a_whole_life_move_by_move(stand: PlanStand) -> None:
     plan = stand.processing()
     way: list[PhaseState] = [
         (Phase.EXECUTE, PlanState.WAITING),
@@ -181,7 +179,7 @@ def test_a_whole_life_is_kept_move_by_move(stand: PlanStand) -> None:
     assert [move["was"] for move in told[1:]] == [f"{m['phase']}/{m['state']}" for m in told[:-1]]
 
 
-def test_a_move_that_the_machine_does_not_have_changes_and_tells_nothing(stand: PlanStand) -> None:
+def test_an_illegal_move_changes_nothing_and_has_no_event(stand: PlanStand) -> None:
     plan = stand.plan()
     before = stand.rows()
     with pytest.raises(IllegalPlanMove, match=f"plan {plan.id} is action/queued and cannot become"):
@@ -189,11 +187,11 @@ def test_a_move_that_the_machine_does_not_have_changes_and_tells_nothing(stand: 
     assert stand.rows() == before
 
 
-def test_a_decision_on_an_older_version_is_refused_and_changes_nothing(stand: PlanStand) -> None:
+def test_refuses_a_stale_version(stand: PlanStand) -> None:
     plan = stand.plan()
     stand.plans.move(plan, QUEUED, now=NOW)
     before = stand.rows()
-    # Once legal from where it stood then, once not: stale comes first.
+    # Once legal from the earlier standing, once not: stale comes first.
     for wanted in (QUEUED, (Phase.APPLY, PlanState.APPLIED)):
         with pytest.raises(StalePlan, match="version 1"):
             stand.plans.move(plan, wanted, now=LATER)
@@ -204,7 +202,7 @@ def test_a_decision_on_an_older_version_is_refused_and_changes_nothing(stand: Pl
     assert stand.rows() == before
 
 
-def test_a_plan_that_is_not_there_is_unknown_to_every_call(stand: PlanStand) -> None:
+def test_every_call_refuses_an_unknown_plan(stand: PlanStand) -> None:
     ghost = replace(stand.plan(), id="0GHOST")
     before = stand.rows()
     for call in (
@@ -219,7 +217,7 @@ def test_a_plan_that_is_not_there_is_unknown_to_every_call(stand: PlanStand) -> 
     assert stand.rows() == before
 
 
-def test_no_secret_in_an_error_is_kept(stand: PlanStand) -> None:
+def test_stores_no_secret_of_an_error(stand: PlanStand) -> None:
     error = f"cannot reach postgresql://bob:{SECRET}@db with PGPASSWORD={SECRET}"
     moved = stand.plans.move(stand.plan(), QUEUED, PlanFacts(error=error), now=NOW)
     assert moved.error == "cannot reach postgresql://bob:***@db with PGPASSWORD=***"
@@ -229,7 +227,7 @@ def test_no_secret_in_an_error_is_kept(stand: PlanStand) -> None:
 IDS = ["01J0AAAA11", "01J0AAAB22", "01J0BBBB01J", "02K0CCCC33"]
 
 
-def test_a_plan_is_found_by_either_end_of_its_id_and_by_nothing_else(stand: PlanStand) -> None:
+def test_finds_a_plan_by_either_end_of_its_id(stand: PlanStand) -> None:
     for plan_id in IDS:
         stand.identifiers.given = [plan_id]
         stand.plan()
@@ -246,7 +244,7 @@ def test_a_plan_is_found_by_either_end_of_its_id_and_by_nothing_else(stand: Plan
             stand.plans.find(said)
 
 
-def test_plans_are_listed_by_id_state_place_and_cursor(stand: PlanStand) -> None:
+def test_lists_plans_by_id_state_resource_and_cursor(stand: PlanStand) -> None:
     made = sorted((stand.plan(resource=f"/{n % 2}") for n in range(5)), key=lambda plan: plan.id)
     assert stand.plans.list() == made
     assert stand.plans.list(resource="/0") == [plan for plan in made if plan.resource == "/0"]
@@ -266,7 +264,7 @@ def test_plans_are_listed_by_id_state_place_and_cursor(stand: PlanStand) -> None
         stand.plans.list(after="\0")
 
 
-def test_a_deleted_plan_is_gone_with_all_that_was_its_own_and_nothing_of_another(stand: PlanStand) -> None:
+def test_deletes_all_records_of_a_plan_and_no_others(stand: PlanStand) -> None:
     kept, plan = stand.plan(), stand.plan()
     stand.fill(kept)
     wanted = stand.rows()
@@ -277,7 +275,7 @@ def test_a_deleted_plan_is_gone_with_all_that_was_its_own_and_nothing_of_another
     told = stand.told(lambda: stand.plans.delete(plan, now=LATER))
     assert [(kind, subject) for kind, subject, _ in told] == [("plan.deleted", plan.id)]
     rows = stand.rows()
-    # Its sandbox is still there to be removed, and is not forgotten before.
+    # The row of its sandbox stays until the sandbox is removed.
     assert [row[0] for row in rows["sandboxes"]] == [plan.id]
     assert rows["plans"] == [row for row in plan_rows if kept.id in row]
     changed = {"sandboxes": rows["sandboxes"], "deleted_plans": [(plan.id, "default")]}
@@ -286,7 +284,7 @@ def test_a_deleted_plan_is_gone_with_all_that_was_its_own_and_nothing_of_another
         stand.plans.delete(plan, now=LATER)
 
 
-def test_a_late_write_does_not_bring_a_deleted_plan_back(stand: PlanStand) -> None:
+def test_a_late_write_does_not_restore_a_deleted_plan(stand: PlanStand) -> None:
     """langchain-ai/langgraph#7206: late writes resurrected a deleted thread."""
     plan = stand.plan()
     asked = stand.call(plan, CallState.ASKED)
@@ -305,7 +303,7 @@ def test_a_late_write_does_not_bring_a_deleted_plan_back(stand: PlanStand) -> No
     assert stand.rows() == before
 
 
-# Each is one step of a store on a plan and its asked call; the last id it takes is the event's.
+# Each is one step of a store on a plan and its pending call; the last id it takes is the event's.
 STEPS: dict[str, tuple[int, Callable[[PlanStand, Plan], object]]] = {
     "create": (1, lambda stand, plan: stand.plan()),
     "move": (0, lambda stand, plan: stand.plans.move(plan, QUEUED, now=LATER)),
@@ -323,8 +321,8 @@ STEPS: dict[str, tuple[int, Callable[[PlanStand, Plan], object]]] = {
 }  # fmt: skip
 
 
-def test_a_step_whose_event_cannot_be_kept_is_not_made(stand: PlanStand) -> None:
-    """The event's id is taken, so its insert fails after the step's own rows were written."""
+def test_a_step_without_its_event_is_not_made(stand: PlanStand) -> None:
+    """The id of the event is taken, so its insert fails after the step's own rows were written."""
     stand.identifiers.given = ["0PLAN", "0EVENT"]
     plan = stand.plan()
     stand.call(plan, CallState.ASKED)
@@ -337,7 +335,7 @@ def test_a_step_whose_event_cannot_be_kept_is_not_made(stand: PlanStand) -> None
         assert stand.rows() == before
 
 
-def test_a_step_is_told_once_to_listeners_after_it_can_be_read(stand: PlanStand) -> None:
+def test_listeners_get_each_event_once_after_the_commit(stand: PlanStand) -> None:
     for _, step in STEPS.values():
         plan = stand.plan()
         stand.call(plan, CallState.ASKED)
@@ -355,7 +353,7 @@ def test_a_step_is_told_once_to_listeners_after_it_can_be_read(stand: PlanStand)
         assert {name for name in after if after[name] != before[name]} > {"outbox"}
 
 
-def test_a_taken_id_makes_no_second_plan_and_tells_nothing(stand: PlanStand) -> None:
+def test_a_duplicate_id_creates_no_plan_and_no_event(stand: PlanStand) -> None:
     plan = stand.plan()
     before = stand.rows()
     stand.identifiers.given = [plan.id]
@@ -365,9 +363,7 @@ def test_a_taken_id_makes_no_second_plan_and_tells_nothing(stand: PlanStand) -> 
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_of_many_who_saw_the_same_version_exactly_one_moves_the_plan(
-    stand: PlanStand, interval: float
-) -> None:
+def test_exactly_one_of_many_moves_from_one_version_succeeds(stand: PlanStand, interval: float) -> None:
     plan = stand.processing()
     won: list[tuple[PhaseState, str]] = []
     lost: list[int] = []
@@ -390,8 +386,8 @@ def test_of_many_who_saw_the_same_version_exactly_one_moves_the_plan(
     assert len(stand.events()) == told + 1
 
 
-def test_a_plan_counts_every_move_that_was_made_by_many(stand: PlanStand) -> None:
-    """A retry after `StalePlan` is all it takes: no move is lost, and none is made twice."""
+def test_counts_every_concurrent_move(stand: PlanStand) -> None:
+    """A retry after `StalePlan` is enough: no move is lost or made twice."""
     plan = stand.processing()
 
     def work(number: int) -> None:
@@ -409,7 +405,7 @@ def test_a_plan_counts_every_move_that_was_made_by_many(stand: PlanStand) -> Non
     assert len(stand.events()) == told + 20
 
 
-def test_deleting_a_plan_while_changes_are_recorded_is_refused_by_nobody_and_leaves_nothing(
+def test_deletes_a_plan_while_changes_are_recorded(
     stand: PlanStand,
 ) -> None:
     for _ in range(4):

@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Store:
-    """A sandbox, as far as contents are concerned."""
+    """The content part of a sandbox."""
 
     def __init__(self, **found: bytes) -> None:
         self.found = found
@@ -61,7 +61,7 @@ def entry(path: str, after: str | None, mode: int = REGULAR) -> ChangeEntry:
     return ChangeEntry(kind, path, before_hash=before, after_hash=after, mode=None if after is None else mode)
 
 
-def test_what_is_kept_is_read_again_byte_by_byte(contents: SqlContents, plan: Plan) -> None:
+def test_reads_stored_contents_byte_by_byte(contents: SqlContents, plan: Plan) -> None:
     found = {"a": b"", "b": bytes(range(256)) * 1000}
     contents.keep(plan.id, found)
     contents.keep(plan.id, {})
@@ -69,22 +69,20 @@ def test_what_is_kept_is_read_again_byte_by_byte(contents: SqlContents, plan: Pl
     assert contents.lacking(plan.id, ["a", "b", "c"]) == {"c"}
 
 
-def test_what_is_kept_already_stays(contents: SqlContents, plan: Plan) -> None:
+def test_existing_contents_stay(contents: SqlContents, plan: Plan) -> None:
     contents.keep(plan.id, {"a": b"first"})
     contents.keep(plan.id, {"a": b"second", "b": b"new"})
     assert contents.read(plan.id, ["a", "b"]) == {"a": b"first", "b": b"new"}
 
 
-def test_many_names_are_asked_for_in_portions(contents: SqlContents, plan: Plan) -> None:
+def test_looks_up_many_names_in_portions(contents: SqlContents, plan: Plan) -> None:
     found = {f"{number:03}": str(number).encode() for number in range(250)}
     contents.keep(plan.id, found)
     assert contents.read(plan.id, list(found)) == found
     assert contents.lacking(plan.id, [*found, "none"]) == {"none"}
 
 
-def test_contents_are_there_before_the_record_that_names_them(
-    database: Database, contents: SqlContents, plan: Plan
-) -> None:
+def test_stores_contents_before_their_record(database: Database, contents: SqlContents, plan: Plan) -> None:
     store = Store(a=b"1", b=b"2")
     keeping = keeping_for(database, plan, store, contents)
     changeset = keeping.start(plan.id)
@@ -98,7 +96,7 @@ def test_contents_are_there_before_the_record_that_names_them(
     assert keeping.close(changeset) == keeping.get(changeset) == keeping.of_plan(plan.id)[0]
 
 
-def test_what_cannot_be_kept_is_not_recorded(database: Database, contents: SqlContents, plan: Plan) -> None:
+def test_records_nothing_without_its_contents(database: Database, contents: SqlContents, plan: Plan) -> None:
     keeping = keeping_for(database, plan, Store(), contents)
     changeset = keeping.start(plan.id)
     with pytest.raises(KeyError):
@@ -116,7 +114,7 @@ def test_contents_of_a_plan_on_a_directory_stay_there(
 
 
 class ForAll(SqlContents):
-    """The naive twin: what any plan has kept need not be kept again."""
+    """The naive variant: contents stored by any plan are not stored again."""
 
     def lacking(self, root_id: str, names: object) -> set[str]:
         with self.database.read() as connection:
@@ -124,10 +122,10 @@ class ForAll(SqlContents):
 
 
 @pytest.mark.parametrize(("kind", "lost"), [(SqlContents, False), (ForAll, True)])
-def test_nobody_loses_contents_because_another_plan_is_deleted(
+def test_deleting_a_plan_keeps_contents_of_another(
     database: Database, plans: SqlPlanStore, plan: Plan, kind: type[SqlContents], lost: bool
 ) -> None:
-    """It is deleted after they were looked for, and before the record that names them."""
+    """The other plan is deleted after the lookup and before the record that names the contents."""
     contents = kind(database)
     other = plans.create(PlanDraft("another", "tests/steps", plan.resource), now=NOW)
     contents.keep(other.id, {"a": b"1"})
@@ -144,7 +142,7 @@ def test_nobody_loses_contents_because_another_plan_is_deleted(
     assert contents.read(plan.id, ["a"]) == ({} if lost else {"a": b"1"})
 
 
-def test_what_was_kept_for_a_plan_goes_with_it_and_does_not_come_back(
+def test_contents_are_deleted_with_their_plan(
     database: Database, contents: SqlContents, plans: SqlPlanStore, plan: Plan
 ) -> None:
     def based(connection: Connection) -> None:
@@ -159,9 +157,7 @@ def test_what_was_kept_for_a_plan_goes_with_it_and_does_not_come_back(
         assert [connection.execute(select(table)).first() for table in (kept, remote_bases)] == [None, None]
 
 
-def test_only_what_is_kept_for_a_plan_that_has_ended_is_forgotten(
-    contents: SqlContents, plans: SqlPlanStore, plan: Plan
-) -> None:
+def test_forgets_only_contents_of_ended_plans(contents: SqlContents, plans: SqlPlanStore, plan: Plan) -> None:
     contents.keep(plan.id, {"a": b"1", "b": b"2"})
     assert contents.forget(plan.id) == 0
     plans.move(plan, (Phase.ACTION, PlanState.CANCELLED), now=NOW)

@@ -1,4 +1,4 @@
-"""What is read of the calls of a tree of plans, over SQLite and PostgreSQL: who worked in it, and when."""
+"""The call times of a tree of plans, over SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 
 
 class Tree:
-    """A root with two sub-plans, one of which has one of its own; each can be worked on."""
+    """A root with two sub-plans, one of which has a sub-plan; each can run."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -43,7 +43,7 @@ class Tree:
         return self.clock.now()
 
     def working(self, plan: Plan) -> tuple[Plan, Job]:
-        """The plan at Strategize, under a job of its own that runs."""
+        """Return the plan at Strategize, under its own running job."""
         self.jobs.submit(NewJob(f"job of {plan.id}"), now=self.now)
         job = self.jobs.claim(WorkerIdentity("w", "here", 1, 1), [f"job of {plan.id}"], now=self.now)
         assert job is not None
@@ -74,7 +74,7 @@ def tree(database: Database) -> Tree:
     return Tree(database)
 
 
-def test_tools_and_models_of_all_plans_of_the_tree_count_together(tree: Tree) -> None:
+def test_counts_calls_of_tools_and_models_in_the_whole_tree(tree: Tree) -> None:
     one = tree.begin(tree.left)
     tree.clock.advance(10)
     two = tree.think(tree.below)
@@ -82,7 +82,7 @@ def test_tools_and_models_of_all_plans_of_the_tree_count_together(tree: Tree) ->
     tree.calls.move(one, CallState.ENDED, now=tree.now)
     tree.clock.advance(5)
     tree.budgets.settle(two, Spend(steps=1), None, now=tree.now)
-    tree.clock.advance(1000)  # nobody works
+    tree.clock.advance(1000)  # nothing runs
     three = tree.begin(tree.right)
     tree.clock.advance(3)
     tree.calls.move(three, CallState.FAILED, error="no", now=tree.now)
@@ -97,14 +97,14 @@ def test_another_tree_spends_its_own_time(tree: Tree) -> None:
     assert tree.spent() == 0
 
 
-def test_what_is_under_way_elsewhere_in_the_tree_counts(tree: Tree) -> None:
+def test_counts_running_calls_of_the_tree(tree: Tree) -> None:
     tree.begin(tree.left)
     tree.think(tree.right)
     tree.clock.advance(10)
     assert tree.spent() == 10
 
 
-def test_what_was_lost_with_its_worker_does_not_count(tree: Tree) -> None:
+def test_calls_of_a_dead_worker_do_not_count(tree: Tree) -> None:
     tree.begin(tree.below)
     tree.think(tree.below)
     tree.clock.advance(86400)
@@ -117,7 +117,7 @@ def test_what_was_lost_with_its_worker_does_not_count(tree: Tree) -> None:
     assert tree.spent() == 0
 
 
-def test_of_a_call_that_was_asked_for_the_waiting_does_not_count(tree: Tree) -> None:
+def test_waiting_for_approval_does_not_count(tree: Tree) -> None:
     call = tree.begin(tree.left, CallState.ASKED)
     tree.clock.advance(3600)
     call = tree.calls.answer(tree.left.id, call.number, "granted", now=tree.now)

@@ -1,4 +1,4 @@
-"""Trees of plans grow as far as they may and no further, over SQLite and PostgreSQL."""
+"""Trees of plans grow to their limits and no further, over SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.races.plan_spawner import FULL, grow, parent_in, sizes
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_eight_threads_that_spawn_at_once_fill_a_tree_exactly(database: Database, interval: float) -> None:
+def test_eight_threads_fill_a_tree_exactly(database: Database, interval: float) -> None:
     parent, job_id = parent_in(database)
     plans = SqlPlanStore(database, CountingIdentifiers("new"))
     refused: list[str] = []

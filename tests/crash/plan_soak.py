@@ -1,13 +1,13 @@
 """`python -m tests.crash.soak plans [SECONDS] [SEED]`: plans of all kinds, and a worker killed now and then.
 
 Three workers of one machine run commands, goals with a scripted model and trees of sub-plans, on a directory
-and on a git remote; some are cancelled, some applied when a person says so, some undone again. Every few
-seconds a random worker is killed with SIGKILL and replaced. Then the books are compared, plan by plan: where
-it stands, how often it was applied by the log's account, what is in the files and the remote's history. The
-log must verify, and no process and no sandbox may be left.
+and on a git remote; some are cancelled, some applied on request, some undone again. Every few seconds a
+random worker is killed with SIGKILL and replaced. Then every plan is checked: its standing, how often it was
+applied according to the log, the files and the history of the remote. The log must verify, and no process and
+no sandbox may remain.
 
-Whoever runs it gets what went wrong as a list: `wrong_plans` decides that from accounts alone, so that a test
-can show it losses and double applies that never happened.
+The result is a list of problems. `wrong_plans` computes it from records alone, so that a test can show it
+losses and double applies that never happened.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ ULID_LENGTH = 26
 
 @dataclass(frozen=True)
 class Account:
-    """What became of one plan: `applied` and `undone` count moves in the log, `text` is its file now, and
-    `commits` those of the remote's history that say that they are the plan's (None: on no remote)."""
+    """The outcome of one plan: `applied` and `undone` count moves in the log, `text` is its file now, and
+    `commits` counts the commits of the remote that name the plan (None: on no remote).
+    """
 
     plan_id: str
     kind: str
@@ -86,7 +87,7 @@ class Account:
 
 
 def wrong_plans(made: Sequence[str], accounts: Sequence[Account]) -> list[str]:
-    """What is wrong with plans of which these were made and these are found."""
+    """Return the problems, given the created plans and those found."""
     counted = Counter(account.plan_id for account in accounts)
     wrong = [f"plan {plan_id} is lost" for plan_id in made if not counted[plan_id]]
     wrong += [f"plan {plan_id} is there, and nobody made it" for plan_id in sorted(set(counted) - set(made))]
@@ -95,7 +96,7 @@ def wrong_plans(made: Sequence[str], accounts: Sequence[Account]) -> list[str]:
 
 @dataclass
 class _Made:
-    """A plan that was made, and what is to be done with it."""
+    """A created plan and its further actions."""
 
     id: str
     kind: str
@@ -105,7 +106,7 @@ class _Made:
 
 
 class _Soak:
-    """The plans, the workers, and what a person does in between. Not thread-safe."""
+    """The plans, the workers, and the actions of a person in between. Not thread-safe."""
 
     def __init__(self, home: Path, seed: int, cleanup: ExitStack) -> None:
         self._home = home
@@ -163,7 +164,7 @@ class _Soak:
         self.made.append(_Made(plan.id, kind, number, remote, cancel_at))
 
     def act(self) -> None:
-        """What a person does next with each of them. A refusal is no harm: it is asked again."""
+        """Take the next action on each plan. A refused action is repeated later."""
         for one in self.made:
             plan = self.now(one)
             with suppress(CleverAgentsError):
@@ -177,7 +178,7 @@ class _Soak:
                     self._again(plan)
 
     def _again(self, plan: Plan) -> None:
-        """One whose workers were killed too often is taken up again, as a person would; others stay wrong."""
+        """Resume a plan whose workers were killed too often, as a person would; other failures stay."""
         if "attempt" in (plan.error or "") or "interrupted" in (plan.error or ""):
             self.container.plan_parts.lifecycle.resume(plan)
             self.asked_again += 1
@@ -224,7 +225,7 @@ class _Soak:
         return f"{self.remote.text(path).strip()}\n" if path in listed else None
 
     def left_behind(self) -> list[str]:
-        """Processes, and what sandboxes leave when their plans are deleted."""
+        """Return remaining processes, and remaining files of sandboxes after their plans are deleted."""
         wrong = []
         for process in psutil.process_iter(["cmdline", "cwd"]):
             words = process.info["cmdline"] or []
@@ -243,7 +244,7 @@ class _Soak:
 
 
 def soak_plans(seconds: float, seed: int) -> list[str]:
-    """Runs, and returns what went wrong: nothing, one hopes."""
+    """Run, and return the problems."""
     with tempfile.TemporaryDirectory(prefix="soak-") as home, ExitStack() as cleanup:
         soak = _Soak(Path(home), seed, cleanup)
         over = time.monotonic() + seconds
@@ -272,7 +273,7 @@ def soak_plans(seconds: float, seed: int) -> list[str]:
 
 
 def _told_of(wrong: Sequence[str], log: Sequence[str]) -> str:
-    """What workers said of plans that went wrong, and what was no line of the log at all."""
+    """Return what workers logged about plans with problems, and output that is not a log line."""
     named = {word for text in wrong for word in text.split() if len(word) == ULID_LENGTH}
     return "\n".join(line for line in log if not line.startswith("{") or any(one in line for one in named))
 
@@ -284,7 +285,7 @@ def _rests(one: _Made, plan: Plan) -> bool:
 
 
 def wanted(kind: str, number: int, script: str) -> tuple[str, dict[str, Any]]:
-    """The action and the request of a plan that makes that file, or is to be cancelled."""
+    """Return the action and the request of a plan that creates that file, or is cancelled."""
     path = f"made/{number}.txt"
     checked = {"checks": [f"test $(cat {path}) = {number}"]}
     if kind == "goal":
@@ -309,7 +310,7 @@ def _part(name: str, script: str, *needs: str) -> dict[str, Any]:
 
 
 def model_script(home: Path) -> str:
-    """The name of a model that writes the number which its goal has."""
+    """Return the name of a model that writes the number in its goal."""
     wanted = {"first_user": r"make number (?P<number>\d+)"}
     written = call("write", path="made/${number}.txt", content="${number}\n")
     rules = [

@@ -1,6 +1,6 @@
 """A plan of actors whose process is killed at its durable steps, or stopped for longer than its lease.
 
-Whoever comes next goes on at the last finished call: no finished call of a tool or of a model is made again,
+The next process continues after the last finished call: no finished call of a tool or a model is repeated,
 the result is the same, and the budget counts every call once, at most at its worst case.
 """
 
@@ -54,7 +54,7 @@ POINTS = 9
 
 
 class Runner:
-    """Runs plans in processes that are killed where it says."""
+    """Runs plans in processes that are killed at given points."""
 
     def __init__(self, home: Path) -> None:
         self._template = home / "template"
@@ -67,12 +67,12 @@ class Runner:
         )
 
     def home(self, path: Path) -> Path:
-        """A repository, an empty database and the model's script."""
+        """Return a repository, an empty database and the model's script."""
         shutil.copytree(self._template, path, symlinks=True)
         return path
 
     def run(self, home: Path, **order: object) -> int:
-        """The exit code of the process that carried a plan through, or did not."""
+        """Return the exit code of the process that ran the plan."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
@@ -91,9 +91,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_a_plan_of_actors_killed_anywhere_repeats_no_finished_call(runner: Runner, tmp_path: Path) -> None:
     """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
@@ -103,7 +101,7 @@ def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
     for name, nth in points:
         home = runner.home(tmp_path / "killed")
         ended = runner.run(home, point=name, nth=nth)
-        if ended == 0:  # writes share commits, so a run may have fewer of them than the one that was counted
+        if ended == 0:  # writes share commits, so a run may have fewer than the counted one
             shutil.rmtree(home)
             continue
         assert ended == -signal.SIGKILL, (name, nth)
@@ -121,10 +119,10 @@ def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
 
 
 def chosen(points: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """As many as there is time for, evenly, up to the apply; every one when asked to.
+    """Return as many points as there is time for, evenly, up to the apply; all of them on request.
 
-    Applies, sandboxes and the audit log have tests of their own; how often the log's writer gets to a point
-    depends on how many events it finds at once, so there is no n-th time to come back to.
+    Applies, sandboxes and the audit log have their own tests. The writer of the log reaches a point depending
+    on how many events it finds, so there is no n-th time to come back to.
     """
     before = takewhile(lambda point: not point[0].startswith("apply"), points)
     actors = [point for point in before if not point[0].startswith(("sandbox", "audit"))]
@@ -134,7 +132,7 @@ def chosen(points: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 class Known:
-    """What the database knew of a plan's calls when its process died."""
+    """The calls of a plan in the database when its process died."""
 
     def __init__(self, home: Path) -> None:
         with actor_plan_bench(home) as bench:
@@ -146,14 +144,14 @@ class Known:
 
 
 def thoughts_of(bench: ActorPlanBench) -> list[tuple[str, str]]:
-    """Every call of a model: its name for good, and how it ended."""
+    """Return every call of a model: its permanent name and its outcome."""
     query = select(model_calls.c.key, model_calls.c.state).order_by(model_calls.c.number)
     with bench.container.database.read() as connection:
         return [(key, state) for key, state in connection.execute(query)]
 
 
 def ensure_root_plan(home: Path, before: Known | None) -> int:
-    """The result is there, once; no call was repeated but one that was under way. Returns what was spent."""
+    """Assert that the result exists once and only a running call was repeated. Returns the spending."""
     with actor_plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()
         found = {p: text for p, (kind, text) in snapshot(bench.repository).items() if kind.startswith("file")}
@@ -178,18 +176,18 @@ def ensure_thought_once(bench: ActorPlanBench, before: Known | None) -> None:
     if before is None or not before.thoughts:
         assert again == []
         return
-    # The last one's answer may not have been kept when the process died; all others' were.
+    # The answer of the last call may not have been stored when the process died; all others were.
     assert again in ([], [before.thoughts[-1][0]])
     assert all(n <= 2 for n in times.values())
     states = [state for _, state in thoughts]
     assert states.count("settled") >= THOUGHTS
-    # What was under way counts at its worst, and nothing else does.
+    # Only the running call counts at its worst case.
     was_open = [key for key, state in before.thoughts if state == "reserved"]
     assert [key for key, state in thoughts if state == "forfeited"] == was_open
 
 
 def ensure_accounted(bench: ActorPlanBench, plan: Plan) -> int:
-    """What is spent is the sum of the calls, each once; nothing is reserved any more."""
+    """Assert that the spending is the sum of the calls, each once, and nothing is reserved."""
     view = bench.spent(plan)
     assert (view.reserved.tokens, view.reserved.picodollars, view.reserved.steps) == (0, 0, 0)
     query = select(model_calls).where(model_calls.c.plan_id == plan.id)
@@ -209,7 +207,7 @@ def ensure_accounted(bench: ActorPlanBench, plan: Plan) -> int:
 
 
 class TakenOver:
-    """A peer takes the plan over and carries it through, as soon as a model has answered its owner."""
+    """Another worker takes the plan over and finishes it as soon as a model has answered its owner."""
 
     def __init__(self, peer: ActorPlanBench) -> None:
         self._peer = peer
@@ -230,7 +228,9 @@ class TakenOver:
 
 
 def facts_of(bench: ActorPlanBench, plan: Plan) -> object:
-    """All that a stale owner might spoil: the plan, its calls and changes, its runs' checkpoints."""
+    """Return all that a stale owner might damage: the plan, its calls and changes, the checkpoints of its
+    runs.
+    """
     store = SqlCheckpointStore(bench.container.database)
     kept = {
         (row.thread_id, row.checkpoint_id, len(row.writes)) for row in store.list(None) if row is not None
@@ -245,7 +245,7 @@ def facts_of(bench: ActorPlanBench, plan: Plan) -> object:
 
 
 class FenceIgnored:
-    """What a saver would be that asks neither whose the run is nor whether what it follows still stands."""
+    """A saver that checks neither the owner of the run nor its predecessor."""
 
     def __init__(self, store: SqlCheckpointStore) -> None:
         self._store = store
@@ -263,7 +263,7 @@ class FenceIgnored:
 
 
 def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, object]:
-    """What its peer left, and what there is when the owner has gone on as well."""
+    """Return the state after the other worker, and after the old owner has continued too."""
     with actor_plan_bench(home) as peer:
         taken = TakenOver(peer)
         with actor_plan_bench(home, faults=taken) as owner:
@@ -284,7 +284,7 @@ def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, objec
         return taken.facts, facts_of(peer, plan)
 
 
-def test_an_owner_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+def test_a_stale_owner_writes_nothing_more(tmp_path: Path) -> None:
     """google/adk-python#4751: two that went on at once spoilt the history for good."""
     left, found = owner_that_was_taken_over(tmp_path, naive=False)
     assert isinstance(left, tuple)
@@ -297,8 +297,8 @@ def test_a_saver_that_ignores_the_fence_is_caught(tmp_path: Path) -> None:
     assert found != left
 
 
-def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path: Path) -> None:
-    """The answer that it waited for is there when it wakes; by then the plan is done, by another."""
+def test_an_owner_stopped_beyond_its_lease_is_too_late(tmp_path: Path) -> None:
+    """Its answer has arrived when it wakes, but another worker has finished the plan."""
     slow = {"reply": says("done", delay_seconds=2.5), "times": 1, "when": {"tool": "write"}}
     rules = [slow, executes(answer(call("write", path="new.txt", content="new\n")), says("done"))]
     lease = {"lease_seconds": 3.0, "heartbeat_seconds": 0.3, "poll_seconds": 0.05}

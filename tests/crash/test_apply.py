@@ -1,4 +1,4 @@
-"""An apply is all or nothing, also when its process is killed: at every durable step, with `kill -9`."""
+"""An apply is all or nothing, even if its process is killed with `kill -9` at any durable step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EDITS = {
 
 
 class Walker:
-    """The process that forks one for each order."""
+    """The process that forks one child for each order."""
 
     def __init__(self) -> None:
         self._process = Forked(
@@ -68,7 +68,7 @@ class Walker:
         return self._process.stdout.readline().strip()
 
     def points(self, world: World, deed: str) -> list[tuple[str, int]]:
-        """Every fault point that the deed reaches, each with which time it is."""
+        """Return every fault point that the action reaches, with its occurrence."""
         assert self.run(world, deed, "record") == "exit 0"
         reached = json.loads((world.home / "points.json").read_text())
         seen: Counter[str] = Counter()
@@ -85,7 +85,7 @@ class Walker:
 
 @dataclass
 class Scene:
-    """A world that can be put back to where it began, and what it looks like before and after."""
+    """A world that can be reset, and its state before and after."""
 
     world: World
     walker: Walker
@@ -94,18 +94,18 @@ class Scene:
     head: str
 
     def run(self, deed: str, point: str = "", nth: int = 1, durability: str = "normal") -> str:
-        """How a process ended that was killed there."""
+        """Return the exit code of a process that was killed at this point."""
         return self.walker.run(self.world, deed, point, nth, durability)
 
     def points(self, deed: str) -> list[tuple[str, int]]:
         return self.walker.points(self.world, deed)
 
     def recover(self) -> list[Recovered]:
-        """As the next start does it."""
+        """Recover as the next start does."""
         return list(TreeApplier(self.world.database, UlidSource()).recover())
 
     def reset(self) -> None:
-        """Everything as at the beginning, whatever happened."""
+        """Reset everything to the beginning."""
         git(self.world.resource, "update-ref", "refs/heads/main", self.head)
         for path in self.after.keys() - self.before.keys():
             if self.after[path][0] != "directory":
@@ -119,7 +119,7 @@ class Scene:
         assert self.world.files() == self.before
 
     def ensure_root_plan(self) -> str:
-        """`before` or `after`; never anything else, and nothing is left lying about."""
+        """Assert the state `before` or `after`, never anything else, and no orphans."""
         files = self.world.files()
         assert files in (self.before, self.after), "files of two states are mixed"
         names = snapshot(self.world.resource, with_git=True)
@@ -240,7 +240,7 @@ def test_killed_while_a_commit_is_taken_back_the_next_recovery_ends_it(scene: Sc
         assert scene.branch() == scene.head
 
 
-def test_what_the_user_edits_between_the_crash_and_the_recovery_stays(scene: Scene) -> None:
+def test_edits_between_crash_and_recovery_stay(scene: Scene) -> None:
     resource = scene.world.resource
     # After four moves: the deletions, `changed.txt` and `kind/inside.txt` were moved, `made/new.sh` was not.
     assert scene.run("apply", "apply.move.after", 4) == "signal 9"
@@ -258,7 +258,7 @@ def test_what_the_user_edits_between_the_crash_and_the_recovery_stays(scene: Sce
     assert scene.world.files() == scene.before | mine
 
 
-def test_a_file_that_the_user_makes_anew_after_the_crash_is_not_overwritten(scene: Scene) -> None:
+def test_a_file_created_after_the_crash_is_not_overwritten(scene: Scene) -> None:
     resource = scene.world.resource
     assert scene.run("apply", "apply.move.after", 1) == "signal 9"
     assert not (resource / "deep/gone.txt").exists()

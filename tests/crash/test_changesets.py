@@ -1,4 +1,4 @@
-"""Started means kept, recorded means kept, gapless: also when the process is killed in the middle."""
+"""Started and recorded changesets are durable and without gaps, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = "tests.crash.programs.change_recorder"
 
 
 def run_until_killed(url: str, *, point: str = "-", nth: int = 1, kill_after: int | None = None) -> list[str]:
-    """What the recorder acknowledged before it was killed."""
+    """Return what the recorder acknowledged before it was killed."""
     command = [sys.executable, "-m", PROGRAM, url, "2000", point, str(nth)]
     told: list[str] = []
     with Forked(command, stdout=subprocess.PIPE, text=True) as process:
@@ -37,7 +37,7 @@ def run_until_killed(url: str, *, point: str = "-", nth: int = 1, kill_after: in
 
 
 def check_kept(url: str, told: list[str]) -> None:
-    """All that was told is there, gapless, and at most one record more for each thread: the one in flight."""
+    """All acknowledged records exist without gaps, and at most one more per thread: the one in flight."""
     started = [line.split()[1] for line in told if line.startswith("start ")]
     recorded: dict[str, dict[int, str]] = defaultdict(dict)
     for line in told:
@@ -58,7 +58,7 @@ def check_kept(url: str, told: list[str]) -> None:
 
 
 def go_on(store: SqlChangesetStore, kept: dict[str, object]) -> None:
-    """After a restart a retry of what was in flight records once, and the numbers go on without a gap."""
+    """After a restart, a retry of the record in flight records once, and numbers have no gap."""
     context = PlanExecutionContext("plan", store)
     for changeset in kept:
         if store.get(changeset).closed:

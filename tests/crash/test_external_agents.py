@@ -1,5 +1,6 @@
-"""Workers of other agents that are killed: nothing of the agent lives on, what was cut off is made again on
-the files as they were, and what had ended is not."""
+"""Killed workers of external agents: no process of the agent survives, an interrupted session is repeated on
+the original files, and a finished one is not.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +59,14 @@ def worker(
 
 
 def gone_on(bench: AgentBench, plan: Plan) -> Plan:
-    """The plan after somebody took it up again, with an agent that does its work."""
+    """Return the plan after another worker resumed it with an agent that succeeds."""
     plan = bench.parts.lifecycle.resume(bench.now(plan))
     bench.actors["tests/external"] = external("edits")
     return bench.work(plan)
 
 
 @either
-def test_an_agent_dies_with_its_killed_worker_and_the_run_is_repeated(tmp_path: Path, isolation: str) -> None:
+def test_a_killed_worker_ends_its_agent_and_the_run_is_repeated(tmp_path: Path, isolation: str) -> None:
     token = time.monotonic_ns()
     with agent_bench(tmp_path) as bench:
         plan = bench.task(external("stays", str(token)))
@@ -93,7 +94,7 @@ def test_a_finished_agent_is_not_run_again(tmp_path: Path, point: str) -> None:
         with worker(tmp_path, plan, "edits", die_at=point) as child:
             assert child.wait(240) == -9
         plan = bench.parts.lifecycle.resume(bench.now(plan))
-        bench.actors["tests/external"] = external("fails")  # if it were run, it would be seen
+        bench.actors["tests/external"] = external("fails")  # a repeated run would fail
         plan = bench.work(plan)
         assert plan.phase_state == COMPLETE, plan.error
         assert bench.files(plan) == EDITED

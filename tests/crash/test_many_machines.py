@@ -1,5 +1,6 @@
-"""Three workers with state directories of their own, one PostgreSQL, one git remote: whoever dies, is cut off
-or wakes up again, every plan ends right and nothing is applied twice."""
+"""Three workers with their own state directories, one PostgreSQL, one git remote: whichever dies, is cut off
+or wakes up again, every plan ends correctly and nothing is applied twice.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests.forked import Forked
 from tests.postgres import PostgresServer, postgres_server
 from tests.remotes import Remote, new_remote
 
-# Longer than any wait: what is waited for in vain is told with all that is known of it.
+# Longer than any wait: a timeout reports all known facts.
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 class Machine:
-    """A worker in a process of its own, and what it logs."""
+    """A worker in its own process, and its log."""
 
     def __init__(self, world: World, name: str, url: str, **told: object) -> None:
         self.log = world.directory / f"{name}.log"
@@ -73,7 +74,7 @@ class Machine:
 
 
 class World:
-    """What all machines share, and the server's own state directory."""
+    """The parts that all machines share, and the server's own state directory."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.directory = directory
@@ -84,7 +85,7 @@ class World:
         self.machines: list[Machine] = []
 
     def plan(self, number: int, script: str = "") -> Plan:
-        """One that adds a line to a file of its own, and is applied when it is done."""
+        """Return a plan that adds a line to its own file and is applied when it is done."""
         line = f"mkdir -p plans && echo {number} >> plans/{number}.txt; {script}"
         request = {
             "queue": "plans",
@@ -116,7 +117,7 @@ class World:
         )
 
     def assert_right(self, plans: list[Plan]) -> None:
-        """Each plan's file is there with its one line, by one commit; and the log says what happened."""
+        """Assert that each plan's file has its one line, by one commit, and the log agrees."""
         for number, plan in enumerate(plans):
             assert self.remote.text(f"plans/{number}.txt") == str(number)
             assert len(self.remote.commits_of(plan.id)) == 1, self.told()
@@ -124,7 +125,7 @@ class World:
         assert self.container.audit.verify().ok
 
     def told(self) -> str:
-        """For whoever has to find out why it failed."""
+        """Return the facts for a failure message."""
         plans = self.container.plan_parts.plans.list(limit=100)
         states = [f"{plan.id} {plan.phase.value}/{plan.state.value} {plan.error or ''}" for plan in plans]
         logs = [machine.log.read_text(errors="replace")[-3000:] for machine in self.machines]
@@ -145,7 +146,7 @@ def world(tmp_path: Path, postgres: PostgresServer) -> Iterator[World]:
     postgres.drop(url)
 
 
-def test_plans_end_right_wherever_their_machines_die(world: World) -> None:
+def test_plans_end_correctly_wherever_their_machines_die(world: World) -> None:
     plans = [world.plan(number) for number in range(3)]
     first = world.start("m0", crash_at="tool.ending.after")
     world.wait_until("it is dead", lambda: first.process.poll() is not None)
@@ -157,7 +158,7 @@ def test_plans_end_right_wherever_their_machines_die(world: World) -> None:
     world.assert_right(plans)
 
 
-def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) -> None:
+def test_plans_end_correctly_when_machines_are_killed_at_any_moment(world: World) -> None:
     chance = random.Random(20240707)
     plans = [world.plan(number, "sleep 0.2") for number in range(4)]
     machines = {name: world.start(name) for name in ("m0", "m1", "m2")}
@@ -169,7 +170,7 @@ def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) ->
             return sum(world.now(plan).phase_state == APPLIED for plan in plans) >= done
 
         world.wait_until("some are done", some_are_done)
-        time.sleep(reached * 0.5)  # any moment is as good as another
+        time.sleep(reached * 0.5)  # a random moment
         name = chance.choice(sorted(machines))
         machines[name].process.kill()
         machines[name].process.wait(240)
@@ -178,7 +179,7 @@ def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) ->
     world.assert_right(plans)
 
 
-def test_one_that_wakes_up_and_one_that_was_cut_off_are_refused_and_say_so(world: World) -> None:
+def test_refuses_a_late_machine_and_a_disconnected_one(world: World) -> None:
     stopped = world.plan(0)
     zombie = world.start("m0", stop_at="apply.push.before")
     world.wait_until("it is stopped", zombie.is_stopped)
@@ -197,14 +198,14 @@ def test_one_that_wakes_up_and_one_that_was_cut_off_are_refused_and_say_so(world
         for one in (zombie, cut):
             world.wait_until("it says so", lambda one=one: one.said("job.lease_lost"))
         more = world.plan(2)
-        world.wait_applied([more])  # whoever takes it, those who came back are at peace with the others
+        world.wait_applied([more])  # the returned machines work with the others again
         assert world.remote.said("rev-parse", "main^") == tip
         world.assert_right([stopped, held, more])
         cut.end()
 
 
 class Forwarder:
-    """Between one machine and the database; what is cut is as if the network were down.
+    """Forwards between one machine and the database; `cut` acts like a network failure.
 
     Thread safety:
         Owner: the test that made it.
@@ -217,7 +218,7 @@ class Forwarder:
         host = world.url.split("host=")[1]
         name = world.url.split("@/")[1].split("?")[0]
         self._target = f"{host}/.s.PGSQL.5432"
-        # Short: a socket's path has a hundred characters at most.
+        # Short: the path of a socket has at most a hundred characters.
         self._directory = Path(host) / f"cut-{os.getpid()}"
         self.url = f"postgresql://postgres@/{name}?host={self._directory}"
         self._lock = threading.Lock()

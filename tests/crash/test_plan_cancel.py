@@ -1,4 +1,4 @@
-"""Cancel means cancelled: from any process, whoever runs the plan, and whatever its commands have started."""
+"""A cancel works from any process, whichever worker runs the plan and whatever its commands started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Workers:
-    """A plan's database here, and workers for it in processes of their own."""
+    """A plan's database here, and workers for it in other processes."""
 
     def __init__(self, bench: PlanBench, home: Path, isolation: str) -> None:
         self.bench = bench
@@ -58,7 +58,7 @@ class Workers:
         return child
 
     def at_work(self, plan: Plan, script: str) -> subprocess.Popen[str]:
-        """A worker whose command has started all that it starts."""
+        """Return a worker whose command has started all its processes."""
         child = self.start(plan, script)
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -81,7 +81,7 @@ class Workers:
 
 @pytest.fixture(params=["auto", "off"])
 def workers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workers]:
-    """With bubblewrap, where it works, and without."""
+    """With bubblewrap, if it works, and without."""
     with plan_bench(tmp_path, isolation=request.param) as bench:
         made = Workers(bench, tmp_path, request.param)
         try:
@@ -102,7 +102,7 @@ def test_a_cancel_from_another_process_ends_the_plan_and_every_process_of_it(wor
     over = workers.until_over(plan, within=PATIENCE_SECONDS)
     assert over.state is PlanState.CANCELLED
     assert over.error == "cancelled: wrong branch"
-    # It says so when it is so: not a moment later.
+    # The plan says cancelled no earlier than it is true, and no later.
     assert alive(workers.token) == []
     assert bench.cancel(plan, "again") == over
     assert bench.now(plan) == over
@@ -112,7 +112,7 @@ def test_a_cancel_from_another_process_ends_the_plan_and_every_process_of_it(wor
     assert bench.container.jobs.get(str(over.job_id)).state is JobState.CANCELLED
 
 
-def test_a_plan_that_nobody_has_begun_is_cancelled_and_never_begun(workers: Workers) -> None:
+def test_a_queued_plan_is_cancelled_and_never_starts(workers: Workers) -> None:
     bench = workers.bench
     plan = bench.plan(command(workers.script()))
     cancelled = bench.cancel(plan)
@@ -123,7 +123,7 @@ def test_a_plan_that_nobody_has_begun_is_cancelled_and_never_begun(workers: Work
         bench.sandbox(plan)
 
 
-def test_a_plan_whose_worker_was_killed_is_cancelled_from_here(workers: Workers) -> None:
+def test_cancels_a_plan_whose_worker_was_killed(workers: Workers) -> None:
     """langwatch/langwatch#3195 and bytedance/deer-flow#1087: it would count as running for good."""
     bench = workers.bench
     script = f"echo x > half.txt\n{workers.script()}"
@@ -142,7 +142,7 @@ def test_a_plan_whose_worker_was_killed_is_cancelled_from_here(workers: Workers)
     assert bench.cancel(plan, "again") == over
 
 
-def test_a_plan_whose_worker_was_killed_can_be_resumed_at_once(workers: Workers) -> None:
+def test_resumes_a_plan_whose_worker_was_killed(workers: Workers) -> None:
     bench = workers.bench
     script = f"test -e begun.log && exec echo done\ntouch begun.log; echo x > half.txt\n{workers.script()}"
     plan = bench.plan(command(script))
@@ -152,7 +152,7 @@ def test_a_plan_whose_worker_was_killed_can_be_resumed_at_once(workers: Workers)
     over = bench.resume(plan)
     assert over.state is PlanState.COMPLETE
     assert wait_none_alive(workers.token, timeout=PATIENCE_SECONDS) == []
-    # What the killed attempt had half done was taken back before the call was made again.
+    # The unfinished changes of the killed attempt were reverted before the call was made again.
     assert bench.parts.history.differences(plan.id) == {}
     bench.ensure_consistent(plan)
 

@@ -1,7 +1,7 @@
-"""Whoever corrects a plan is killed at each of its steps, by kill -9.
+"""The process that corrects a plan is killed at each step, with kill -9.
 
-Whatever comes next, the plan is never complete with what was superseded; it can be corrected again or
-resumed, and comes to what it would have come to.
+Afterwards the plan is never complete with superseded decisions. It can be corrected again or resumed, and
+reaches the same result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POINTS = ["correct.paused", "correct.rolled_back", "correct.kept"]
 
 
 class Corrector:
-    """Processes that correct and are killed, each in a home of its own."""
+    """Processes that correct and are killed, each in its own home."""
 
     def __init__(self, home: Path) -> None:
         self._empty = home / "empty"
@@ -65,7 +65,7 @@ def corrector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corrector]:
 
 
 def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
-    """It came to the new decisions' result, and to nothing of the old ones'."""
+    """Assert that the result belongs to the new decisions only."""
     assert plan.phase_state == COMPLETE, plan.error
     bench.ensure_consistent(plan)
     assert "settings.json" not in bench.diff(plan)
@@ -77,9 +77,7 @@ def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_plan_whose_corrector_is_killed_is_corrected_again_or_resumed(
-    corrector: Corrector, tmp_path: Path, point: str
-) -> None:
+def test_a_plan_survives_a_killed_correction(corrector: Corrector, tmp_path: Path, point: str) -> None:
     home = corrector.home(tmp_path / "home")
     with actor_plan_bench(home) as bench:
         at_work(bench, home, reviewed=False)
@@ -99,9 +97,7 @@ def test_a_plan_whose_corrector_is_killed_is_corrected_again_or_resumed(
         ensure_sound(bench, bench.work(plan), superseded=1)
 
 
-def test_a_plan_that_is_killed_while_it_sends_itself_back_thinks_again(
-    corrector: Corrector, tmp_path: Path
-) -> None:
+def test_a_plan_killed_while_going_back_plans_again(corrector: Corrector, tmp_path: Path) -> None:
     home = corrector.home(tmp_path / "home")
     corrector.kill(home, "think again", "correct.rolled_back")
     with actor_plan_bench(home) as bench:

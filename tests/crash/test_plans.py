@@ -1,7 +1,7 @@
 """A plan whose process is killed at every durable step, from its creation to the user's files.
 
-Whoever comes next settles what was left, resumes the plan and applies it: nothing is lost, nothing is done,
-recorded or applied twice, and nothing is left lying about.
+The next process settles, resumes and applies the plan: nothing is lost, done, recorded or applied twice, and
+no orphans remain.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RECORDED = [("create", "made.txt"), ("modify", "b.txt"), ("rename", "moved.txt")
 
 
 class Runner:
-    """Runs plans in processes that are killed where it says."""
+    """Runs plans in processes that are killed at given points."""
 
     def __init__(self, home: Path) -> None:
         self._template = home / "template"
@@ -51,12 +51,12 @@ class Runner:
         )
 
     def home(self, path: Path) -> Path:
-        """A repository and an empty database."""
+        """Return a repository and an empty database."""
         shutil.copytree(self._template, path, symlinks=True)
         return path
 
     def run(self, home: Path, **order: object) -> int:
-        """The exit code of the process that carried a plan through, or did not."""
+        """Return the exit code of the process that ran the plan."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
@@ -75,9 +75,10 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 def distinct(reached: list[str]) -> list[tuple[str, int]]:
-    """Every point with its count, less those that nothing durable separates from the one before.
+    """Return every point with its count, except those that nothing durable separates from the one before.
 
-    That is a commit announced right after the one before it, and a step announced right after its commit.
+    Such a point is a commit announced right after the one before it, or a step announced right after its
+    commit.
     """
     seen: Counter[str] = Counter()
     kept: list[tuple[str, int]] = []
@@ -93,9 +94,7 @@ def distinct(reached: list[str]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_a_plan_killed_anywhere_loses_and_repeats_nothing(runner: Runner, tmp_path: Path) -> None:
     """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
@@ -118,9 +117,7 @@ def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
         shutil.rmtree(home)
 
 
-def test_a_rollback_that_is_killed_anywhere_is_finished_or_was_never_made(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_a_rollback_killed_anywhere_is_finished_or_never_made(runner: Runner, tmp_path: Path) -> None:
     for nth in count(1):
         home = runner.home(tmp_path / f"{nth}")
         with plan_bench(home) as bench:
@@ -130,7 +127,7 @@ def test_a_rollback_that_is_killed_anywhere_is_finished_or_was_never_made(
             [plan] = bench.parts.plans.list()
             assert bench.resume(plan).state is PlanState.COMPLETE
             bench.ensure_consistent(plan)
-            # Once the rollback is known, it is finished, and the call is made again.
+            # Once the rollback is recorded, it is finished, and the call is made again.
             assert bench.states_of(plan) == ["ended", "reverted", "ended", "ended"]
             assert sorted(bench.parts.history.differences(plan.id)) == CHANGED
             assert (bench.sandbox(plan).root / "runs.log").read_text() == "ran\nran\n"
@@ -141,7 +138,7 @@ def test_a_rollback_that_is_killed_anywhere_is_finished_or_was_never_made(
 
 
 def finished_calls(home: Path) -> set[str]:
-    """The steps whose result was kept when the process died."""
+    """Return the steps whose result was stored when the process died."""
     with plan_bench(home) as bench:
         return {
             str(call.step)
@@ -152,7 +149,7 @@ def finished_calls(home: Path) -> set[str]:
 
 
 def ensure_root_plan(home: Path) -> None:
-    """The result is there, once; and nothing else is."""
+    """Assert that the result exists once, and nothing else."""
     with plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()
         root = bench.repository

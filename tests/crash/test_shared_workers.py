@@ -1,4 +1,4 @@
-"""Workers of a shared queue that are killed: their jobs move to another, and end as they would have."""
+"""Killed workers of a shared queue: their jobs move to another worker and end the same way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROGRAM = [sys.executable, "-m", "tests.crash.programs.shared_worker"]
 
 
 class Runner:
-    """Runs workers in processes that are killed where it says."""
+    """Runs workers in processes that are killed at given points."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
@@ -58,8 +58,10 @@ def runner() -> Iterator[Runner]:
 def killed_everywhere(
     runner: Runner, prepare: Callable[[Path], None], tmp_path: Path, began: str
 ) -> Iterator[Path]:
-    """Homes of a worker that was killed at each third step from `began` on (at each one, if the environment
-    says so), after another has gone on with it. What an apply leaves at each step is tested elsewhere."""
+    """Yield homes of a worker that was killed at each third step from `began` on (at each step if the
+    environment says so), after another worker has continued. Other tests cover the state of an apply at each
+    step.
+    """
     whole = tmp_path / "whole"
     prepare(whole)
     assert runner.run(whole) == 0
@@ -81,7 +83,7 @@ def killed_everywhere(
 
 
 def plan_in(home: Path) -> tuple[Plan, str, list[JobState]]:
-    """The plan, what its user has in a file that it changed, and how its jobs ended."""
+    """Return the plan, the user's file that it changed, and the outcomes of its jobs."""
     with plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()
         assert not (bench.repository / ".git" / "cleveragents").exists()
@@ -90,9 +92,7 @@ def plan_in(home: Path) -> tuple[Plan, str, list[JobState]]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_result_is_applied_once_wherever_the_worker_that_applies_it_is_killed(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_a_result_is_applied_once_wherever_its_worker_is_killed(runner: Runner, tmp_path: Path) -> None:
     def prepare(home: Path) -> None:
         with plan_bench(home, isolation="off") as bench:
             shared_plan(bench, apply="auto")
@@ -105,7 +105,7 @@ def test_a_result_is_applied_once_wherever_the_worker_that_applies_it_is_killed(
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["apply", "undo"])
-def test_an_apply_or_undo_that_was_asked_for_is_done_once_wherever_its_worker_is_killed(
+def test_an_apply_or_undo_happens_once_wherever_its_worker_is_killed(
     runner: Runner, tmp_path: Path, what: str
 ) -> None:
     def prepare(home: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_apply_or_undo_that_was_asked_for_is_done_once_wherever_its_worker_is
         assert states == [JobState.SUCCEEDED] * 2
 
 
-def test_the_place_in_a_lane_of_a_worker_that_was_killed_is_free_for_its_peers(tmp_path: Path) -> None:
+def test_a_killed_worker_frees_its_place_under_a_concurrency_limit(tmp_path: Path) -> None:
     world = World(tmp_path)
     try:
         lanes = (Lane("project:a", 1),)
@@ -133,7 +133,7 @@ def test_the_place_in_a_lane_of_a_worker_that_was_killed_is_free_for_its_peers(t
         child = world.spawn(crash_at="job.run.before", queues=("plans",), **PATIENT)
         assert child.wait(240) == -signal.SIGKILL
         assert world.job(ids[0]).state is JobState.RUNNING
-        # A peer that takes nothing up finds the lane full.
+        # Another worker that claims nothing finds the limit reached.
         peer = make_worker(world.database, NoFaults(), name="peer", queues=("plans",), **PATIENT)
         peer._claim_ready()
         assert peer.statistics().claimed == 0

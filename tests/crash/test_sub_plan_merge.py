@@ -1,4 +1,4 @@
-"""A merge whose process is killed at every durable step: whoever comes next merges once, and loses none."""
+"""A merge whose process is killed at every durable step: the next process merges once and loses nothing."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ RESULT = {
     "work.log": "kept\n",
 }
 OURS = ("merge.", "resolve.", "tool.")
-# Nothing durable separates them from the point before, or nothing is left to do.
+# Nothing durable separates these from the point before, or nothing is left to do.
 SAME = ("merge.taken_in.after", "resolve.started.after", "tool.ended.after")
 
 
 class Runner:
-    """Merges in processes that are killed where it says."""
+    """Merges in processes that are killed at given points."""
 
     def __init__(self, home: Path) -> None:
         self._template = home / "template"
@@ -46,7 +46,7 @@ class Runner:
         )
 
     def run(self, **order: object) -> int:
-        """The exit code of the process that merged, in the one home, begun anew."""
+        """Return the exit code of the process that merged, in the same home after a reset."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"home": str(self._template), **order}) + "\n")
@@ -65,7 +65,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 def ensure_root_plan(home: Path) -> None:
-    """Both are merged and the conflict is resolved, each once, and the records say what the files are."""
+    """Both are merged and the conflict is resolved, each once, and the records match the files."""
     stand = MergeStand(home, home / "repository")
     with stand.container:
         parent = stand.found(json.loads((home / "plans.json").read_text())[0])
@@ -87,9 +87,7 @@ def ensure_root_plan(home: Path) -> None:
         assert recorded == {".gitignore": 1, "a.txt": 3, "gone.txt": 1, "new/file.txt": 1, "work.log": 1}
 
 
-def test_a_merge_that_is_killed_anywhere_is_made_once_and_loses_nothing(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_a_merge_killed_anywhere_is_made_once(runner: Runner, tmp_path: Path) -> None:
     home, template = tmp_path / "template", tmp_path / "untouched"
     shutil.copytree(home, template, symlinks=True)
     assert runner.run() == 0
@@ -100,7 +98,8 @@ def test_a_merge_that_is_killed_anywhere_is_made_once_and_loses_nothing(
     assert {"merge.started.after", "merge.files.after", "merge.ending.after", "tool.record.after"} <= {*names}
     assert {"resolve.files.after", "resolve.ending.after"} <= {*names}
     for name in names:
-        # Of the first merge nothing is new; the last time is the resolution's, where it has such a point.
+        # The first merge adds nothing new; the last occurrence belongs to the resolution, if it has such a
+        # point.
         for nth in range(min(2, counts[name]), counts[name] + 1):
             shutil.rmtree(home)
             shutil.copytree(template, home, symlinks=True)

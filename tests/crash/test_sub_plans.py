@@ -1,7 +1,6 @@
 """A tree of plans whose process is killed while it spawns, merges or wakes.
 
-Whoever comes next resumes the whole: every part is there once, is merged once, and nobody is waited for in
-vain.
+The next process resumes the root: every sub-plan exists once and is merged once, and no plan waits in vain.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ PROGRAM = [sys.executable, "-m", "tests.crash.programs.tree_runner"]
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 COMMITTED = "store.write.after_commit"
 EVERY = 41
-"""Of the many commits of a tree, one in so many is tried; all of them where every fault point is wanted."""
+"""Only every n-th commit of a tree is tried; all of them if every fault point is requested."""
 
 
 class Runner:
-    """Runs trees in processes that are killed where it says."""
+    """Runs trees in processes that are killed at given points."""
 
     def __init__(self, home: Path) -> None:
         self._template = home / "template"
@@ -45,12 +44,12 @@ class Runner:
         )
 
     def home(self, path: Path) -> Path:
-        """A repository and an empty database."""
+        """Return a repository and an empty database."""
         shutil.copytree(self._template, path, symlinks=True)
         return path
 
     def run(self, home: Path, **order: object) -> int:
-        """The exit code of the process that carried a tree through, or did not."""
+        """Return the exit code of the process that ran the tree."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
@@ -69,8 +68,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 def wanted(reached: list[str]) -> list[tuple[str, int]]:
-    """Every step of spawning and merging, where each first part of a tree does it; and some of all commits,
-    among which are those before a job says that it is over and those of waking."""
+    """Return every step of spawning and merging of the first sub-plans, and some of all commits, including
+    those before a job reports its end and those of waking.
+    """
     seen: Counter[str] = Counter()
     points: list[tuple[str, int]] = []
     for name in reached:
@@ -85,9 +85,7 @@ def wanted(reached: list[str]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_tree_that_is_killed_anywhere_loses_nothing_and_merges_nothing_twice(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_a_tree_killed_anywhere_merges_everything_once(runner: Runner, tmp_path: Path) -> None:
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
     ensure_root_plan(whole)
@@ -107,7 +105,7 @@ def test_a_tree_that_is_killed_anywhere_loses_nothing_and_merges_nothing_twice(
 
 
 def ensure_root_plan(home: Path) -> None:
-    """Every part is there and merged once, and the result is what all of them did."""
+    """Assert that every sub-plan exists and is merged once, and the result contains all their changes."""
     with tree_bench(home) as bench:
         [root] = [plan for plan in bench.parts.plans.list() if plan.parent_id is None]
         children = bench.parts.plans.children(root.id)

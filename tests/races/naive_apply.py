@@ -1,6 +1,7 @@
-"""What the same tests must catch: files written one by one, a checkout over them, a patch that is forced.
+"""Naive applies that the same tests must catch: files written one by one, a checkout over them, a forced
+patch.
 
-Each is what tools in the field do to bring an agent's result into the user's files.
+Tools in the field use each of these to bring an agent's result into the user's files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["AppliesPatch", "ChecksOut", "WritesFilesOneByOne"]
 
 
 class WritesFilesOneByOne:
-    """Copies what changed from the sandbox, in place: no journal, no merge."""
+    """Copies changed files from the sandbox in place: no journal, no merge."""
 
     def __init__(self, faults: FaultPoints | None = None) -> None:
         self._faults = faults or NoFaults()
@@ -34,7 +35,7 @@ class WritesFilesOneByOne:
 
 
 class ChecksOut:
-    """Makes the user's index and files be the plan's tree."""
+    """Replaces the user's index and files by the plan's tree."""
 
     def apply(self, sandbox: Sandbox, tree: str) -> None:
         resource = Path(sandbox.facts.resource)
@@ -48,7 +49,7 @@ class ChecksOut:
 
 
 class AppliesPatch:
-    """Forces the plan's difference in, wherever its context fits, and leaves the rest."""
+    """Forces the plan's diff in, wherever its context fits, and ignores the rest."""
 
     def apply(self, sandbox: Sandbox, tree: str) -> None:
         patch = sandbox.diff(tree, options=("--binary", "-U0"))

@@ -1,6 +1,6 @@
-"""What the same tests must catch: "the latest" as an address, without a lock, with one, with a big one.
+"""Naive contexts that the same tests must catch: "the latest" as an address, with and without locks.
 
-Each is the reported class, reduced to what races; `record_change` also returns the store's record, so that a
+Each is the reported class, reduced to its race; `record_change` also returns the store's record, so that a
 test can see where the entry went.
 """
 
@@ -59,7 +59,7 @@ class LockOnlyContext:
 
 
 class OneBigLockContext:
-    """One lock around everything, the store included; the latest is still taken for an address."""
+    """One lock around everything, including the store; the latest changeset is still used as an address."""
 
     def __init__(self, plan_id: str, changeset_store: ChangesetStore) -> None:
         self._plan_id = plan_id

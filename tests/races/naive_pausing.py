@@ -1,4 +1,4 @@
-"""Stopping a plan as it is usually written first: its job is told, and then the plan is moved."""
+"""A naive pause: the job is cancelled first, and then the plan moves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TellsFirst", "TellsInAnyCase"]
 
 
 class TellsFirst(PlanPause):
-    """A run that hears of it before the plan is moved takes it for a cancel of the plan."""
+    """A run that is cancelled before the plan moves takes it for a cancel of the plan."""
 
     def pause(self, plan: Plan, *, sub_plans: bool = True) -> Plan:
         with suppress(JobAlreadyEnded):
@@ -21,7 +21,7 @@ class TellsFirst(PlanPause):
 
 
 class TellsInAnyCase(PlanPause):
-    """A run that has just completed the plan is told to stop, too."""
+    """A run that has just completed the plan is cancelled too."""
 
     def _end_job(self, plan: Plan, *, told: bool) -> None:
         super()._end_job(plan, told=True)

@@ -1,4 +1,4 @@
-"""Plan stores as they are usually written first: a look, a decision, and a write that trusts it."""
+"""Naive plan stores: a look, a decision, and a write that trusts it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["LookThenMovePlanStore", "LookThenWriteCallStore", "UnheldCheckStore"
 
 
 class UnversionedPlanStore(SqlPlanStore):
-    """A move is one transaction, and nobody asks which version it was decided on."""
+    """A move is one transaction without a check of the version."""
 
     def move(self, plan: Plan, wanted: PhaseState, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
         return super().move(self.get(plan.id), wanted, facts, now=now)
 
 
 class LookThenMovePlanStore(SqlPlanStore):
-    """The version is asked for, in a transaction of its own: the move that follows trusts the answer."""
+    """The version is checked in a separate transaction, and the move trusts the answer."""
 
     def move(self, plan: Plan, wanted: PhaseState, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
         held = self.get(plan.id)
@@ -50,7 +50,7 @@ class LookThenMovePlanStore(SqlPlanStore):
 
 
 class LookThenWriteCallStore(SqlCallStore):
-    """Numbers and answers by a look; moves from the copy that the caller happens to have."""
+    """Numbers and answers by a look; moves from the copy that the caller has."""
 
     def add(
         self,
@@ -105,7 +105,7 @@ def _row_of(call: ToolCall) -> Update:
 
 
 class UnheldCheckStore(SqlCheckStore):
-    """Records without asking whether the plan is still there."""
+    """Records without a check that the plan still exists."""
 
     def record(self, run: CheckRun) -> None:
         facts: dict[str, JsonValue] = {"check": run.name}

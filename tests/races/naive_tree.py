@@ -1,4 +1,4 @@
-"""A store of plans that looks how large a tree is, and then lets it grow."""
+"""A naive plan store that reads the size of a tree, and then lets it grow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LookThenSpawnPlanStore"]
 
 
 class LookThenSpawnPlanStore(SqlPlanStore):
-    """Counts the sub-plans, and inserts one more in a transaction of its own."""
+    """Counts the sub-plans, and inserts another one in a separate transaction."""
 
     def spawn(
         self, parent: Plan, new: PlanDraft, key: str, limits: TreeLimits, *, now: datetime, fence: Fence

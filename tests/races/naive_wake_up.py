@@ -1,4 +1,4 @@
-"""Parents that wait for their sub-plans as it is usually written first."""
+"""Naive parents that wait for their sub-plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LookThenWaitQueue(PlanQueue):
 
 
 class MovedLaterQueue(PlanQueue):
-    """A job that comes before its plan was moved finds that it is not its plan's, and lets it be."""
+    """A job that is claimed before its plan moved does not recognize the plan, and ignores it."""
 
     def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
         return plan

@@ -1,8 +1,8 @@
 """`python -m tests.races.plan_decider`: processes that decide about plans at the same moment.
 
-Each line of its input is JSON: `home`, and `deeds`, each the name of a deed and what it is about. A process
-is forked for each; when all have read what they decide on, all are let go. The answer is a list of what each
-came to: the plan's state, or the name of the error.
+Each line of its input is JSON: `home`, and `deeds`, each the name of an action and its subject. A process is
+forked for each; when all have read their plan, all are released. The answer is a list of outcomes: the state
+of the plan, or the name of the error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def resumed(bench: PlanBench, plan: Plan) -> Plan:
 
 
 def worked(bench: PlanBench, plan: Plan) -> Plan:
-    """As `agents run` works on it: until no job of the plan is left."""
+    """Run the plan as `agents run` does: until it has no job left."""
     handler = JobHandler(bench.parts.run())
     worker = bench.container.worker({kind_of_plan(plan.id): handler}, name=f"run-{os.getpid()}")
     worker.start()
@@ -110,7 +110,7 @@ def _all_of(descriptor: int) -> str:
 
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    importlib.import_module(COMMANDS)  # once, and not in each of the processes
+    importlib.import_module(COMMANDS)  # once, not in each of the processes
     gc.collect()
     gc.freeze()
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""A process of its own that moves a plan: `python -m tests.races.plan_mover URL PLAN_ID NAME`.
+"""A separate process that moves a plan: `python -m tests.races.plan_mover URL PLAN_ID NAME`.
 
-It reads the plan, says `ready`, begins when it is sent a line, and says what came of it.
+It reads the plan, prints `ready`, starts when it receives a line, and prints the outcome.
 """
 
 from __future__ import annotations

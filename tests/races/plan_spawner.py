@@ -1,7 +1,7 @@
-"""Processes of their own that let a tree grow: `python -m tests.races.plan_spawner URL PLAN_ID JOB_ID`.
+"""A separate process that grows a tree: `python -m tests.races.plan_spawner URL PLAN_ID JOB_ID`.
 
-It says `ready`, begins when it is sent a line, and spawns from several threads: below that plan, and below
-what comes of it. Then it says how often it was refused.
+It prints `ready`, starts when it receives a line, and spawns from several threads, below that plan and below
+its sub-plans. Then it prints how often it was refused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LIMITS = TreeLimits(depth=2, fan_out=5)
 THREADS = 4
 EACH = 6
 FULL = (LIMITS.depth, LIMITS.fan_out, 1 + LIMITS.fan_out + LIMITS.fan_out**2)
-"""What that comes to: depth, fan-out, plans."""
+"""The expected depth, fan-out and number of plans."""
 
 
 def begun(plans: SqlPlanStore, plan: Plan, job_id: str) -> Plan:
-    """The plan, being worked on. Of many who begin it, all get it."""
+    """Return the running plan. All concurrent callers get it."""
     while plan.state is not PlanState.PROCESSING:
         strategized = plan.phase is Phase.STRATEGIZE
         wanted = (Phase.STRATEGIZE, PlanState.PROCESSING if strategized else PlanState.QUEUED)
@@ -45,7 +45,7 @@ def begun(plans: SqlPlanStore, plan: Plan, job_id: str) -> Plan:
 
 
 def grow(plans: SqlPlanStore, parent: Plan, job_id: str, name: str, refused: list[str]) -> None:
-    """Asks for more than fits, by names of its own and by names that all share."""
+    """Spawn more than fits, under its own keys and under shared ones."""
     for number in range(EACH):
         key = f"{name}-{number}" if number % 2 else f"shared-{number}"
         try:
@@ -59,7 +59,7 @@ def grow(plans: SqlPlanStore, parent: Plan, job_id: str, name: str, refused: lis
 
 
 def parent_in(database: Database) -> tuple[Plan, str]:
-    """A plan that is being worked on, and the job that does."""
+    """Return a running plan and its job."""
     names = CountingIdentifiers("old")
     plans, jobs = SqlPlanStore(database, names), SqlJobStore(database, names)
     jobs.submit(NewJob("tree"), now=NOW)
@@ -70,7 +70,7 @@ def parent_in(database: Database) -> tuple[Plan, str]:
 
 
 def sizes(database: Database, root_id: str) -> tuple[int, int, int]:
-    """How deep the tree is, how many sub-plans a plan of it has at most, and how many plans it has."""
+    """Return the depth of the tree, the largest number of sub-plans of a plan, and the number of plans."""
     plans = SqlPlanStore(database, CountingIdentifiers("x"))
     tree = [plan for plan in plans.list(limit=10_000) if plan.root == root_id]
     parents = Counter(plan.parent_id for plan in tree if plan.parent_id is not None)

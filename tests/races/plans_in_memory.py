@@ -1,6 +1,6 @@
-"""Plans and their jobs in dictionaries, each method one step: what explorers can drive in a few operations.
+"""Plans and their jobs in dictionaries, each method one step, so that explorers need few operations.
 
-No more than a queue of plans needs. The stores on a database promise the same steps; their own tests show it.
+Only what a queue of plans needs. The stores on a database promise the same steps, as their own tests show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many applies at once on one resource: one at a time, none lost, and the files agree with the journal."""
+"""Many concurrent applies to one resource: one at a time, none lost, and the files match the journal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def all_lines(content: bytes) -> list[bytes]:
 
 
 def test_plans_that_change_different_lines_of_one_file_all_apply_at_once(world: World) -> None:
-    """Every one was made from the same base; the file ends with all of them in it."""
+    """All were made from the same base; the file contains all of them at the end."""
     for number in range(PLANS):
         world.plan(f"p{number}", {"shared": with_line(number, b"plan %d" % number), f"own{number}": b"x\n"})
     at_once([threading.Thread(target=world.apply, args=(f"p{number}",)) for number in range(PLANS)])
@@ -109,7 +109,7 @@ def test_apply_and_undo_at_once_leave_one_of_the_two_states(world: World) -> Non
 
 
 def test_a_user_who_saves_all_the_time_loses_no_save(world: World) -> None:
-    """Each save is an editor's: the whole of what it holds, by a rename."""
+    """Each save is that of an editor: the whole content, by a rename."""
     world.plan("p", {"shared": with_line(0, b"plan")})
     saved: list[bytes] = []
     stop = threading.Event()
@@ -130,7 +130,7 @@ def test_a_user_who_saves_all_the_time_loses_no_save(world: World) -> None:
             world.apply("p")
     stop.set()
     user.join()
-    # A save after the apply undoes the plan's line, as it would undo anybody's; no save may be missing.
+    # A save after the apply undoes the line of the plan, as it would any other; no save may be missing.
     lines = (world.resource / "shared").read_bytes().split(b"\n")
     assert [line for line in lines if line.startswith(b"save")] == saved
     assert not list((world.resource / ".git").glob("cleveragents"))

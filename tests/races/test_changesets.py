@@ -1,4 +1,4 @@
-"""Every change lands in the changeset it was made under, whatever runs beside it, or the call raises."""
+"""Every change lands in its own changeset, whatever runs at the same time, or the call raises."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def change(name: str) -> ChangeEntry:
 
 @dataclass
 class Shared:
-    """One context, shared by all workers of a scenario, and what each of them was answered."""
+    """One context, shared by all workers of a scenario, and their answers."""
 
     context: Any
     store: Any
@@ -50,7 +50,7 @@ class Shared:
         return self.names[name]
 
     def note(self, who: str, act: Any) -> None:
-        """The answer of `act`: where an entry went, the refusal's name, or the accident's."""
+        """Return the answer of `act`: the changeset of an entry, or the name of the error."""
         try:
             answer = act()
         except Exception as error:
@@ -60,21 +60,21 @@ class Shared:
         self.answers[who] = answer
 
     def filed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Each changeset, by the name its worker gave it, with the paths recorded in it."""
+        """Return each changeset, by the name its worker gave it, with the recorded paths."""
         return tuple(
             (name, tuple(r.entry.path for r in self.store.entries(changeset)))
             for name, changeset in sorted(self.names.items())
         )
 
     def answer(self, who: str) -> str:
-        """The answer, with a changeset's id replaced by its name."""
+        """Return the answer, with the id of a changeset replaced by its name."""
         by_id = {changeset: name for name, changeset in self.names.items()}
         found = self.answers[who]
         return by_id.get(found, found) if isinstance(found, str) else type(found).__name__
 
 
 def sharing(context_class: Any, *started: str, store_class: Any = InMemoryChangesetStore) -> Any:
-    """Builds a shared context with those changesets open, none of them current anywhere."""
+    """Build a shared context with those changesets open, none of them current."""
 
     def setup() -> Shared:
         store = store_class()
@@ -96,7 +96,7 @@ def node(name: str) -> Any:
 
 
 def two_nodes(context_class: Any) -> Scenario[Shared]:
-    """Two nodes share a context: each entry is under its own node's changeset."""
+    """Two nodes share a context: each entry is in its own node's changeset."""
     right = (("a", ("by-a",)), ("b", ("by-b",)))
     return Scenario(
         name=f"two nodes, {context_class.__name__}",
@@ -109,7 +109,7 @@ def two_nodes(context_class: Any) -> Scenario[Shared]:
 
 
 def start_beside_record(context_class: Any) -> Scenario[Shared]:
-    """A record without a handle beside another's start: into the one that was there, or refused."""
+    """A record without a handle during another start goes into the existing changeset, or is refused."""
 
     def stranger(shared: Shared) -> None:
         shared.note("stranger", lambda: shared.context.record_change(change("x")))
@@ -129,7 +129,7 @@ def start_beside_record(context_class: Any) -> Scenario[Shared]:
 
 
 @pytest.mark.parametrize("scenario", [two_nodes, start_beside_record])
-def test_a_change_is_filed_where_it_was_made(scenario):
+def test_a_change_is_recorded_in_its_own_changeset(scenario):
     assert_holds(scenario(PlanExecutionContext), effort=EFFORT)
 
 
@@ -167,7 +167,7 @@ def test_two_nodes_that_name_their_handles_and_close_leave_nothing_active():
     )
 
 
-def test_a_first_start_beside_a_record_is_either_seen_or_not():
+def test_a_record_during_a_first_start_sees_it_or_not():
     right = {((("a", ("x",)),), "a"), ((("a", ()),), "NoActiveChangeset")}
     assert_holds(
         Scenario(
@@ -186,7 +186,7 @@ def test_a_first_start_beside_a_record_is_either_seen_or_not():
 
 
 def close_beside_record(store_class: Any, *, handle: bool) -> Scenario[Shared]:
-    """Recorded before the seal, or refused; what the seal counted is what is there."""
+    """Recorded before the close, or refused; the close counts what is recorded."""
 
     def recorder(shared: Shared) -> None:
         changeset = shared.names["a"] if handle else None
@@ -219,16 +219,16 @@ def close_beside_record(store_class: Any, *, handle: bool) -> Scenario[Shared]:
 
 
 @pytest.mark.parametrize("handle", [True, False])
-def test_a_change_is_recorded_before_the_seal_or_refused(handle):
+def test_a_change_is_recorded_before_the_close_or_refused(handle):
     assert_holds(close_beside_record(InMemoryChangesetStore, handle=handle), effort=EFFORT)
 
 
-def test_a_store_that_looks_first_and_writes_later_loses_the_seal():
+def test_a_naive_store_loses_the_close():
     assert_caught(close_beside_record(NaiveChangesetStore, handle=True), effort=EFFORT)
 
 
 def one_of_two_closes_beside_record() -> Scenario[Shared]:
-    """While both are open a record without a handle is a guess; once one is closed the other is meant."""
+    """While both are open, a record without a handle is refused; once one is closed, the other is used."""
     return Scenario(
         name="one of two closes beside record",
         setup=sharing(PlanExecutionContext, "a", "b"),
@@ -250,11 +250,11 @@ def one_of_two_closes_beside_record() -> Scenario[Shared]:
     )
 
 
-def test_a_guess_is_refused_until_only_one_is_left():
+def test_refuses_to_guess_until_one_changeset_is_left():
     assert_holds(one_of_two_closes_beside_record(), effort=EFFORT)
 
 
-def test_two_may_close_the_same_changeset_at_once():
+def test_two_threads_may_close_the_same_changeset():
     def close(who: str) -> Any:
         def run(shared: Shared) -> None:
             shared.note(who, lambda: shared.context.close_changeset(shared.names["a"]))
@@ -278,7 +278,7 @@ def test_two_may_close_the_same_changeset_at_once():
 
 
 def recorders_beside_a_reader(store_class: Any) -> Scenario[Shared]:
-    """Two records at once get 1 and 2; a retry of one records nothing; whoever looks sees no gap."""
+    """Two concurrent records get 1 and 2; a retry records nothing; a reader sees no gap."""
 
     def record(who: str, key: str) -> Any:
         def run(shared: Shared) -> None:
@@ -311,7 +311,7 @@ def test_numbers_are_gapless_and_a_key_records_once():
     assert_holds(recorders_beside_a_reader(InMemoryChangesetStore), effort=EFFORT)
 
 
-def test_a_store_without_a_critical_section_gives_a_number_twice():
+def test_a_naive_store_assigns_a_number_twice():
     assert_caught(recorders_beside_a_reader(NaiveChangesetStore), effort=EFFORT)
 
 
@@ -335,14 +335,14 @@ def test_a_plans_changesets_can_be_listed_while_one_starts():
 # ── Programs against a sequential model ───────────────────────────────────────────────────────────────────
 
 
-# Which changeset a call means is decided at one moment, and the store acts at a later one. So the model says
-# where an entry goes, not what number it gets; and a close that names nothing where nothing is current, which
-# has an effect at both moments, is no part of the programs.
+# The changeset of a call is chosen at one moment, and the store acts at a later one. So the model says where
+# an entry goes, not its number. A close without a name and without a current changeset has an effect at both
+# moments, and is not part of the programs.
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """The model's state: what is active, what is sealed, what is current for whom."""
+    """The state of the model: active, closed and current changesets."""
 
     active: tuple[str, ...]
     sealed: frozenset[str]
@@ -350,7 +350,7 @@ class Sequential:
 
 
 def sequential(state: Sequential, call: Call) -> tuple[Sequential, Any]:
-    """What a context does when nothing runs beside it. `call.args` is (thread, changeset or None)."""
+    """The behaviour of a context without concurrency. `call.args` is (thread, changeset or None)."""
     thread, named = call.args
     stack = state.stacks[thread]
     if call.name == "start":
@@ -373,7 +373,7 @@ def _with(stacks: tuple[tuple[str, ...], ...], thread: int, stack: tuple[str, ..
 
 
 def perform(shared: Shared, call: Call) -> Any:
-    """The same call on the real thing."""
+    """Make the same call on the real context."""
     named = call.args[1]
     if call.name == "start":
         return shared.start(named)
@@ -388,7 +388,7 @@ def perform(shared: Shared, call: Call) -> Any:
 
 
 def told_by_name(shared: Shared, operations: list[Operation]) -> list[Operation]:
-    """The same history, ids replaced by the names the programs gave."""
+    """Return the history with ids replaced by the names of the programs."""
     by_id = {changeset: name for name, changeset in shared.names.items()}
     return [
         replace(operation, answer=by_id.get(operation.answer, operation.answer)) for operation in operations
@@ -396,7 +396,7 @@ def told_by_name(shared: Shared, operations: list[Operation]) -> list[Operation]
 
 
 def programs(*, longest: int) -> Any:
-    """For each of two threads a few calls; `shared` is open from the beginning."""
+    """A few calls for each of two threads; `shared` is open from the beginning."""
 
     def program(thread: int) -> Any:
         named = st.sampled_from([None, None, "shared"])
@@ -410,7 +410,7 @@ def programs(*, longest: int) -> Any:
 
 
 def _sensible(calls: list[Call]) -> list[Call]:
-    """No name is started twice, and nothing is closed without a name where nothing is current."""
+    """No name is started twice, and nothing is closed without a name if nothing is current."""
     kept: list[Call] = []
     current = 0
     for call in calls:
@@ -463,9 +463,9 @@ def test_the_shortest_program_without_one_for_the_naive(naive):
 
 
 def file_under_own_changesets(context: Any, store: Any, *, rounds: int, close: bool) -> None:
-    """Eight nodes, each time in a changeset of their own: every entry is where its node put it."""
+    """Eight nodes, each with its own changesets: every entry is in the right one."""
     strays: list[str] = []
-    # Left alone, threads take turns of many rounds each, and hardly two nodes are ever active at once.
+    # Without barriers, threads run many rounds each, and two nodes are hardly ever active together.
     all_started = threading.Barrier(8)
 
     def work(number: int) -> None:
@@ -488,7 +488,7 @@ def file_under_own_changesets(context: Any, store: Any, *, rounds: int, close: b
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_eight_nodes_file_every_entry_under_their_own_changesets(interval):
+def test_eight_nodes_record_every_entry_in_their_own_changesets(interval):
     store = InMemoryChangesetStore()
     context = PlanExecutionContext("plan", store)
     with switch_interval(interval):
@@ -497,7 +497,7 @@ def test_eight_nodes_file_every_entry_under_their_own_changesets(interval):
 
 
 @pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
-def test_the_same_hammer_scatters_the_entries_of_the_naive_ones(naive):
+def test_the_same_load_scatters_entries_of_naive_contexts(naive):
     store = InMemoryChangesetStore()
     with switch_interval(SWITCH_INTERVALS[1]), pytest.raises(AssertionError, match="assert"):
         file_under_own_changesets(naive("plan", store), store, rounds=100, close=False)

@@ -1,4 +1,4 @@
-"""Plans of a tree that begin at the same time count their calls together."""
+"""Plans of a tree that start at the same time count their calls together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.races.explorers import Scenario, assert_caught, assert_holds
 
 
 class LookThenMake:
-    """What two threads can both find missing."""
+    """The count that two threads can both find missing."""
 
     def __init__(self) -> None:
         self._known: dict[str, OpenCalls] = {}
@@ -23,7 +23,7 @@ class LookThenMake:
 
 @dataclass
 class Shared:
-    """The counts of trees, and what two plans of one were given."""
+    """The counts of trees, and those that two plans of one tree got."""
 
     trees: OpenCallsOfTrees | LookThenMake
     given: dict[int, OpenCalls] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def scenario(trees: type[OpenCallsOfTrees] | type[LookThenMake]) -> Scenario[Sha
 
 @dataclass
 class Counted:
-    """A count with one call under way, and what was seen of it."""
+    """A count with one running call, and the readings of it."""
 
     calls: OpenCalls = field(default_factory=OpenCalls)
     seen: tuple[int, int] = (0, 0)
@@ -69,7 +69,7 @@ class Counted:
         return traffic.open, traffic.ended
 
 
-def test_no_call_that_comes_or_goes_is_miscounted() -> None:
+def test_counts_starting_and_ending_calls_correctly() -> None:
     assert_holds(
         Scenario(
             name="calls come and go at once",
@@ -83,8 +83,8 @@ def test_no_call_that_comes_or_goes_is_miscounted() -> None:
     )
 
 
-def test_an_end_is_seen_as_an_end_or_not_yet() -> None:
-    """Neither under way nor ended would be a reason to give up."""
+def test_an_end_is_seen_completely_or_not_yet() -> None:
+    """A call that is neither running nor ended would be a reason to give up."""
     seen: set[Hashable] = {(1, 0), (0, 1)}
     assert_holds(
         Scenario(
@@ -99,9 +99,9 @@ def test_an_end_is_seen_as_an_end_or_not_yet() -> None:
     )
 
 
-def test_two_plans_that_begin_at_once_share_one_count() -> None:
+def test_two_plans_that_start_together_share_one_count() -> None:
     assert_holds(scenario(OpenCallsOfTrees), effort=40)
 
 
-def test_a_count_that_is_looked_for_and_then_made_is_caught() -> None:
+def test_a_naive_count_is_caught() -> None:
     assert_caught(scenario(LookThenMake), effort=120)

@@ -1,4 +1,4 @@
-"""A plan is stopped to be corrected while it completes, fails, or is decided about by somebody else."""
+"""A plan is paused for a correction while it completes, fails, or is moved by another process."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OWNER = WorkerIdentity("w", "here", 1, 1)
 
 
 class Enough(Exception):
-    """Whoever waits for the run to end has seen enough of it."""
+    """Ends the wait for the run."""
 
 
 class Alive:
-    """Every process lives, and ends when it is told to."""
+    """Every process is alive, and ends when it is told to."""
 
     def is_alive(self, worker: WorkerIdentity) -> bool:
         return True
@@ -43,7 +43,7 @@ class Alive:
 
 @dataclass
 class Shared:
-    """A plan that is being executed, its job, and what each of the two was answered."""
+    """A running plan, its job, and the answers of both sides."""
 
     pausing_class: type[PlanPause]
     end: PlanState
@@ -58,7 +58,7 @@ class Shared:
         self.plans: Any = PlansInMemory([self.plan])
 
     def run(self) -> None:
-        """As a run does at its end: it moves the plan, then looks whether it was to be cancelled."""
+        """The end of a run: it moves the plan, then looks for a cancel."""
         try:
             plan = self.plans.move(self.plan, (Phase.EXECUTE, self.end), now=NOW)
             if self.jobs.get(self.job.id).cancel_reason is not None:
@@ -79,7 +79,7 @@ class Shared:
             pausing.pause(self.plan)
 
     def outcome(self) -> Hashable:
-        """What the run was answered, where the plan stands, and whether the job was told to stop."""
+        """Return the answer of the run, the standing of the plan, and whether the job was cancelled."""
         told = self.jobs.get(self.job.id).cancel_reason is not None
         return self.answers["run"], self.plans.get("plan").state.value, told
 
@@ -95,19 +95,19 @@ def scenario(pausing_class: type[PlanPause], end: PlanState) -> Scenario[Shared]
         setup=lambda: Shared(pausing_class, end),
         workers=[Shared.run, Shared.pause],
         outcome=Shared.outcome,
-        # Refused, and its job over before it could be told.
+        # Refused, and its job ended before it could be cancelled.
         allowed=lambda outcome: outcome in {rested, stopped, ("refused", "waiting", False)},
         reachable=frozenset({rested, stopped}),
     )
 
 
 @pytest.mark.parametrize("end", [PlanState.COMPLETE, PlanState.ERRORED])
-def test_a_plan_that_is_stopped_as_it_ends_has_ended_or_waits_and_is_never_cancelled(
+def test_a_plan_paused_at_its_end_is_never_cancelled(
     end: PlanState,
 ) -> None:
     assert_holds(scenario(PlanPause, end), effort=60)
 
 
 @pytest.mark.parametrize("naive", [TellsFirst, TellsInAnyCase])
-def test_telling_the_job_before_the_plan_is_moved_is_caught(naive: type[PlanPause]) -> None:
+def test_cancelling_the_job_before_the_move_is_caught(naive: type[PlanPause]) -> None:
     assert_caught(scenario(naive, PlanState.COMPLETE), effort=120)

@@ -1,4 +1,4 @@
-"""A plan and its calls move in one step, whoever else moves them at the same time, here or elsewhere."""
+"""A plan and its calls move atomically, whichever thread or process moves them at the same time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Act = Callable[["Shared"], Hashable]
 
 @dataclass
 class Stores:
-    """Which classes a scenario runs on."""
+    """The classes that a scenario runs on."""
 
     plans: type[SqlPlanStore] = SqlPlanStore
     calls: type[SqlCallStore] = SqlCallStore
@@ -54,7 +54,7 @@ class Stores:
 
 @dataclass
 class Shared:
-    """A plan whose Strategize is under way, its first call, which asks, and what each worker was answered."""
+    """A plan in Strategize, its first call, which is pending, and the answers of each worker."""
 
     stores: Stores
     answers: dict[int, Hashable] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Shared:
             self.answers[who] = type(error).__name__
 
     def outcome(self) -> Hashable:
-        """The answers; where plan and calls stand; how much was told, and how many checks are kept."""
+        """Return the answers, the standing of plan and calls, the number of events and of recorded checks."""
         try:
             plan = self.plans.get(self.plan.id)
             stands: Hashable = (plan.state.value, plan.version)
@@ -132,7 +132,7 @@ def check(shared: Shared) -> Hashable:
 
 ASKED = ((1, "asked", None),)
 
-# What may come of two steps at once. "Told": each step that was made left one event, the refused one none.
+# The possible outcomes of two concurrent steps. Each step that was made left one event, a refused one none.
 PAIRS: dict[str, tuple[Act, Act, set[Hashable]]] = {
     "an end and a cancel": (move(PlanState.COMPLETE), move(PlanState.CANCELLED), {
         ("complete", "StalePlan", ("complete", 4), ASKED, (1, 0)),
@@ -185,17 +185,17 @@ def scenario(name: str, stores: Stores) -> Scenario[Shared]:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_of_two_steps_at_once_each_sees_the_other_whole_or_not_at_all(name: str) -> None:
+def test_concurrent_steps_are_atomic(name: str) -> None:
     assert_holds(scenario(name, Stores()), effort=40)
 
 
 @pytest.mark.parametrize("name", TWO_MOVES)
-def test_moves_that_ask_for_no_version_are_caught(name: str) -> None:
+def test_moves_without_a_version_check_are_caught(name: str) -> None:
     assert_caught(scenario(name, Stores(plans=UnversionedPlanStore)), effort=120)
 
 
 @pytest.mark.parametrize("name", [*TWO_MOVES, "a move and a deletion"])
-def test_moves_that_ask_for_the_version_too_early_are_caught(name: str) -> None:
+def test_moves_with_an_early_version_check_are_caught(name: str) -> None:
     assert_caught(scenario(name, Stores(plans=LookThenMovePlanStore)), effort=120)
 
 
@@ -208,7 +208,7 @@ def test_a_check_that_outlives_its_plan_is_caught() -> None:
     assert_caught(scenario("a check and a deletion", Stores(checks=UnheldCheckStore)), effort=120)
 
 
-def test_of_processes_that_saw_the_same_version_one_moves_the_plan_and_numbers_have_no_gap(
+def test_one_of_many_processes_moves_the_plan_and_numbers_have_no_gap(
     tmp_path: Path,
 ) -> None:
     processes = 4

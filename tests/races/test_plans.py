@@ -25,7 +25,7 @@ ROUNDS = 3
 
 
 class Deciders:
-    """Processes that decide at once about plans of this bench."""
+    """Processes that decide at the same time about plans of this bench."""
 
     def __init__(self, home: Path, bench: PlanBench) -> None:
         self.bench = bench
@@ -66,7 +66,7 @@ def bench(deciders: Deciders, tmp_path: Path) -> PlanBench:
     return deciders.bench
 
 
-def test_of_two_that_apply_one_does(deciders: Deciders, bench: PlanBench) -> None:
+def test_one_of_two_concurrent_applies_succeeds(deciders: Deciders, bench: PlanBench) -> None:
     plan = bench.done(edit("b.txt", "alpha", "alpha\nmore"))
     answers = deciders.both("apply", "apply", plan)
     assert sorted(answers)[1] == "applied"
@@ -76,7 +76,7 @@ def test_of_two_that_apply_one_does(deciders: Deciders, bench: PlanBench) -> Non
 
 
 @pytest.mark.parametrize("against", ["cancel", "reject"])
-def test_a_plan_is_applied_or_turned_down_and_never_both(
+def test_a_plan_is_applied_or_discarded_never_both(
     deciders: Deciders, bench: PlanBench, against: str
 ) -> None:
     plan = bench.done(write("x.txt", "x\n"))
@@ -87,8 +87,8 @@ def test_a_plan_is_applied_or_turned_down_and_never_both(
     assert state in (PlanState.APPLIED, PlanState.CANCELLED, PlanState.REJECTED)
 
 
-def test_a_plan_that_is_resumed_twice_makes_its_call_once(deciders: Deciders, bench: PlanBench) -> None:
-    """google/adk-python#4751: two that resumed at once corrupted the history for good."""
+def test_two_resumes_make_a_call_once(deciders: Deciders, bench: PlanBench) -> None:
+    """google/adk-python#4751: two concurrent resumes corrupted the history for good."""
     plan = bench.done(command("echo ran >> runs.log; echo x >> x.txt; test -e ready.log"))
     (bench.sandbox(plan).root / "ready.log").touch()
     answers = deciders.both("resume", "resume", plan)
@@ -131,9 +131,7 @@ def test_an_applied_plan_is_undone_once(deciders: Deciders, bench: PlanBench) ->
     assert bench.text("b.txt") == "alpha\n"
 
 
-def test_what_is_applied_is_what_is_recorded_when_somebody_rolls_back(
-    deciders: Deciders, bench: PlanBench
-) -> None:
+def test_an_apply_during_a_rollback_matches_the_records(deciders: Deciders, bench: PlanBench) -> None:
     plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
     deciders.both("apply", "rollback", plan)
     bench.ensure_consistent(plan)
@@ -144,7 +142,7 @@ def test_what_is_applied_is_what_is_recorded_when_somebody_rolls_back(
 
 
 class HeldCalls:
-    """Calls of a rollback that was found to be allowed, and is held before it is known to anybody."""
+    """Calls of a rollback that was allowed, held before any other process can see it."""
 
     def __init__(self, calls: Any) -> None:
         self._calls = calls
@@ -159,8 +157,8 @@ class HeldCalls:
         return self._calls.add(*facts, **more)
 
 
-def test_a_rollback_that_was_allowed_before_the_apply_began_is_waited_for(tmp_path: Path) -> None:
-    """And then what was decided on is not there any more: nothing is applied."""
+def test_an_apply_waits_for_an_earlier_rollback(tmp_path: Path) -> None:
+    """Then the approved result no longer exists, and nothing is applied."""
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
         plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
         held = HeldCalls(bench.parts.calls)
@@ -180,9 +178,7 @@ def test_a_rollback_that_was_allowed_before_the_apply_began_is_waited_for(tmp_pa
         assert [(bench.repository / name).exists() for name in ("1.txt", "2.txt")] == [True, False]
 
 
-def test_a_plan_that_is_deleted_while_it_is_resumed_is_gone_or_runs(
-    deciders: Deciders, bench: PlanBench
-) -> None:
+def test_a_plan_deleted_during_a_resume_is_gone_or_runs(deciders: Deciders, bench: PlanBench) -> None:
     plan = bench.done(command("exit 1"))
     _, deleted = deciders.both("resume", "delete", plan)
     known = {one.id for one in bench.parts.plans.list(limit=1000)}
@@ -194,14 +190,14 @@ def test_a_plan_that_is_deleted_while_it_is_resumed_is_gone_or_runs(
 
 
 def test_two_plans_on_different_places_of_a_file_are_both_applied(bench: PlanBench) -> None:
-    """bdfinst/agentic-dev-team#1571, griffinwork40/agent-afk#2028: one agent's edits took back another's."""
+    """bdfinst/agentic-dev-team#1571, griffinwork40/agent-afk#2028: one agent's edits reverted another's."""
     first, second = bench.done(edit("a.txt", "one", "1")), bench.done(edit("a.txt", "seven", "7"))
     bench.apply(first)
     bench.apply(second)
     assert bench.text("a.txt") == "1\ntwo\nthree\nfour\nfive\nsix\n7\n"
 
 
-def test_of_two_plans_on_the_same_place_the_second_is_refused(deciders: Deciders, bench: PlanBench) -> None:
+def test_the_second_of_two_plans_on_one_place_is_refused(deciders: Deciders, bench: PlanBench) -> None:
     plans = [bench.done(edit("a.txt", "four", word)) for word in ("4", "vier")]
     answers = deciders.decide(*(("apply", plan.id) for plan in plans))
     assert sorted(answers) == ["ApplyConflict", "applied"]
@@ -213,7 +209,7 @@ def test_of_two_plans_on_the_same_place_the_second_is_refused(deciders: Deciders
         bench.apply(loser)
 
 
-def test_eight_plans_at_once_on_one_repository_each_end_right(tmp_path: Path) -> None:
+def test_eight_concurrent_plans_on_one_repository_end_correctly(tmp_path: Path) -> None:
     lines = [f"word{number}" for number in range(80)]
     with plan_bench(tmp_path) as bench:
         (bench.repository / "shared.txt").write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""A parent and its sub-plans come to rest at the same moment, and nobody is left waiting."""
+"""A parent and its sub-plans come to rest at the same moment, and no plan waits in vain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan_of(plan_id: str, parent_id: str | None = None) -> Plan:
 
 @dataclass
 class Family:
-    """A parent that is being executed, and two sub-plans that are, too; the parent has looked at them."""
+    """A running parent and two running sub-plans; the parent has looked at them."""
 
     queue_class: type[PlanQueue]
     answers: dict[int, Hashable] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Family:
             self.answers[who] = type(error).__name__
 
     def waits_in_vain(self) -> Hashable:
-        """Whether the parent waits though there is something to look at; where it stands; its jobs."""
+        """Return whether the parent waits although there is news, its standing, and its jobs."""
         parent = self.plans.get("parent")
         in_vain = waits_for_sub_plans(parent) and has_news(parent, self.plans.children("parent"))
         return in_vain, parent.state.value, len(self.jobs.kept)
@@ -88,28 +88,28 @@ def scenario(name: str, queue_class: type[PlanQueue], *acts: Act) -> Scenario[Fa
         setup=lambda: Family(queue_class),
         workers=[(lambda family, who=who, act=act: family.note(who, act)) for who, act in enumerate(acts)],
         outcome=Family.waits_in_vain,
-        # Still processing: it saw what there was before it began to wait, and goes on.
+        # Still processing: it saw the news before it began to wait, and continues.
         allowed=lambda outcome: outcome in {(False, "queued", 1), (False, "processing", 0)},
         reachable=frozenset({(False, "queued", 1)}),
     )
 
 
 @pytest.mark.parametrize("state", [PlanState.COMPLETE, PlanState.ERRORED, PlanState.CANCELLED])
-def test_a_sub_plan_that_rests_while_its_parent_begins_to_wait_is_looked_at(state: PlanState) -> None:
+def test_a_parent_notices_a_sub_plan_that_rests_while_it_starts_to_wait(state: PlanState) -> None:
     assert_holds(scenario("one rests", PlanQueue, parent_waits, child_rests(0, state)), effort=40)
 
 
-def test_two_that_rest_at_once_have_their_parent_look_once() -> None:
+def test_two_sub_plans_that_rest_together_wake_their_parent_once() -> None:
     acts = parent_waits, child_rests(0), child_rests(1, PlanState.ERRORED)
     assert_holds(scenario("two rest", PlanQueue, *acts), effort=60)
 
 
-def test_a_parent_that_looks_and_then_waits_is_caught() -> None:
+def test_a_naive_parent_that_looks_before_it_waits_is_caught() -> None:
     assert_caught(scenario("one rests", LookThenWaitQueue, parent_waits, child_rests(0)), effort=120)
 
 
 def begun(queue_class: type[PlanQueue]) -> Scenario[Family]:
-    """A sub-plan is queued while a worker already claims what there is to do."""
+    """A sub-plan is queued while a worker already claims jobs."""
 
     def queue(family: Family) -> Hashable:
         return family.queue.queue(family.plans.get(family.parent.id)).state.value
@@ -137,9 +137,9 @@ def begun(queue_class: type[PlanQueue]) -> Scenario[Family]:
     )
 
 
-def test_a_job_that_is_claimed_at_once_runs_its_plan() -> None:
+def test_a_job_claimed_before_the_move_runs_its_plan() -> None:
     assert_holds(begun(PlanQueue), effort=60)
 
 
-def test_a_job_that_lets_a_plan_be_that_is_moved_later_is_caught() -> None:
+def test_a_job_that_ignores_an_unmoved_plan_is_caught() -> None:
     assert_caught(begun(MovedLaterQueue), effort=120)

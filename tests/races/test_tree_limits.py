@@ -1,4 +1,4 @@
-"""However many sub-plans are spawned at once, a tree grows no deeper and no wider than it may."""
+"""However many sub-plans are spawned at the same time, a tree keeps its limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS = 60.0
 
 @dataclass
 class Shared:
-    """A plan with room for one sub-plan, and what each worker was answered."""
+    """A plan with room for one sub-plan, and the answers of each worker."""
 
     store: type[SqlPlanStore]
     answers: dict[int, Hashable] = field(default_factory=dict)
@@ -85,19 +85,19 @@ def one_key(store: type[SqlPlanStore]) -> Scenario[Shared]:
     )
 
 
-def test_of_two_that_spawn_where_there_is_room_for_one_one_is_refused() -> None:
+def test_one_of_two_spawns_beyond_the_limit_is_refused() -> None:
     assert_holds(the_last_place(SqlPlanStore), effort=20)
 
 
-def test_two_that_spawn_by_one_key_get_the_same_sub_plan() -> None:
+def test_two_spawns_of_one_key_return_the_same_sub_plan() -> None:
     assert_holds(one_key(SqlPlanStore), effort=20)
 
 
-def test_a_store_that_looks_before_it_spawns_is_caught() -> None:
+def test_a_naive_spawn_is_caught() -> None:
     assert_caught(the_last_place(LookThenSpawnPlanStore), effort=120)
 
 
-def test_two_processes_let_it_grow_as_far_as_it_may_and_no_further(tmp_path: Path) -> None:
+def test_two_processes_keep_the_limits_of_a_tree(tmp_path: Path) -> None:
     """anthropics/claude-code#72732, #69395, #68619: agents that start agents, hundreds of them."""
     url = ready_database(tmp_path / "tree.db")
     with open_database(url) as database:
