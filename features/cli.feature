@@ -58,10 +58,10 @@ Feature: The command line
     Then the command line ends with 0
     And the command line prints a JSON list
 
-  Scenario: The doctor looks, and mends when it is asked to
+  Scenario: The doctor checks, and fixes on request
     When the command line runs "events verify"
     And the command line runs "doctor"
     Then the command line ends with 0
-    When the command line runs "doctor --mend --format json"
+    When the command line runs "doctor --fix --format json"
     Then the command line ends with 0
     And the command line prints a JSON list

@@ -89,7 +89,7 @@ Bad Input Ends In A Sentence
     Complaint Should Contain    cannot use /proc/nowhere/state.db as the database
     Run Agents    --set    state.directory\=/proc/nowhere    doctor
     Exit Code Should Be    1
-    Output Should Contain    /proc is on proc, where no file can be made
+    Output Should Contain    /proc is on proc, which allows no new files
     Write File    .local/share/cleveragents/state.db    this is not a database, it only bears the name of one
     Run Agents    jobs    list
     Exit Code Should Be    2

@@ -53,7 +53,7 @@ class Bench:
 
 @pytest.fixture(params=["plain", pytest.param("bubblewrap", marks=needs_bubblewrap)])
 def runner(request: pytest.FixtureRequest) -> GuardedCommandRunner:
-    isolation = "off" if request.param == "plain" else "require"
+    isolation = "off" if request.param == "plain" else "required"
     return GuardedCommandRunner(isolation=isolation, grace_seconds=GRACE)
 
 
@@ -285,7 +285,7 @@ def test_one_that_is_killed_before_the_order_reaches_it_is_cancelled(
 
 def test_one_that_listens_to_sigterm_ends_by_itself(bench: Bench, root: Path) -> None:
     patient = GuardedCommandRunner(
-        isolation="require" if bench.runner.isolates else "off", grace_seconds=60.0
+        isolation="required" if bench.runner.isolates else "off", grace_seconds=60.0
     )
     script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
     for seconds in (2.0, 10.0, 50.0):  # it may be over before the shell has begun

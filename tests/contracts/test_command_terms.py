@@ -40,7 +40,7 @@ if sys.argv[3] == "stay":
 
 @pytest.fixture(params=["plain", pytest.param("bubblewrap", marks=needs_bubblewrap)])
 def runner(request: pytest.FixtureRequest) -> GuardedCommandRunner:
-    isolation = "off" if request.param == "plain" else "require"
+    isolation = "off" if request.param == "plain" else "required"
     return GuardedCommandRunner(isolation=isolation, grace_seconds=0.2)
 
 

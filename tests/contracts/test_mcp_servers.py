@@ -39,7 +39,7 @@ TOKEN = "tok-8d1f0c2b7a9e"
 ISOLATION = [
     "off",
     pytest.param(
-        "require",
+        "required",
         marks=pytest.mark.skipif(shared_probe.result().program is None, reason="there is no bubblewrap here"),
     ),
 ]
@@ -299,14 +299,14 @@ def test_a_cancel_ends_a_start_under_way(tmp_path: Path, pids: PidPipe) -> None:
 @pytest.mark.skipif(shared_probe.result().program is None, reason="there is no bubblewrap here")
 def test_an_isolated_server_of_readers_cannot_change_the_sandbox_nor_see_the_home(tmp_path: Path) -> None:
     for writable, words in ((True, "wrote"), (False, "could not write")):
-        there = replace(place(tmp_path, "require"), writable=writable)
+        there = replace(place(tmp_path, "required"), writable=writable)
         with open_permitted(configured(misbehaving("tells")), there) as tools:
             told = called(tools, "mcp__bad__work", tmp_path)["text"]
         assert told == f"{words} in {tmp_path}, at home in /home/agent"
 
 
 def test_without_bubblewrap_isolation_that_is_required_refuses(tmp_path: Path) -> None:
-    there = replace(place(tmp_path, "require"), probe=BubblewrapProbe("no-bubblewrap"))
+    there = replace(place(tmp_path, "required"), probe=BubblewrapProbe("no-bubblewrap"))
     with open_permitted(configured(misbehaving("says_no")), there) as tools:
         assert "cannot be isolated" in refused(tools, tmp_path)
 

@@ -34,7 +34,7 @@ needs_bubblewrap = pytest.mark.skipif(
 )
 needs_cgroup = pytest.mark.skipif(not HAS_CGROUP, reason="needs a cgroup that this user may divide")
 each_isolation = pytest.mark.parametrize(
-    "isolation", ["off", pytest.param("require", marks=needs_bubblewrap)]
+    "isolation", ["off", pytest.param("required", marks=needs_bubblewrap)]
 )
 
 
@@ -132,7 +132,7 @@ def test_a_killed_caller_takes_its_commands_whole_tree_with_it(
     """claude-code#26658: processes of a dead session went on until the machine ran out of memory."""
     caller = start(isolation, tree_script(token, then=FOREVER.format(token=token)))
     guard = guard_of(caller)
-    assert isolation == "require" or list(temporary.iterdir()) != []
+    assert isolation == "required" or list(temporary.iterdir()) != []
     os.kill(caller.pid, signal.SIGKILL)
     assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
     psutil.wait_procs([guard], timeout=PATIENCE_SECONDS)

@@ -34,7 +34,7 @@ EDITED = {
 needs_bubblewrap = pytest.mark.skipif(
     shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
 )
-either = pytest.mark.parametrize("isolation", ["off", pytest.param("require", marks=needs_bubblewrap)])
+either = pytest.mark.parametrize("isolation", ["off", pytest.param("required", marks=needs_bubblewrap)])
 
 
 @contextmanager

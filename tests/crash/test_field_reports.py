@@ -318,7 +318,7 @@ def test_a_command_that_leaves_its_directory_does_not_reach_the_users(agents: Ag
     before = fingerprint(repository)
     ensure_destructive(shutil.copytree(repository, agents.home / "copy"), before)
     script = f"{way.replace('$REPOSITORY', str(repository))}; {{ {DESTROY}; }} 2>&1; true"
-    ran = agents("--set", "sandbox.isolation=require", *shell(script, "--review"))
+    ran = agents("--set", "sandbox.isolation=required", *shell(script, "--review"))
     assert ran.code == 0, ran
     assert "nothing was changed" in ran.err
     assert without_pins(repository) == before

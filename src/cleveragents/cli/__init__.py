@@ -1,1 +1,1 @@
-"""The `agents` command. Modules are imported when their command runs, so that `--help` is quick."""
+"""The `agents` command. A command's module is imported when the command runs, so that `--help` is quick."""

@@ -1,4 +1,4 @@
-"""Actors that a command is given, by their name or as a YAML file."""
+"""Actors given to a command by name or as a YAML file."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["CheckedActor", "library_here", "loaded_actor", "named_actor", "runna
 
 @dataclass(frozen=True, slots=True)
 class CheckedActor:
-    """A file's actor, or what is wrong with it."""
+    """The actor in a file, or its mistakes."""
 
     actor: Actor | None
     error: InvalidActor | None = None
 
 
 def library_here(session: Session) -> ActorLibrary:
-    """The actors that are known in the repository that the command was given in."""
+    """Return the actors known in the repository of the command."""
     from cleveragents.access.trust.repository_files import repository_root
 
     return session.container().plan_parts.actors(repository_root(Path()))
 
 
 def named_actor(session: Session, name: str) -> Actor:
-    """The actor of that name, or in that file. All that is wrong with a file is told; then it ends."""
+    """Return the actor with this name or in this file. Prints all mistakes of a file and exits."""
     if name != "-" and not is_actor_file(name):
         return library_here(session).get(name)
     content, source = yaml_content(Path(name))
@@ -52,8 +52,9 @@ def named_actor(session: Session, name: str) -> Actor:
 
 
 def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSource | None) -> CheckedActor:
-    """The actor in the content of that file. `actors` are those that it may name; without them, nobody looks
-    whether they exist."""
+    """Return the actor in the content of a file. `actors` are those that it may refer to; without them,
+    references are not checked.
+    """
     from cleveragents.actors.loader import load_actor
     from cleveragents.actors.prompt_files import prompts_beside
     from cleveragents.core.errors import InvalidActor
@@ -68,10 +69,11 @@ def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSour
 
 
 def runnable_name(session: Session, name: str) -> str:
-    """By which a plan finds the actor, wherever it is resumed. A file is judged first: what is wrong with it
-    is told all at once."""
+    """Return the name under which a plan finds the actor again after a resume. Prints all mistakes of a file
+    and exits.
+    """
     if name == "-":
-        raise click.UsageError("an actor is read again when its plan is resumed; name a file, not -")
+        raise click.UsageError("pass a file, not -: a resume reads the actor again")
     if not is_actor_file(name):
         return name
     named_actor(session, name)

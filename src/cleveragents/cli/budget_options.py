@@ -1,4 +1,4 @@
-"""`--max-usd`, `--max-tokens`, `--max-steps`, `--timeout`: what a plan may spend."""
+"""`--max-usd`, `--max-tokens`, `--max-steps`, `--timeout`: the budget of a plan."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ __all__ = ["budget_options"]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS: tuple[tuple[str, click.ParamType[Any], str, str], ...] = (
-    ("max_usd", click.FloatRange(0, 1e6, min_open=True), "DOLLARS", "Money for models; needs known prices."),
-    ("max_tokens", click.IntRange(1), "N", "Tokens, read and written."),
-    ("max_steps", click.IntRange(1), "N", "Calls of models."),
-    ("timeout", Duration(), "TIME", "Time at work: 90s, 30m, 2h."),
+    (
+        "max_usd",
+        click.FloatRange(0, 1e6, min_open=True),
+        "DOLLARS",
+        "Budget in dollars; needs known prices.",
+    ),
+    ("max_tokens", click.IntRange(1), "N", "Token limit, input and output."),
+    ("max_steps", click.IntRange(1), "N", "Limit of model calls."),
+    ("timeout", Duration(), "TIME", "Time limit: 90s, 30m, 2h."),
 )
 
 
 def budget_options(command: _Command) -> _Command:
-    """Adds the options; they arrive together as `limits: Limits`."""
+    """Add the budget options; the command receives them as `limits: Limits`."""
 
     def collect(context: click.Context, parameter: click.Parameter, value: float | None) -> None:
         if value is not None:
             context.meta.setdefault(__name__, {})[parameter.name] = value
-        # The last one to be read makes the whole; each of them may be the last.
+        # Options are read in any order: the last one read builds the limits.
         given = context.meta.get(__name__, {})
         context.params["limits"] = limits_of(*(given.get(name) for name, *_ in _OPTIONS))
 

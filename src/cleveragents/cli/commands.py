@@ -1,4 +1,4 @@
-"""The root of all commands, each in a module that is imported when it runs."""
+"""The root command `agents` and the table of its subcommands, each imported when it runs."""
 
 from __future__ import annotations
 
@@ -14,39 +14,42 @@ _HERE = "cleveragents.cli"
 _COMMANDS = {
     "run": (
         f"{_HERE}.run.command:run",
-        "Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.",
+        "Run a goal or an action as a plan, in a sandbox.",
     ),
     "context": (
         f"{_HERE}.context:context",
-        "Find what of a repository matters for a question, within a budget of tokens.",
+        "Find the code relevant to a question.",
     ),
-    "plan": (f"{_HERE}.plan.group:plan", "Look at plans, review what they changed, apply or undo it."),
-    "action": (f"{_HERE}.admin.action:action", "Create, list and delete templates of plans."),
-    "actor": (f"{_HERE}.admin.actor:actor", "List, check, graph and run actors: who thinks, and how."),
-    "tool": (f"{_HERE}.admin.tool:tool", "List, describe and try the tools that actions can call."),
-    "mcp": (f"{_HERE}.admin.mcp:mcp", "Add, list, test and remove MCP servers, or be one."),
-    "model": (f"{_HERE}.admin.model:model", "List language models, describe one, try one out."),
-    "trust": (f"{_HERE}.admin.trust:trust", "Trust what the repository at PATH brings along."),
+    "plan": (f"{_HERE}.plan.group:plan", "Show, review, apply and undo plans."),
+    "action": (f"{_HERE}.admin.action:action", "Create, list and delete actions: plan templates."),
+    "actor": (f"{_HERE}.admin.actor:actor", "List, check, graph and run actors."),
+    "tool": (f"{_HERE}.admin.tool:tool", "List, describe and try the tools of actions."),
+    "mcp": (f"{_HERE}.admin.mcp:mcp", "Add, list, test and remove MCP servers, or run as one."),
+    "model": (f"{_HERE}.admin.model:model", "List, describe and test language models."),
+    "trust": (f"{_HERE}.admin.trust:trust", "Trust the config files of the repository at PATH."),
     "project": (
         f"{_HERE}.admin.project:project",
-        "Manage projects: their members, and how many of their plans run at once.",
+        "Manage projects, their members and their concurrency limits.",
     ),
     "resource": (
         f"{_HERE}.admin.resource:resource",
-        "Say which repositories the users of a server may run plans on.",
+        "Manage the repositories that users of a server may run plans on.",
     ),
-    "gc": (f"{_HERE}.admin.gc:gc", "Remove the sandboxes of plans that ended."),
+    "gc": (f"{_HERE}.admin.gc:gc", "Remove the sandboxes of ended plans."),
     "serve": (f"{_HERE}.admin.serve:serve", "Serve the page and the HTTP API, and run plans."),
-    "worker": (f"{_HERE}.admin.worker:worker", "Run plans of a server, as one more worker."),
-    "user": (f"{_HERE}.admin.user:user", "Add users of the server, give them roles and tokens."),
-    "login": (f"{_HERE}.login:login", "Log in to a server, with a token."),
-    "logout": (f"{_HERE}.login:logout", "Forget the token of a server."),
-    "backup": (f"{_HERE}.admin.backup:backup", "Copy all that is kept, while work goes on."),
-    "demo": ("cleveragents.demo.command:demo", "Show it all at work, offline, without touching your state."),
+    "worker": (f"{_HERE}.admin.worker:worker", "Run a worker for the plans of a server."),
+    "user": (f"{_HERE}.admin.user:user", "Manage users of the server, their roles and tokens."),
+    "login": (f"{_HERE}.login:login", "Log in to a server with a token."),
+    "logout": (f"{_HERE}.login:logout", "Remove the token of a server."),
+    "backup": (f"{_HERE}.admin.backup:backup", "Back up the state, also while plans run."),
+    "demo": (
+        "cleveragents.demo.command:demo",
+        "Run a demonstration, offline and in a temporary directory.",
+    ),
     "jobs": (f"{_HERE}.admin.jobs:jobs", "List, inspect and cancel jobs."),
     "events": (f"{_HERE}.admin.events:events", "Follow, verify and anchor the audit log."),
     "config": (f"{_HERE}.admin.config:config", "Show and change settings."),
-    "doctor": (f"{_HERE}.doctor.command:doctor", "Check that everything needed is there and sound."),
+    "doctor": (f"{_HERE}.doctor.command:doctor", "Check the installation and the state of this machine."),
 }
 
 
@@ -54,7 +57,7 @@ _COMMANDS = {
     cls=RootGroup,
     lazy_commands=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a human, 75 try again, 130 interrupted.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a person, 75 try again, 130 interrupted.",
 )
 @click.version_option(
     __version__, "-V", "--version", prog_name="cleveragents", message="%(prog)s %(version)s"
@@ -64,16 +67,16 @@ _COMMANDS = {
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Override a setting for this command; may be repeated. `agents config list` shows them all.",
+    help="Override a setting for this command; may be repeated. List settings with `agents config list`.",
 )
 @click.option(
     "--server",
     metavar="URL",
-    help="Have a server do it, instead of this machine (server.address); `local` means this machine.",
+    help="Server to use. Default: server.address. `local` means this machine.",
 )
 @click.pass_context
 def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None) -> None:
-    """Runs many AI agent plans at once on real repositories, and loses nothing.
+    """Run many AI agent plans in parallel on real repositories, and lose nothing.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`agents context`: what of a repository matters for a question."""
+"""`agents context`: find the code relevant to a question."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _LARGEST_QUESTION = 4_000_000
 @click.command()
 @click.argument("words", nargs=-1, metavar="QUESTION")
 @click.option("-f", "--file", metavar="FILE", help="Read the question from a file; `-` is stdin.")
-@click.option(
-    "--in", "directory", metavar="DIRECTORY", help="Look there, in the whole repository that it lies in."
-)
-@click.option("--resource", metavar="NAME", help="Look in this resource.")
-@click.option("--at", "commit", metavar="COMMIT", help="Look at a commit instead of the files as they are.")
-@click.option("--budget", type=int, metavar="TOKENS", help="The most that the answer may take, 64 at least.")
-@click.option(
-    "--deadline", type=float, metavar="SECONDS", help="The longest that it may take, indexing included."
-)
-@click.option("--files", "only_files", is_flag=True, help="List the files that matter, the best first.")
+@click.option("--in", "directory", metavar="DIRECTORY", help="Search the repository of this directory.")
+@click.option("--resource", metavar="NAME", help="Search this resource of the server.")
+@click.option("--at", "commit", metavar="COMMIT", help="Search a commit instead of the current files.")
+@click.option("--budget", type=int, metavar="TOKENS", help="Token limit of the answer, at least 64.")
+@click.option("--deadline", type=float, metavar="SECONDS", help="Time limit, with indexing.")
+@click.option("--files", "only_files", is_flag=True, help="List the relevant files, best first.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help="How many files are listed: 20, and all for programs, if not said.",
+    help="Maximum number of listed files. Default: 20; all with JSON.",
 )
-@click.option("--explain", is_flag=True, help="Say who found what, and what became of each strategy.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Show the strategies and what each of them found.",
+)
 @format_option
 @pass_session
 def context(
@@ -51,12 +51,12 @@ def context(
     explain: bool,
     output: Output,
 ) -> None:
-    """Find what of a repository matters for a question, within a budget of tokens.
+    """Find the code relevant to a question.
 
-    QUESTION is a sentence, an error message, a whole issue; `-` reads it from stdin. It looks in the
-    repository that you are in; in any directory, in git or not, with no model. The first question in a
-    repository builds an index of it, beside your other state; later ones only look at what changed. A server
-    looks in its resource that is the repository you are in, or that you name, and has an index of its own.
+    QUESTION is a sentence, an error message or a whole issue; `-` reads it from stdin. The command searches
+    the current repository or directory, without a model, and prints the best fragments within a budget of
+    tokens. The first question builds an index in the state directory; later ones update it. A server searches
+    its resource for the current repository, or the one you name.
 
     \b
     Example:
@@ -69,10 +69,10 @@ def context(
 
     asked = question_of(" ".join(words) if words else None, file)
     if directory is not None and resource is not None:
-        raise click.UsageError("--in names a repository by its directory, --resource by its name; say one")
+        raise click.UsageError("pass --in or --resource, not both")
     here = Path.cwd() if directory is None else Path(directory)
     if here.is_file():
-        raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
+        raise click.UsageError(f"{here} is not a directory; pass a question in a file with --file")
     client = session.client()
     if goes_to_server(click.get_current_context()):
         from cleveragents.cli.run.server_resources import resource_here
@@ -94,21 +94,21 @@ def context(
 
 
 def question_of(given: str | None, file: str | None) -> str:
-    """What was asked, as words or in a file. `click.UsageError`."""
+    """Return the question from the argument, a file or stdin. Raises `click.UsageError`."""
     if given is not None and file is not None:
-        raise click.UsageError("say the question or --file, not both")
+        raise click.UsageError("pass the question or --file, not both")
     if given is None and file is None:
         raise click.UsageError(
-            'say what you want to know: agents context "QUESTION", or --file FILE, or `-` for stdin'
+            'missing question: pass agents context "QUESTION", --file FILE, or `-` for stdin'
         )
     if given is not None and given != "-":
         return given
-    # Bytes that are no text, as in a pasted log, are left out rather than refused.
+    # Bytes that are not text, as in a pasted log, are dropped, not refused.
     return _read(None if file in (None, "-") else file).decode("utf-8", "replace")
 
 
 def _read(file: str | None) -> bytes:
-    """The file's first part, or stdin's."""
+    """Return the first part of the file, or of stdin."""
     if file is None:
         source = getattr(sys.stdin, "buffer", None)
         return sys.stdin.read().encode() if source is None else source.read(_LARGEST_QUESTION)

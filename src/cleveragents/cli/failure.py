@@ -1,7 +1,7 @@
-"""What the user sees when a command fails: what happened and what to do, never a trace-back.
+"""Error messages of the command line: what failed and what to do, never a trace-back.
 
-A deliberate error says both itself. For any other the details go to a file, without secrets, and the user is
-told where it is: that file is what a bug report needs.
+Expected errors carry both. For any other error, the details go to a file, without secrets, and the message
+names the file, for a bug report.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the 
 
 
 def report(error: Exception, prefix: str = "agents") -> int:
-    """Tells the user on stderr; returns the exit code. `prefix` begins a command that goes the same way."""
+    """Print an error on stderr and return the exit code. `prefix` begins remedies for the same server."""
     if isinstance(error, CleverAgentsError):
         say_error(_in_full(error))
         _say_remedies(error.remedies, prefix)
         return error.exit_code
     if isinstance(error, MemoryError):
-        say_error("there is not enough memory")
+        say_error("out of memory")
         return 75
     place = _keep_details(error)
-    say_error(
-        f"something went wrong that should not have ({type(error).__name__}); the details are in {place}"
-    )
+    say_error(f"internal error ({type(error).__name__}); the details are in {place}")
     return 1
 
 
 def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
-    """Tells the user what is wrong with the command line, in the same words and form as everything else that
-    goes wrong; returns the exit code. `prefix` as of `report`."""
+    """Print what is wrong with the command line, in the form of other errors, and return the exit code.
+    `prefix` as for `report`.
+    """
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()  # nothing was said, so all that can be said is shown
+        error.show()  # no message: show the help
         return error.exit_code
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        # One of `agents` itself is no mistyped one of this command; where it belongs is said below.
+        # An option of `agents` itself is not a misspelled option of this command; the hint below names its
+        # place.
         misplaced = error.option_name in _shown_options(error.ctx.find_root())
         near = [] if misplaced else _shown_options(error.ctx)
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     said = error.format_message()
     if isinstance(error, click.NoSuchOption) and _NEGATIVE.match(error.option_name):
-        said = f"{said.removesuffix('.')}; before a value that begins with -, write --"
+        said = f"{said.removesuffix('.')}; write -- before a value that begins with -"
     if isinstance(error, click.BadParameter) and error.param is not None:
-        said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)
+        said = _NO_SUCH_NUMBER.sub(f" must be a {_number_wanted(error.param.type)}", said)
     say_error(_in_our_words(said))
     if isinstance(error, RefusedUsage):
         _say_remedies(error.remedies, prefix)
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         usage = context.command.get_usage(context).partition(": ")[2]
-        click.echo(f"usage: {' '.join(usage.split())}; --help says more", err=True)
+        click.echo(f"usage: {' '.join(usage.split())}; see --help", err=True)
     return error.exit_code
 
 
 def _in_full(error: CleverAgentsError) -> str:
-    """What it says; of a script also what servers tell nobody: which files are there."""
+    """Return the message of an error; for a script, also the file names that servers do not reveal."""
     if isinstance(error, UnknownModel):
         from cleveragents.models.providers.scripted import what_is_there
 
@@ -89,35 +89,36 @@ def _in_full(error: CleverAgentsError) -> str:
 
 
 def _in_our_words(said: str) -> str:
-    """The library's sentences begin with a capital and end with a full stop; ours do neither."""
+    """Return a message of click in our form: no capital at the start, no full stop at the end."""
     text = re.sub(r"\. \(?Did you mean([^?]*\?)\)?", r"; did you mean\1", said)
     first, rest = text[:1], text[1:]
     return (first.lower() if rest[:1].islower() else first) + rest.removesuffix(".")
 
 
 def _shown_options(context: click.Context) -> list[str]:
-    """What the help shows: nobody is led to what it does not."""
+    """Return the options that help shows, so that suggestions never name hidden ones."""
     options = [one for one in context.command.get_params(context) if isinstance(one, click.Option)]
     return [name for one in options if not one.hidden for name in (*one.opts, *one.secondary_opts)]
 
 
 def _number_wanted(kind: click.ParamType[object]) -> str:
-    """In words, which numbers an option takes."""
+    """Return which numbers an option accepts."""
     whole = "whole number" if isinstance(kind, click.types.IntParamType) else "number"
     if not isinstance(kind, (click.IntRange, click.FloatRange)):
         return whole
-    # What only the store's largest number bounds is as good as not bounded.
+    # The largest number of the database is no limit worth naming.
     ends = (kind.min, None if kind.max is None or kind.max >= 2**63 - 1 else kind.max)
     least, most = (None if end is None else f"{end:,.10g}" for end in ends)
     if least is None:
-        return whole if most is None else f"{whole} up to {most}"
+        return whole if most is None else f"{whole} of at most {most}"
     if kind.min_open:
-        return f"{whole} above {least}" if most is None else f"{whole} above {least}, and up to {most}"
-    return f"{whole} from {least} on" if most is None else f"{whole} from {least} to {most}"
+        above = f"{whole} greater than {least}"
+        return above if most is None else f"{above} and at most {most}"
+    return f"{whole} of at least {least}" if most is None else f"{whole} from {least} to {most}"
 
 
 def say_error(message: str) -> None:
-    """Tells what is wrong, as whatever is wrong is told."""
+    """Print an error message on stderr."""
     from cleveragents.cli.output import Styled, continued, printable, write
     from cleveragents.cli.render.narrow_terminal import in_lines
 
@@ -129,7 +130,7 @@ def say_error(message: str) -> None:
 
 
 def _say_remedies(remedies: Sequence[Remedy], prefix: str) -> None:
-    """Tells what to do about it, each remedy on a line of its own."""
+    """Print each remedy on a line of its own."""
     from cleveragents.cli.output import printable
     from cleveragents.cli.render.remedies import remedy_lines
 
@@ -144,7 +145,7 @@ def _keep_details(error: Exception) -> str:
     )
     command = escape_controls(redact_text(f"command: {' '.join(sys.argv)}"))
     told = f"{command}\n{escape_controls(redact_text(trace), keep_lines=True)}"
-    # Indented: a line of a message cannot pass for the heading of another entry.
+    # Indented, so that a line of the message cannot pass for the heading of an entry.
     details = f"== {heading}\n{indent(told, '  ')}\n"
     try:
         return _append(_state_directory() / "errors.log", details)

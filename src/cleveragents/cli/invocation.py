@@ -1,4 +1,4 @@
-"""One run of a command line, and the exit code of every way in which it can end."""
+"""One run of a command line, with an exit code for every way it can end."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 def invoke(arguments: list[str]) -> int:
-    """Runs a command line; returns its exit code. `OSError` when the output cannot be written."""
+    """Run a command line and return its exit code. Raises `OSError` if the output cannot be written."""
     signal.signal(signal.SIGTERM, _on_terminate)
     on_interrupt = signal.getsignal(signal.SIGINT)
     context: click.Context | None = None
     try:
         if "_AGENTS_COMPLETE" in os.environ:
             return _complete(os.environ["_AGENTS_COMPLETE"])
-        # Not `cli.main()`: it answers a broken pipe with "failed" and an interrupt with its own words.
-        with cli.make_context("agents", [*arguments]) as context:  # which it empties
+        # Not `cli.main()`: it maps a broken pipe to a failure and prints its own message for an interrupt.
+        with cli.make_context("agents", [*arguments]) as context:  # click empties the list
             cli.invoke(context)
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -43,19 +43,19 @@ def invoke(arguments: list[str]) -> int:
         raise
     except OSError as error:
         if error.errno == errno.ENOSPC and error.filename is None:
-            raise  # stdout is on a full disk; whoever opens files names them
+            raise  # stdout is on a full disk; errors of other files name them
         raise SystemExit(_reported(error, _prefix(context))) from error
     except Exception as error:
         raise SystemExit(_reported(error, _prefix(context))) from error
     finally:
         _restore(on_interrupt)
-        _forget_secrets(context)  # not before: what went wrong is reported without them
+        _forget_secrets(context)  # only now: errors are reported with secrets masked
     return 0
 
 
 def _restore(on_interrupt: _Handler) -> None:
-    """Whatever a command did to it, whoever comes next hears Ctrl-C as before."""
-    if on_interrupt is not None:  # that would be a handler which Python does not know
+    """Restore the handler of Ctrl-C, whatever the command did to it."""
+    if on_interrupt is not None:  # None would be a handler that Python does not know
         signal.signal(signal.SIGINT, on_interrupt)
 
 
@@ -65,8 +65,7 @@ def _forget_secrets(context: click.Context | None) -> None:
 
 
 def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
-    """If the option is one of the command's that was written before the command, or the other way round,
-    says so."""
+    """Print a hint if an option of the command stands before it, or an option of `agents` after it."""
     names: list[str] = []
     command: click.Command = cli
     for word in arguments:
@@ -94,7 +93,7 @@ def _value_after(option: str, arguments: list[str]) -> str:
         name, equals, value = word.partition("=")
         if name == option:
             return value if equals else following
-    return "…"  # it was one of several letters behind one dash
+    return "…"  # it was one of several letters after one dash
 
 
 def _wrong_usage(error: click.ClickException, prefix: str) -> int:
@@ -110,7 +109,7 @@ def _reported(error: Exception, prefix: str) -> int:
 
 
 def _prefix(context: click.Context | None) -> str:
-    """How a command begins that goes the same way."""
+    """Return how a command begins that goes to the same server."""
     if context is None:
         return "agents"
     from cleveragents.cli.servers import prefix_in
@@ -125,5 +124,5 @@ def _complete(instruction: str) -> int:
 
 
 def _on_terminate(signum: int, frame: object) -> None:
-    # As an exception, so that everything on the way out is closed as it would be after Ctrl-C.
+    # As an exception, so that everything is closed on the way out, as after Ctrl-C.
     raise SystemExit(128 + signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Isolation as a precondition: who runs other people's plans isolates their commands, or is told not to."""
+"""Isolation as a precondition of servers and workers: they run commands for other users."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _INSTALL = "install bubblewrap and allow user namespaces"
 allow_unisolated_option = click.option(
     "--allow-unisolated",
     is_flag=True,
-    help="Run commands of plans although nothing isolates them; else sandbox.allow_unisolated.",
+    help="Run commands without isolation. Default: sandbox.allow_unisolated.",
 )
 
 
 def ensure_isolated(
     settings: SandboxSettings, *, allowed: bool, probe: BubblewrapProbe | None = None
 ) -> None:
-    """Return if commands of plans are isolated; warn if they are not and that is allowed.
+    """Return if commands of plans are isolated; print a warning if they are not, but `allowed`.
 
-    `NotIsolated` if it is not allowed, or `sandbox.isolation` is `require`.
+    Raises `NotIsolated` if running without isolation is not allowed, or `sandbox.isolation` is `required`.
     """
     from cleveragents.processes.bubblewrap import shared_probe
 
@@ -40,9 +40,9 @@ def ensure_isolated(
         if result.program is not None:
             return
         problem, remedy = result.problem, _INSTALL
-    if settings.isolation == "require":
+    if settings.isolation not in ("off", "auto"):
         raise NotIsolated(problem, f"{remedy}, or set sandbox.isolation to auto")
-    if not allowed and not settings.allow_unisolated:  # guard: other people's commands are isolated
+    if not allowed and not settings.allow_unisolated:  # guard: commands of other users are isolated
         raise NotIsolated(problem, f"{remedy}, or pass --allow-unisolated")
     progress(f"warning: commands of plans are not isolated: {problem}")
-    progress("  every command can read and change whatever this user can, the database included")
+    progress("  every command has the permissions of this user, for the database as well")

@@ -1,7 +1,7 @@
-"""Command groups that import a command's module only when that command runs.
+"""Command groups that import a command's module only when the command runs.
 
-`agents --help` shows one line per command and must be quick, so those lines stand here beside the module's
-name instead of being asked of it; a test compares them with what the commands say of themselves.
+`agents --help` must be quick, so the one-line help of each command stands in a table beside its module. A
+test compares the table with the docstrings of the commands.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ __all__ = ["LazyGroup"]
 
 
 class LazyGroup(click.Group):
-    """A click group whose commands are named as `module:attribute`, each with its one line of help. `aliases`
-    are earlier names of commands; help does not list them."""
+    """A click group with commands given as `module:attribute` and one line of help each. `aliases` are
+    earlier names of commands, hidden from help.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Commands and options that a server cannot carry out, and where a command looks without one."""
+"""Commands and options for this machine only, or for servers only."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 resource_option = click.option(
     "--resource",
     metavar="NAME",
-    help="What the repository of this resource brings along, too; else, without a server, what the "
-    "repository that you are in does.",
+    help="Include files of the repository of this resource. Default: of the current repository.",
 )
 
 
 def goes_to_server(context: click.Context) -> bool:
-    """Whether the command goes to a server, by `--server` or by the settings. `ConfigurationError`."""
+    """Return whether the command goes to a server, by `--server` or by the settings. Raises
+    `ConfigurationError`.
+    """
     from cleveragents.cli.servers import selected_url
     from cleveragents.cli.session import Session
 
@@ -44,7 +45,7 @@ def repository_here(resource: str | None) -> Path | None:
 
 
 class LocalCommand(click.Command):
-    """A command for this machine only; with a server it is refused, and not done here instead."""
+    """A command for this machine only. With a server it is refused, and does not act on this machine."""
 
     def __init__(self, *args: Any, reason: str, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -52,14 +53,12 @@ class LocalCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing and goes_to_server(ctx):
-            raise click.UsageError(
-                f"{ctx.command_path} cannot go through a server: {self.reason}", ctx.parent
-            )
+            raise click.UsageError(f"{ctx.command_path} cannot use a server: {self.reason}", ctx.parent)
         return super().parse_args(ctx, args)
 
 
 class LocalOption(click.Option):
-    """An option for this machine only; with a server it is refused, and not ignored."""
+    """An option for this machine only. With a server it is refused, not ignored."""
 
     def __init__(self, *args: Any, reason: str, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -71,12 +70,12 @@ class LocalOption(click.Option):
         handled = super().handle_parse_result(ctx, opts, args)
         said = ctx.get_parameter_source(str(self.name)) not in _NOT_SAID
         if said and not ctx.resilient_parsing and goes_to_server(ctx):
-            raise click.UsageError(f"{self.opts[0]} cannot go through a server: {self.reason}", ctx)
+            raise click.UsageError(f"{self.opts[0]} cannot be used with a server: {self.reason}", ctx)
         return handled
 
 
 class ServerOption(click.Option):
-    """An option for servers only; without one it is refused, and not ignored."""
+    """An option for servers only. Without a server it is refused, not ignored."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
@@ -84,5 +83,5 @@ class ServerOption(click.Option):
         handled = super().handle_parse_result(ctx, opts, args)
         said = ctx.get_parameter_source(str(self.name)) not in _NOT_SAID
         if said and not ctx.resilient_parsing and not goes_to_server(ctx):
-            raise click.UsageError(f"{self.opts[0]} is for a server; name one with --server", ctx)
+            raise click.UsageError(f"{self.opts[0]} needs a server; pass --server URL", ctx)
         return handled

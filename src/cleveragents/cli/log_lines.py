@@ -1,4 +1,4 @@
-"""Where log lines go while somebody else draws on the terminal."""
+"""Redirection of log lines while a live view draws on the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["logs_to"]
 
 
 class _Lines(io.StringIO):
-    """A file of which every line is passed on. The logger that writes to it lets one write at a time."""
+    """A file that passes on each line. The logger serializes writes."""
 
     def __init__(self, write: Callable[[Text], None]) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Lines(io.StringIO):
 
 
 def logs_to(write: Callable[[Text], None]) -> Callable[[], None]:
-    """From now on log lines go there; until the function that is returned is called."""
+    """Send log lines to `write` until the returned function is called."""
     import structlog
 
     before = structlog.get_config()["logger_factory"]

@@ -1,4 +1,4 @@
-"""`agents login` and `agents logout`: whom a server knows this machine's user by."""
+"""`agents login` and `agents logout`: tokens for servers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 @click.argument("source", metavar="[-]", required=False)
 @format_option
 def login(url: str, source: str | None, output: Output) -> None:
-    """Log in to a server, with a token.
+    """Log in to a server with a token.
 
-    `agents user token` makes one, on the server. It is asked for, and not shown while you type; with - it
-    is read from stdin. The server is asked whether it knows the token, and then that is kept in servers.toml
-    beside your settings, which only you can read.
+    Create a token with `agents user token` on the server. The command prompts for it without echo; - reads it
+    from stdin. If the server accepts the token, it is stored in servers.toml beside your settings, readable
+    only by you.
 
     \b
     Example:
@@ -34,10 +34,10 @@ def login(url: str, source: str | None, output: Output) -> None:
     from cleveragents.cli.servers import CommandTransport, keep_token, logins_file, normal_url
     from cleveragents.core.errors import ConfigurationError, NotAuthenticated, ServerFailed
 
-    if source not in (None, "-"):  # and what it was is not said again
+    if source not in (None, "-"):  # the message does not repeat the token
         raise click.UsageError(
-            "a token does not belong on the command line, where others can read it; "
-            "leave it out and you are asked, or write - and it is read from stdin"
+            "a token on the command line is visible to other users; "
+            "omit it to be prompted, or pass - to read it from stdin"
         )
     address = normal_url(url, said_by="URL")
     _warn_of_plain_text(address)
@@ -46,15 +46,15 @@ def login(url: str, source: str | None, output: Output) -> None:
         with CommandTransport(address, token, tell=progress) as server:
             session = server.get("/session")
     except NotAuthenticated:
-        remedy = "this is none; whoever runs it makes one with `agents user token NAME`"
+        remedy = "unknown token; create one on the server with `agents user token NAME`"
         raise NotAuthenticated(remedy) from None
     except ServerFailed as failed:
         if failed.status != 404:
             raise
         raise ConfigurationError("URL", f"no CleverAgents server answers at {address}") from None
     keep_token(logins_file(os.environ), address, token)
-    progress(f"`agents --server {address} plan list` goes through it, as any command does with --server;")
-    progress(f"`agents config set server.address {address}` has all of them do so")
+    progress(f"use the server with --server: `agents --server {address} plan list`;")
+    progress(f"make it the default with `agents config set server.address {address}`")
     user = session["user"]
     known = {"user": user["name"], "role": user["role"], "version": session["version"]}
     output.record({"server": address, **known})
@@ -63,9 +63,9 @@ def login(url: str, source: str | None, output: Output) -> None:
 @click.command()
 @click.argument("url")
 def logout(url: str) -> None:
-    """Forget the token of a server.
+    """Remove the token of a server.
 
-    On the server it stays good; `agents user token NAME --revoke ID` ends that.
+    The token stays valid on the server; revoke it with `agents user token NAME --revoke ID`.
 
     \b
     Example:
@@ -75,21 +75,21 @@ def logout(url: str) -> None:
 
     address = normal_url(url, said_by="URL")
     if forget_token(logins_file(os.environ), address):
-        progress(f"the token for {address} is forgotten")
+        progress(f"removed the token for {address}")
     else:
-        progress(f"there was no token for {address}; nothing was changed")
+        progress(f"no token for {address}; nothing changed")
 
 
 def _token(source: str | None) -> str:
     if source is None and sys.stdin.isatty():
         said = str(click.prompt("Token", hide_input=True, err=True))
     elif source is None:
-        raise click.UsageError("nobody is there to ask for the token; with - it is read from stdin")
+        raise click.UsageError("no terminal to ask for the token; pass - to read it from stdin")
     else:
         said = sys.stdin.read(_LONGEST_TOKEN + 2)
     token = said.strip()
     if not token or len(token) > _LONGEST_TOKEN or not all("!" <= letter <= "~" for letter in token):
-        raise click.UsageError("that is no token; `agents user token` gives one line of visible characters")
+        raise click.UsageError("not a token: expected the line that `agents user token` prints")
     return token
 
 
@@ -98,4 +98,4 @@ def _warn_of_plain_text(address: str) -> None:
 
     parts = urlsplit(address)
     if parts.scheme == "http" and parts.hostname not in _LOCAL_HOSTS:
-        progress("warning: over http:// everybody on the way can read the token; https:// would hide it")
+        progress("warning: http:// does not encrypt the token; use https://")

@@ -1,9 +1,9 @@
-"""Results on stdout in the form that was asked for; progress goes to stderr and never mixes with them.
+"""Results on stdout in the requested format; progress goes to stderr and never mixes with them.
 
-`rich` is for eyes, `plain` for pipes and screen readers, `json` is one document, `stream-json` one object per
-line. The first two escape the control characters of values, line feeds included, so that a value stays on its
-line; in JSON they are escapes of JSON. `write` and `console` are the only ways to style text: the terminal's
-streams escape what everything else writes (`config.terminal`).
+`rich` is for a terminal, `plain` for pipes and screen readers, `json` is one document, `stream-json` one
+object per line. The first two escape the control characters of values, line feeds included, so that a value
+stays on its line; JSON has its own escapes. Only `write` and `console` style text: the streams of the
+terminal escape everything else (`config.terminal`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _GAP = 2
 _CUT_TO = 12
-"""No column is shortened below this: what is left would say nothing."""
+"""Minimum width of a shortened column."""
 
 _STYLES = {
     "ok": "green",
@@ -75,7 +75,7 @@ _STYLES = {
 
 
 def format_option(command: _Command) -> _Command:
-    """Adds `--format`, which arrives as `output: Output`."""
+    """Add `--format`; the command receives it as `output: Output`."""
     return click.option(
         "--format",
         "output",
@@ -87,7 +87,9 @@ def format_option(command: _Command) -> _Command:
 
 
 def colour() -> bool | None:
-    """For click: no colours where NO_COLOR asks for none; elsewhere it looks whether there is a terminal."""
+    """Return the colour mode for click: False with NO_COLOR, otherwise None, so that click detects a
+    terminal.
+    """
     return False if os.environ.get("NO_COLOR") else None
 
 
@@ -97,13 +99,13 @@ def printable(text: str) -> str:
 
 
 def continued(text: str) -> list[str]:
-    """Return the lines of the text, the second and later ones indented: none of them looks like a message."""
+    """Return the text with all lines but the first indented, so that none of them looks like a message."""
     first, *others = text.rstrip("\n").split("\n")
     return [first, *(f"  {other}".rstrip() for other in others)]
 
 
 class Styled(NamedTuple):
-    """A piece of a line, with the style that it has on a terminal."""
+    """A piece of a line with its style on a terminal."""
 
     text: str
     fg: str | None = None
@@ -114,12 +116,12 @@ class Styled(NamedTuple):
 def write(*pieces: str | Styled, err: bool = False, end: str = "\n") -> None:
     """Write pieces of text to stdout or stderr, styled on a terminal unless NO_COLOR is set.
 
-    On a terminal their control characters are escaped, but line feeds and tabs; elsewhere they stay.
+    On a terminal control characters are escaped, except line feeds and tabs; elsewhere they stay.
     """
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         text = "".join(piece.text if isinstance(piece, Styled) else piece for piece in pieces)
-        click.echo(f"{text}{end}", nl=False, err=err, color=True)  # as it is
+        click.echo(f"{text}{end}", nl=False, err=err, color=True)  # unescaped
         return
     unguarded(stream).write("".join(map(ansi if colour() is None else _unstyled, pieces)) + end)
     stream.flush()
@@ -138,7 +140,7 @@ def _unstyled(piece: str | Styled) -> str:
 
 
 def console(stream: TextIO | None = None, **options: Any) -> Console:
-    """Return a Rich console on the stream, or stdout, that escapes text and takes no markup from it."""
+    """Return a Rich console on the stream, or stdout, that escapes text and interprets no markup."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -153,20 +155,21 @@ def console(stream: TextIO | None = None, **options: Any) -> Console:
 
 
 def progress(message: str) -> None:
-    """A line about work under way, on stderr; where a terminal has no room for it, broken between words. What
-    is indented is no sentence, but a command or a part of a file, and is left as it is."""
+    """Print a line about work in progress on stderr. On a terminal it is broken between words, unless it is
+    indented: indented lines are commands or parts of files.
+    """
     shown = printable(message)
     lines = [shown] if shown.startswith(" ") else in_lines(shown, sys.stderr)
     click.echo("\n".join(lines), err=True)
 
 
 def printed(line: str) -> None:
-    """A line on stderr as it is: a terminal breaks it, and joins it again for whoever copies it."""
+    """Print a line on stderr unchanged: a terminal wraps it, and copying joins it again."""
     click.echo(printable(line), err=True)
 
 
 class Output:
-    """Prints results in one format."""
+    """A printer of results in one format."""
 
     def __init__(self, format_name: str) -> None:
         self.format = format_name
@@ -188,10 +191,11 @@ class Output:
         cut: Sequence[str] = (),
         spare: Sequence[str] = (),
     ) -> None:
-        """Rows as a table of these columns; programs get every field. Of no rows `empty` is said, unless "".
+        """Print rows as a table of these columns; programs get every field. Without rows, print `empty`,
+        unless it is "".
 
-        On a terminal that is too narrow cells are wrapped. If columns are named in `cut`, each row keeps to
-        one line instead: those in `spare` are left out, the first first, and those in `cut` shortened.
+        A terminal that is too narrow wraps cells. If `cut` names columns, each row takes one line instead:
+        the columns in `spare` are dropped, the first one first, and those in `cut` are shortened.
         """
         if self.format == "json":
             write(_dumps(tuple(rows), indent=2))
@@ -207,7 +211,7 @@ class Output:
             _plain_table(rows, columns)
 
     def title(self, text: str) -> None:
-        """A heading above what follows, for people."""
+        """Print a heading, for people."""
         write("\n", Styled(text, bold=self.human_readable))
 
     def markdown(self, text: str) -> None:
@@ -221,7 +225,7 @@ class Output:
             write(text.rstrip())
 
     def record(self, fields: Row) -> None:
-        """One thing, field by field."""
+        """Print one object, field by field."""
         if self.format == "json":
             write(_dumps(fields, indent=2))
         elif self.format == "stream-json":
@@ -232,7 +236,7 @@ class Output:
                 self._field(name.ljust(width), _cell(value))
 
     def line(self, row: Row, columns: Sequence[str]) -> None:
-        """One row as soon as it is there; to programs one object per line, in `json`, too."""
+        """Print one row at once; for programs, one object per line, in `json` as well."""
         if self.machine_readable:
             write(_dumps(row))
         else:
@@ -264,7 +268,7 @@ class Output:
             box=SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold"
         )
         for number, name in enumerate(shown):
-            # The first is what one copies: it is never broken.
+            # The first column is never broken: people copy it.
             table.add_column(
                 _heading(name),
                 overflow="ellipsis" if cut else "fold",
@@ -281,7 +285,9 @@ def _heading(column: str) -> str:
 
 
 def _fitted(natural: dict[str, int], room: int, cut: Sequence[str], spare: Sequence[str]) -> dict[str, int]:
-    """The columns that fit into the room, each with its width; too wide only if nothing more can give."""
+    """Return the columns that fit, each with its width; wider than the room only if nothing more can be
+    shortened.
+    """
 
     def taken(widths: dict[str, int]) -> int:
         return sum(widths.values()) + _GAP * (len(widths) - 1)

@@ -1,6 +1,6 @@
-"""Questions on a terminal, asked again until the answer is one; what is wrong with it is said in our words.
+"""Questions on a terminal, repeated until the answer is valid.
 
-Ctrl-C and Ctrl-D are `click.Abort`, whose context says which of them it was.
+Ctrl-C and Ctrl-D raise `click.Abort`; its context tells which of them it was.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ _YES, _NO = ("y", "yes"), ("n", "no", "")
 
 
 def prompt_choice(question: str, choices: Sequence[str]) -> str:
-    """One of these. How it is written does not matter, where that leaves no doubt."""
+    """Ask for one of the choices and return it. Upper and lower case do not matter where the answer is
+    unambiguous.
+    """
     while True:
         said = str(click.prompt(question, type=click.STRING, err=True)).strip()
-        # One that stands there twice is one; and nobody sees the white space at its ends.
+        # A choice may occur twice; white space at its ends is ignored.
         known = {one.strip(): one for one in reversed(choices)}
         meant = [one for one in known if one == said] or [
             one for one in known if one.casefold() == said.casefold()
         ]
         if len(meant) == 1:
             return known[meant[0]]
-        say_error(f"{said!r} is none of the answers; say {_listed(choices)}")
+        say_error(f"{said!r} is not a valid answer; type {_listed(choices)}")
 
 
 def confirmed(question: str) -> bool:
-    """Whether the answer is yes; just Enter is no."""
+    """Ask a question and return whether the answer is yes; Enter means no."""
     while True:
         said = str(click.prompt(f"{question} [y/N]", default="", show_default=False, err=True))
         said = said.strip().casefold()
         if said in (*_YES, *_NO):
             return said in _YES
-        say_error(f"{said!r} is no answer; say y for yes, or n for no")
+        say_error(f"{said!r} is not a valid answer; type y for yes or n for no")
 
 
 def ensure_confirmed(question: str) -> None:
-    """`click.Abort` unless the answer is yes."""
+    """Raise `click.Abort` unless the answer is yes."""
     if not confirmed(question):
         raise click.Abort
 

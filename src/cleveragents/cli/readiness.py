@@ -1,4 +1,4 @@
-"""Waiting for what a process that goes on for good depends on: machines start in any order."""
+"""Startup of long-running processes: machines may start in any order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _LONGEST_PAUSE_SECONDS = 10.0
 
 
 def wait_until_reachable(container: Container, *, engine: bool = True) -> WorkerParts:
-    """Returns when the database answers, and who hands out jobs if it matters, however long that takes.
-    Nothing is begun before that, so a signal ends it at once, as it does any other program."""
+    """Return when the database answers and, if it matters, the job engine, however long that takes. Nothing
+    has begun by then, so a signal ends the process at once.
+    """
     from cleveragents.app.worker_parts import WorkerParts
 
     pause = _FIRST_PAUSE_SECONDS
@@ -32,7 +33,7 @@ def wait_until_reachable(container: Container, *, engine: bool = True) -> Worker
             return parts
         except (DatabaseUnreachable, EngineUnavailable) as error:
             problem = str(error)
-        words = "".join(filter(str.isalpha, problem))  # it may tell the time
+        words = "".join(filter(str.isalpha, problem))  # the message may contain the time
         if words != said:
             progress(problem)
             progress("waiting for that, and looking again every few seconds; Ctrl-C ends it")

@@ -1,4 +1,4 @@
-"""The root of all commands, where a server is selected: those that work on this machine only are refused."""
+"""The root group: with a server selected, it refuses commands that work on this machine only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SERVED = (
     *("action", "actor", "context", "events", "jobs", "login", "logout", "mcp", "model"),
     *("plan", "project", "resource", "run", "trust", "user"),
 )
-"""Commands that can use a server: by `session.client()`, or because they name it themselves."""
+"""Commands that can use a server."""
 
 
 class RootGroup(LazyGroup):
-    """A group whose commands refuse `--server` if no server can carry them out."""
+    """A group whose commands refuse `--server` if no server can run them."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._lazy and not ctx.resilient_parsing:
@@ -24,7 +24,7 @@ class RootGroup(LazyGroup):
         return super().get_command(ctx, cmd_name)
 
     def _ensure_served(self, ctx: click.Context, name: str) -> None:
-        """`click.UsageError` for a command that cannot ask a server, and was told to."""
+        """Raise `click.UsageError` for a command that cannot use a server, if `--server` is passed."""
         if name in _SERVED or ctx.params.get("server") is None:
             return
         from cleveragents.cli.servers import selected_url
@@ -32,5 +32,5 @@ class RootGroup(LazyGroup):
 
         if ctx.obj is None:
             ctx.obj = Session(ctx.params.get("overrides", ()))
-        if selected_url(ctx, ctx.obj) is not None:  # guard: what was meant for a server is not done here
-            raise click.UsageError(f"agents {name} works on this machine only; leave --server out", ctx)
+        if selected_url(ctx, ctx.obj) is not None:  # guard: not run on this machine instead
+            raise click.UsageError(f"agents {name} works on this machine only; omit --server", ctx)

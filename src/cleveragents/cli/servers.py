@@ -1,7 +1,7 @@
-"""Which server a command uses, and the tokens of servers.
+"""The server of a command, and the tokens of servers.
 
-`--server` or the settings select a server; without one, commands work on this machine. Tokens are kept in one
-file beside the settings, which only its owner can read.
+`--server` or the settings select a server; without one, commands work on this machine. Tokens are stored in
+one file beside the settings, readable only by its owner.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 _DIRECTLY = ("", "local")
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
-_HEADING = "# Written by `agents login`. Whoever reads this can ask these servers in your name.\n"
+_HEADING = "# Written by `agents login`. These tokens give access to the servers with your permissions.\n"
 
 _FIELDS = {
     "model": "--model",
@@ -99,7 +99,7 @@ _FIELDS = {
     "type": "--type",
     "state": "--state",
 }
-"""Fields of requests, as the command line calls them."""
+"""Fields of requests and the options they come from."""
 
 _PLACES = ("body", "query", "path", "header")
 _KIND = re.compile(r"^(Input|String|List|Dictionary) should ")
@@ -107,13 +107,13 @@ _PATTERN = re.compile(r"String should match pattern '.*'", re.DOTALL)
 
 
 def given_server(ctx: click.Context) -> str | None:
-    """Return the value of `--server`; None if it was left out."""
+    """Return the value of `--server`, or None."""
     said = ctx.find_root().params.get("server")
     return said if isinstance(said, str) else None
 
 
 def selected_url(ctx: click.Context, session: Session) -> str | None:
-    """Return the address of the selected server; None for work on this machine. `ConfigurationError`."""
+    """Return the URL of the selected server; None for work on this machine. Raises `ConfigurationError`."""
     said = given_server(ctx)
     if said is None:
         said = session.configuration().settings.server.address
@@ -126,18 +126,18 @@ def prefix_of(session: Session) -> str:
 
 
 def prefix_in(ctx: click.Context) -> str:
-    """Return what `prefix_of` does, also after the command has ended."""
+    """Return the same as `prefix_of`, also after the command has ended."""
     said = given_server(ctx)
     if said is None or said in _DIRECTLY:
         return "agents"
     try:
         return f"agents --server {normal_url(said)}"
-    except ConfigurationError:  # which is what will be reported
+    except ConfigurationError:  # it is reported anyway
         return "agents"
 
 
 def token_for(session: Session, url: str) -> str | None:
-    """Return the token of `agents login`; for the server of this state directory, else its first token."""
+    """Return the token of `agents login`; without one, for the own server, its first token."""
     kept = kept_token(logins_file(os.environ), url)
     return kept or _own_token(Path(session.configuration().settings.state.directory), url)
 
@@ -147,7 +147,7 @@ def _own_token(state_directory: Path, url: str) -> str | None:
     from cleveragents.server.server_file import running_server
 
     running = running_server(state_directory)
-    if running is None or running.url.rstrip("/") != url:  # guard: it is for this server alone
+    if running is None or running.url.rstrip("/") != url:  # guard: this token is for the own server only
         return None
     try:
         return token_file(state_directory).read_text(encoding="ascii").strip() or None
@@ -156,18 +156,18 @@ def _own_token(state_directory: Path, url: str) -> str | None:
 
 
 def normal_url(text: str, said_by: str = "--server") -> str:
-    """Return the address of a server in one spelling. `ConfigurationError` if it is none."""
+    """Return the URL of a server in one spelling. Raises `ConfigurationError` if it is not a URL."""
     parts = urlsplit(text.strip())
     try:
         port = parts.port
     except ValueError:
         port = -1
     if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-        raise ConfigurationError(said_by, f"{text!r} is no URL that begins with http:// or https://")
-    if parts.username or parts.password:  # guard: what is in a URL ends up in histories and logs
-        raise ConfigurationError(said_by, "should hold no user or password; `agents login` keeps tokens")
+        raise ConfigurationError(said_by, f"{text!r} is not a URL with http:// or https://")
+    if parts.username or parts.password:  # guard: passwords in URLs end up in histories and logs
+        raise ConfigurationError(said_by, "must not contain a user or password; use `agents login`")
     if parts.query or parts.fragment:
-        raise ConfigurationError(said_by, "should end with the server's name, port or path")
+        raise ConfigurationError(said_by, "must end with the name, port or path of the server")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     place = host if port is None else f"{host}:{port}"
     return f"{parts.scheme}://{place}{parts.path.rstrip('/').removesuffix('/api')}"
@@ -181,12 +181,14 @@ def logins_file(environment: Mapping[str, str]) -> Path:
 
 
 def kept_token(file: Path, url: str) -> str | None:
-    """Return the token for the server. `ConfigurationError` if the file is damaged, or others can read it."""
+    """Return the token for the server. Raises `ConfigurationError` if the file is damaged or other users can
+    read it.
+    """
     return _read(file).get(url)
 
 
 def keep_token(file: Path, url: str, token: str) -> None:
-    """Keep the token of the server, in place of an earlier one."""
+    """Store the token of the server, in place of an earlier one."""
     _change(file, lambda known: {**known, url: token})
 
 
@@ -207,10 +209,10 @@ def _read(file: Path) -> dict[str, str]:
         raise ConfigurationError(str(file), f"cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ConfigurationError(str(file), "is no file")
+        raise ConfigurationError(str(file), "is not a file")
     with os.fdopen(descriptor, "rb") as opened:
-        if os.fstat(descriptor).st_mode & 0o077:  # guard: a token that others can read is none
-            raise ConfigurationError(str(file), "others can read it: chmod 600")
+        if os.fstat(descriptor).st_mode & 0o077:  # guard: a token that other users can read is refused
+            raise ConfigurationError(str(file), "other users can read it: chmod 600")
         try:
             known = tomllib.load(opened)["servers"]
             return {str(url): str(one["token"]) for url, one in known.items()}
@@ -223,7 +225,7 @@ def _change(file: Path, changed: Callable[[dict[str, str]], dict[str, str]]) -> 
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(file.with_name(".servers.lock"), os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
     with os.fdopen(lock):
-        fcntl.flock(lock, fcntl.LOCK_EX)  # guard: of two logins at once, both are kept
+        fcntl.flock(lock, fcntl.LOCK_EX)  # guard: two logins at the same time are both stored
         text = _written(changed(_read(file)))
         draft = file.with_name(f".servers.{token_hex(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
@@ -239,13 +241,13 @@ def _change(file: Path, changed: Callable[[dict[str, str]], dict[str, str]]) -> 
 
 
 def _written(known: Mapping[str, str]) -> str:
-    # A string of JSON is one of TOML, too, for what a URL and a token are made of.
+    # For the characters of URLs and tokens, a JSON string is also a TOML string.
     tables = [f"\n[servers.{json.dumps(url)}]\ntoken = {json.dumps(known[url])}\n" for url in sorted(known)]
     return f"{_HEADING}{''.join(tables)}" if tables else f"{_HEADING}\n[servers]\n"
 
 
 class CommandTransport(HttpTransport):
-    """A transport that names options of the command line where the server names fields of a request."""
+    """A transport that reports options of the command line instead of fields of a request."""
 
     def problem_of(self, response: httpx.Response) -> Exception:
         said = problem_in(response)
@@ -254,7 +256,7 @@ class CommandTransport(HttpTransport):
 
 
 def refused_fields(errors: Any) -> str | None:
-    """Return what is wrong with a request, option by option; None if the server does not say it."""
+    """Return the problems of a request, option by option; None if the server does not name them."""
     if not isinstance(errors, Sequence) or isinstance(errors, str) or not errors:
         return None
     return "; ".join(_told(one) for one in errors if isinstance(one, Mapping)) or None
@@ -267,6 +269,6 @@ def _told(one: Mapping[str, Any]) -> str:
         inner = inner[:-1]
     path = ".".join(inner)
     field = _FIELDS.get(path) or _FIELDS.get(inner[-1] if inner else "") or path or "the request"
-    said = _PATTERN.sub("is not written as such a thing is", str(one.get("problem", "")))
+    said = _PATTERN.sub("has an invalid format", str(one.get("problem", "")))
     problem = _KIND.sub("should ", said).removeprefix("Value error, ")
     return f"{field}: {problem[:1].lower()}{problem[1:]}"

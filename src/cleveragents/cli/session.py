@@ -1,4 +1,4 @@
-"""What the commands of one run share: the settings, and the parts built from them, each on first use."""
+"""The session of one command: settings and parts, each built on first use."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Session:
     def __init__(self, overrides: Sequence[str] = ()) -> None:
         self._overrides = overrides
         self._configuration: Configuration | None = None
-        # Not the container's: an error is reported after the container was closed.
+        # Not those of the container: an error is reported after the container was closed.
         self.secrets = KnownSecrets()
 
     def configuration(self) -> Configuration:
-        """What holds here and now; `ConfigurationError` if any layer is wrong."""
+        """Return the configuration. Raises `ConfigurationError` if any layer is invalid."""
         if self._configuration is None:
             from cleveragents.config.loader import load_configuration
 
@@ -61,8 +61,9 @@ class Session:
         return context.with_resource(HttpClient(CommandTransport(url, token_for(self, url), tell=progress)))
 
     def container(self, *, serves: bool = False) -> Container:
-        """The parts, built on first use and closed when the command ends, however it ends. The log of a
-        command that `serves` others is for who looks after it; that of any other is for its user."""
+        """Return the container, built on first use and closed when the command ends. The log of a command
+        that `serves` others is for its operator; the log of any other is for its user.
+        """
         from cleveragents.app.container import Container
         from cleveragents.config.logging import configure_logging
 
@@ -77,13 +78,13 @@ class Session:
 
 
 def collect_often() -> None:
-    """For a process that stays: what it leaves behind is found soon."""
+    """Collect garbage often, in a long-running process."""
     gc.set_threshold(_YOUNG_OBJECTS)
 
 
 def _is_news(told: Path, sentence: str) -> bool:
-    """Whether it was not said before, to whoever uses this state; from now on it was."""
-    with suppress(OSError, UnicodeDecodeError):  # where it cannot be kept it is said each time
+    """Return whether this message is new to the user of this state, and record it."""
+    with suppress(OSError, UnicodeDecodeError):  # where it cannot be recorded, the message is repeated
         before = told.read_text(encoding="utf-8") if told.exists() else ""
         if f"{sentence}\n" in before:
             return False
@@ -92,7 +93,7 @@ def _is_news(told: Path, sentence: str) -> bool:
 
 
 def _forget(told: Path, probe: BubblewrapProbe | None = None) -> None:
-    """Where commands turned out to be isolated: if they cease to be, that is to be said again."""
+    """Forget the message once commands are isolated, so that it is shown again if that changes."""
     if told.exists():
         from cleveragents.processes.bubblewrap import shared_probe
 
@@ -107,7 +108,7 @@ def _current_directory() -> Path:
     except FileNotFoundError:
         from cleveragents.core.errors import ConfigurationError
 
-        raise ConfigurationError("current directory", "does not exist any more; cd to another") from None
+        raise ConfigurationError("current directory", "no longer exists; cd to another directory") from None
 
 
 pass_session = click.make_pass_decorator(Session)

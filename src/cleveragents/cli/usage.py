@@ -1,4 +1,4 @@
-"""What is wrong with a request is, on the command line, wrong with what was typed."""
+"""Refused requests as usage errors of the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RefusedUsage", "as_usage"]
 
 
 class RefusedUsage(click.UsageError):
-    """A wrong use of a command, with what to do instead."""
+    """A usage error with remedies."""
 
     def __init__(self, problem: str, remedies: Sequence[Remedy]) -> None:
         super().__init__(problem)
@@ -22,7 +22,7 @@ class RefusedUsage(click.UsageError):
 
 @contextmanager
 def as_usage() -> Iterator[None]:
-    """`click.UsageError` instead of `RequestRefused`: said with how the command is used."""
+    """Raise `click.UsageError` instead of `RequestRefused`, so that the usage is shown."""
     try:
         yield
     except RequestRefused as refused:

@@ -1,4 +1,4 @@
-"""YAML files that a command is given, and what is wrong with them."""
+"""YAML files given to a command, and their mistakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_PROBLEMS = 20
 
 
 def yaml_content(file: Path) -> tuple[bytes, str]:
-    """What is in it, as far as it is read at all, and what to call it; - is standard input."""
+    """Return the content of the file, up to a limit, and its name; - is standard input."""
     from cleveragents.config.yaml.document import SIZE_LIMIT_BYTES
     from cleveragents.core.errors import ConfigurationError
 
@@ -33,7 +33,7 @@ def yaml_content(file: Path) -> tuple[bytes, str]:
 
 
 def print_problems(verdict: str, problems: Sequence[str]) -> None:
-    """Each on a line of its own, below the verdict; not without end."""
+    """Print the verdict, and below it each problem on a line, up to a limit."""
     progress(f"error: {verdict}")
     for problem in problems[:_SHOWN_PROBLEMS]:
         progress(f"  {problem}")

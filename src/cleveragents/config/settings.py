@@ -202,10 +202,10 @@ class SandboxSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Where plans work before they are applied."""
 
     isolation: Annotated[
-        Literal["off", "auto", "require"],
+        Literal["off", "auto", "required"],
         Meta(
-            description="isolate commands with bubblewrap: off, auto (where it works), or require",
-            extra=_RAISE,
+            description="isolate commands with bubblewrap: off, auto (if it works) or required",
+            extra={**_RAISE, "aliases": {"require": "required"}},
         ),
     ] = "auto"
     allow_unisolated: Annotated[
@@ -357,7 +357,9 @@ class Key(NamedTuple):
     description: str
     repository: RepositoryPolicy
     choices: tuple[Scalar, ...]
-    """The words it may be, as they are declared; nothing for one that is not chosen from a few."""
+    """The allowed values, in the order of their declaration; empty if any value of the type is allowed."""
+    aliases: Mapping[str, str]
+    """Earlier names of choices."""
     model: type[Struct]
 
     @property
@@ -376,8 +378,10 @@ def known_keys() -> Mapping[str, Key]:
     for section in fields(Settings):
         for field in fields(section.type):
             kind, meta = get_args(field.type)
-            rule = (meta.extra or {}).get("repository", RepositoryPolicy.NEVER)
-            key = Key(section.name, field.name, meta.description, rule, get_args(kind), section.type)
+            extra = meta.extra or {}
+            rule = extra.get("repository", RepositoryPolicy.NEVER)
+            aliases = extra.get("aliases", {})
+            key = Key(section.name, field.name, meta.description, rule, get_args(kind), aliases, section.type)
             keys[key.dotted] = key
     return keys
 

@@ -90,8 +90,9 @@ def _hint(dotted: str) -> str:
 
 def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:
     """The value in the setting's type; strict for TOML, which has types, lax for text."""
+    known = key.aliases.get(value, value) if isinstance(value, str) else value
     try:
-        section = msgspec.convert({key.name: value}, key.model, strict=strict)
+        section = msgspec.convert({key.name: known}, key.model, strict=strict)
     except msgspec.ValidationError as error:
         problem = _in_words(error, key)
         raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {problem}") from None

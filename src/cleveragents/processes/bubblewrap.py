@@ -83,7 +83,7 @@ _DISABLE_USERNS = "--disable-userns"
 _NO_USERNS = ("--unshare-user", _DISABLE_USERNS)
 _MEANING = "they can read and change whatever you can, and use the network"
 _ADVICE = "install bubblewrap and allow user namespaces"
-_REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
+_REMEDY = "install bubblewrap and allow user namespaces, or set sandbox.isolation to auto or off"
 
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_GREATER_OR_EQUAL, _JUMP_IF_ANY_BIT, _JUMP, _RETURN = (
     *(0x20, 0x15, 0x35, 0x45),

@@ -60,7 +60,7 @@ from cleveragents.processes.program_lookup import (
 __all__ = ["WITHOUT_EFFECT", "GuardedCommandRunner", "Isolation", "command_inputs", "guarded_program"]
 
 
-Isolation = Literal["auto", "require", "off"]
+Isolation = Literal["off", "auto", "required"]
 _LOOK_SECONDS = 0.05
 _LONGEST_GRACE_SECONDS = 3.0
 _GUARD_SECONDS = 3.0
@@ -92,7 +92,7 @@ _OWN = "{sandbox}"
 class GuardedCommandRunner:
     """`CommandRunner` over one guard process per command, under bubblewrap where that works.
 
-    `isolation`: "auto" runs plainly, with a warning, where bubblewrap does not work; "require" refuses then;
+    `isolation`: "auto" runs plainly, with a warning, where bubblewrap does not work; "required" refuses then;
     "off" never isolates. `hidden` are places that no command sees or finds programs in: the user's own
     checkout, our state directory; without bubblewrap only the latter holds. `allowed_names` are variables of
     ours that commands get. Between SIGTERM and SIGKILL pass `grace_seconds`, 3 at most, so that a cancelled
@@ -171,7 +171,7 @@ class GuardedCommandRunner:
             return None
         result = self._probe.result()
         if result.program is None:
-            if self._isolation == "require":
+            if self._isolation != "auto":  # an unknown value refuses as well
                 raise ToolRefused(TOOL, f"it cannot be isolated: {result.remedy}")
             if self._probe.first_time():
                 import structlog

@@ -284,7 +284,7 @@ def bubblewrap_for(place: ProgramEnvironment, who: str) -> str | None:
     if place.isolation == "off":
         return None
     result = place.probe.result()
-    if result.program is None and place.isolation == "require":
+    if result.program is None and place.isolation != "auto":
         raise ToolRefused(who, f"it cannot be isolated: {result.remedy}")
     return result.program
 

@@ -30,7 +30,7 @@ _tokens = count(time.monotonic_ns())
 needs_bubblewrap = pytest.mark.skipif(
     shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
 )
-either = pytest.mark.parametrize("isolation", ["off", pytest.param("require", marks=needs_bubblewrap)])
+either = pytest.mark.parametrize("isolation", ["off", pytest.param("required", marks=needs_bubblewrap)])
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_an_agent_does_not_run_without_approval(bench: AgentBench) -> None:
 @pytest.mark.skipif(len(socket.if_nameindex()) < 2, reason="there is no network here to be kept from")
 def test_an_agent_has_the_network_only_if_it_asks_and_is_approved(tmp_path: Path) -> None:
     look = (sys.executable, "-c", "import socket; print(len(socket.if_nameindex()))")
-    with agent_bench(tmp_path, isolation="require") as bench:
+    with agent_bench(tmp_path, isolation="required") as bench:
         plan = bench.given("", argv=look, policy="supervised")
         assert plan.phase_state == COMPLETE, plan.error
         plan = bench.answer(bench.given("", argv=look, network=True, policy="supervised"), True)
@@ -185,7 +185,7 @@ def test_an_agent_has_the_network_only_if_it_asks_and_is_approved(tmp_path: Path
 
 @needs_bubblewrap
 def test_an_isolated_agent_cannot_write_outside(tmp_path: Path) -> None:
-    with agent_bench(tmp_path, isolation="require") as bench:
+    with agent_bench(tmp_path, isolation="required") as bench:
         target = bench.repository / "a.txt"
         plan = bench.given("writes-outside", str(target))
         assert plan.phase_state == COMPLETE, plan.error

@@ -218,7 +218,7 @@ def test_a_goal_is_given_to_another_agent_without_any_model(agents: Agents) -> N
     ran = agents("run", "this", "--actor", "me/agent")
     assert ran.code == 3, ran.err
     assert "I did it" in ran.err
-    assert "execute/complete" in ran.out
+    assert "ready" in ran.out
     for flag in ("--max-usd", "--max-tokens"):
         refused = agents("run", "this", "--actor", "me/agent", flag, "1000")
         assert refused.code == 2

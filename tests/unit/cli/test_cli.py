@@ -246,11 +246,17 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
             ["run", "--paralel", "3"],
             "no such option '--paralel'; did you mean one of: '--parallel', '--profile'?\n",
         ),
-        (["run", "x", "--max-usd", "abc"], "'--max-usd': 'abc' is no number above 0, and up to 1,000,000\n"),
-        (["run", "x", "--max-usd", "-1"], "'--max-usd': -1.0 is no number above 0, and up to 1,000,000\n"),
-        (["run", "x", "--max-tokens", "1.5"], "'--max-tokens': '1.5' is no whole number from 1 on\n"),
-        (["plan", "list", "--limit", "0"], "'--limit': 0 is no whole number from 1 to 10,000\n"),
-        (["serve", "--port", "x"], "'--port': 'x' is no whole number from 0 to 65,535\n"),
+        (
+            ["run", "x", "--max-usd", "abc"],
+            "'--max-usd': 'abc' must be a number greater than 0 and at most 1,000,000\n",
+        ),
+        (
+            ["run", "x", "--max-usd", "-1"],
+            "'--max-usd': -1.0 must be a number greater than 0 and at most 1,000,000\n",
+        ),
+        (["run", "x", "--max-tokens", "1.5"], "'--max-tokens': '1.5' must be a whole number of at least 1\n"),
+        (["plan", "list", "--limit", "0"], "'--limit': 0 must be a whole number from 1 to 10,000\n"),
+        (["serve", "--port", "x"], "'--port': 'x' must be a whole number from 0 to 65,535\n"),
         (
             ["config", "set", "worker.concurrency", "-1"],
             "no such option '-1'; before a value that begins with -, write --\nusage: agents config set",
@@ -261,7 +267,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
             "KEY and VALUE are two words: agents config set worker.concurrency VALUE\nusage: agents ",
         ),
         (["config", "set", "worker.concurrency"], "missing argument 'VALUE'\nusage: agents config set "),
-        (["events", "tail", "--after", "x"], "'--after': 'x' is no whole number from 0 on\n"),
+        (["events", "tail", "--after", "x"], "'--after': 'x' must be a whole number of at least 0\n"),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: list[str], hint: str) -> None:
@@ -283,11 +289,11 @@ def test_what_the_help_does_not_show_is_not_suggested(agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (click.INT, "'x' is no whole number"),
-        (click.FLOAT, "'x' is no number"),
-        (click.FloatRange(max=2.5), "'x' is no number up to 2.5"),
-        (click.FloatRange(), "'x' is no number"),
-        (click.FloatRange(min=0, min_open=True), "'x' is no number above 0"),
+        (click.INT, "'x' must be a whole number"),
+        (click.FLOAT, "'x' must be a number"),
+        (click.FloatRange(max=2.5), "'x' must be a number of at most 2.5"),
+        (click.FloatRange(), "'x' must be a number"),
+        (click.FloatRange(min=0, min_open=True), "'x' must be a number greater than 0"),
     ],
 )
 def test_a_number_that_is_none_is_told_in_our_words(
@@ -1022,7 +1028,7 @@ def test_doctor_looks_into_the_state(agents: Agents, container: Container) -> No
     assert container.jobs.claim(dead, ["demo"], now=NOW) is not None
     ended = agents("doctor", "--format", "json")
     assert (ended.code, verdicts(ended)["jobs"]) == (0, "warn")
-    assert "the workers of 1 died" in ended.out
+    assert "the worker died: " in ended.out
     assert f"schema {HEAD}, writable, journal mode wal" in ended.out
 
 
@@ -1113,7 +1119,7 @@ def test_doctor_names_what_is_missing_and_what_to_do(
     assert "git version 2.20.1 is too old" in ended.out
     assert "no permissions" in ended.out
     executable(tools / "git", "echo what")
-    assert "does not say its version" in agents("doctor").out
+    assert "prints no version" in agents("doctor").out
 
 
 def test_doctor_minds_the_state_directory(agents: Agents, home: Path) -> None:
@@ -1132,7 +1138,7 @@ def test_a_read_only_file_system_wants_another_remedy_than_a_mode(
     found = checks.state_directory(tmp_path)
     assert found.finding == f"{tmp_path} is on a read-only file system"
     assert found.remedy is not None
-    assert found.remedy.startswith("mount that writable, or set state.directory")
+    assert found.remedy.startswith("remount it writable, or set state.directory")
 
 
 def findings(ended: Ended) -> dict[str, str]:
@@ -1146,13 +1152,13 @@ def test_doctor_minds_a_place_where_no_database_can_ever_be_made(agents: Agents,
     (home / "link").symlink_to(home / "nowhere")
     before = sorted(home.rglob("*"))
     for place, why in {
-        "/proc/nowhere/state.db": "/proc is on proc, where no file can be made",
+        "/proc/nowhere/state.db": "/proc is on proc, which allows no new files",
         f"{home}/file/below/state.db": f"{home}/file is not a directory",
-        f"{home}/link/state.db": f"{home}/link is a link that leads nowhere",
+        f"{home}/link/state.db": f"{home}/link is a broken link",
     }.items():
         ended = agents("--set", f"database.url=sqlite:///{place}", "doctor", "--format", "json")
         assert (ended.code, verdicts(ended)["database"]) == (1, "fail")
-        assert findings(ended)["database"] == f"{place} is missing and cannot be made: {why}"
+        assert findings(ended)["database"] == f"{place} does not exist and cannot be created: {why}"
         assert "set database.url" in ended.out
         ended = agents("--set", f"state.directory={Path(place).parent}", "doctor", "--format", "json")
         assert (verdicts(ended)["state directory"], verdicts(ended)["database"]) == ("fail", "fail")
@@ -1223,5 +1229,5 @@ def test_what_was_told_once_is_forgotten_when_commands_are_isolated_again(tmp_pa
 
 
 def test_a_list_of_plans_that_is_empty_says_whether_others_were_left_out(agents: Agents) -> None:
-    assert "there are no plans yet; `agents run` makes one" in agents("plan", "list").err
-    assert "there are no such plans" in agents("plan", "list", "--state", "waiting").err
+    assert "no plans yet; start one with `agents run`" in agents("plan", "list").err
+    assert "no plans match" in agents("plan", "list", "--state", "waiting").err

@@ -47,8 +47,8 @@ from tests.applying import git, snapshot
 from tests.plan_bench import PlanBench, edit, plan_bench, write
 from tests.processes import wait_gone
 
-OK, WARN, FAIL, MENDED = DoctorVerdict.OK, DoctorVerdict.WARN, DoctorVerdict.FAIL, DoctorVerdict.MENDED
-CLEAN = "none is left over"
+OK, WARN, FAIL, FIXED = DoctorVerdict.OK, DoctorVerdict.WARN, DoctorVerdict.FAIL, DoctorVerdict.FIXED
+CLEAN = "no orphans"
 HOUR = 3600.0
 
 
@@ -65,13 +65,13 @@ def die_in(act: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
-def looked(container: Container, name: str, *, mend: bool = False) -> list[DoctorCheck]:
+def looked(container: Container, name: str, *, fix: bool = False) -> list[DoctorCheck]:
     """What the doctor says under that name."""
-    return [check for check in state_findings(container, mend=mend) if check.name == name]
+    return [check for check in state_findings(container, fix=fix) if check.name == name]
 
 
-def told(container: Container, name: str, *, mend: bool = False) -> list[tuple[DoctorVerdict, str]]:
-    return [(check.verdict, check.finding) for check in looked(container, name, mend=mend)]
+def told(container: Container, name: str, *, fix: bool = False) -> list[tuple[DoctorVerdict, str]]:
+    return [(check.verdict, check.finding) for check in looked(container, name, fix=fix)]
 
 
 def refs(bench: PlanBench) -> str:
@@ -111,8 +111,8 @@ def test_a_state_without_leftovers_is_sound(bench: PlanBench) -> None:
     plan = bench.done(write("new.txt", "new\n"))
     bench.apply(plan)
     names = ("applies", "plans", "processes", "sandboxes", "refs")
-    for mend in (False, True):
-        assert [told(bench.container, name, mend=mend) for name in names] == [[(OK, CLEAN)]] * len(names)
+    for fix in (False, True):
+        assert [told(bench.container, name, fix=fix) for name in names] == [[(OK, CLEAN)]] * len(names)
     assert refs(bench)
 
 
@@ -135,7 +135,7 @@ def dead_apply(home: Path, point: str, nth: int = 1) -> Plan:
 @pytest.mark.parametrize(
     ("point", "nth", "deed", "state", "text"),
     [
-        ("apply.move.after", 1, "took back", PlanState.ERRORED, "alpha\n"),
+        ("apply.move.after", 1, "reverted", PlanState.ERRORED, "alpha\n"),
         ("apply.done.before", 1, "completed", PlanState.APPLIED, "ALPHA\n"),
     ],
 )
@@ -147,11 +147,11 @@ def test_a_half_done_apply_is_found_and_ended(
         before = snapshot(bench.repository, with_git=True)
         what = f"the apply of plan {plan.id} to {bench.repository} was interrupted"
         [found] = looked(bench.container, "applies")
-        assert (found.verdict, found.finding, found.remedy) == (WARN, what, "`agents doctor --mend`")
+        assert (found.verdict, found.finding, found.remedy) == (WARN, what, "`agents doctor --fix`")
         assert snapshot(bench.repository, with_git=True) == before
         said = f"{deed} the apply of plan {plan.id} to {bench.repository}"
-        assert told(bench.container, "applies", mend=True) == [(MENDED, said)]
-        assert told(bench.container, "applies", mend=True) == [(OK, CLEAN)]
+        assert told(bench.container, "applies", fix=True) == [(FIXED, said)]
+        assert told(bench.container, "applies", fix=True) == [(OK, CLEAN)]
         assert (bench.now(plan).phase_state, bench.text("b.txt")) == ((Phase.APPLY, state), text)
         assert bench.text("a.txt").startswith("one" if text == "alpha\n" else "ONE")
 
@@ -159,10 +159,10 @@ def test_a_half_done_apply_is_found_and_ended(
 def test_a_plan_that_is_being_applied_by_nobody_is_found_and_moved(home: Path) -> None:
     plan = dead_apply(home, "apply.stage.before")
     with plan_bench(home) as bench:
-        what = f"plan {plan.id} says that it is being applied, and nobody does it"
+        what = f"plan {plan.id} counts as being applied, but no process applies it"
         assert told(bench.container, "applies") == [(WARN, what)]
-        said = f"plan {plan.id} is errored; apply it again"
-        assert told(bench.container, "applies", mend=True) == [(MENDED, said)]
+        said = f"plan {plan.id} is blocked; apply it again"
+        assert told(bench.container, "applies", fix=True) == [(FIXED, said)]
         assert bench.apply(bench.now(plan)).state is PlanState.APPLIED
 
 
@@ -172,7 +172,7 @@ def test_an_apply_that_somebody_is_at_is_left_alone(home: Path) -> None:
     with plan_bench(home) as bench:
         before = snapshot(bench.repository)
         with held(bench.repository):
-            assert told(bench.container, "applies", mend=True) == [(OK, CLEAN)]
+            assert told(bench.container, "applies", fix=True) == [(OK, CLEAN)]
         assert snapshot(bench.repository) == before
         assert bench.now(plan).state is PlanState.PROCESSING
 
@@ -183,9 +183,9 @@ def test_an_apply_that_somebody_takes_up_meanwhile_is_left_to_them(home: Path) -
         before = snapshot(bench.repository)
         [left] = unfinished_applies(bench.container)
         with held(bench.repository):
-            assert left.mend is not None
+            assert left.fix is not None
             with pytest.raises(NotRemoved):
-                left.mend()
+                left.fix()
         assert snapshot(bench.repository) == before
 
 
@@ -197,7 +197,7 @@ def test_an_apply_that_could_not_be_ended_at_once_is_ended_later(home: Path) -> 
         (staging / "new").rename(home / "away")
         bench.parts.apply.settle()
         assert bench.now(plan).state is PlanState.PROCESSING
-        [(verdict, finding)] = told(bench.container, "applies", mend=True)
+        [(verdict, finding)] = told(bench.container, "applies", fix=True)
         assert (verdict, "cannot be changed now" in finding) == (WARN, True)
         (home / "away").rename(staging / "new")
         bench.parts.apply.settle()
@@ -222,15 +222,15 @@ def test_an_apply_to_what_is_out_of_reach_waits_for_it_or_for_leave_to_give_it_u
     # The bench would make a new repository in its place.
     (home / "repository").symlink_to(home / "nowhere")
     with Container(bench.settings) as container:
-        for mend in (False, True):
-            [found] = looked(container, "applies", mend=mend)
-            assert (found.verdict, found.finding.endswith("and that is out of reach")) == (WARN, True)
+        for fix in (False, True):
+            [found] = looked(container, "applies", fix=fix)
+            assert (found.verdict, found.finding.endswith("repository is out of reach")) == (WARN, True)
             assert f"`agents plan delete {plan.id} --yes`" in (found.remedy or "")
         parts = container.plan_parts
         assert parts.plans.get(plan.id).state is PlanState.PROCESSING
         (home / "repository").unlink()
         away.rename(home / "repository")
-        assert [row[0] for row in told(container, "applies", mend=True)] == [MENDED]
+        assert [row[0] for row in told(container, "applies", fix=True)] == [FIXED]
         assert ((home / "repository/a.txt").read_text()[:3], (home / "repository/b.txt").read_text()) == (
             "one",
             "alpha\n",
@@ -307,10 +307,10 @@ def dead_run(home: Path, point: str) -> Plan:
 def test_a_plan_whose_worker_died_is_named_with_the_command_that_resumes_it(home: Path) -> None:
     plan = dead_run(home, "sandbox.create.after-checkout")
     with plan_bench(home) as bench:
-        for mend in (False, True):
-            [found] = looked(bench.container, "plans", mend=mend)
+        for fix in (False, True):
+            [found] = looked(bench.container, "plans", fix=fix)
             assert found.verdict is WARN
-            assert found.finding == f"plan {plan.id} is execute/processing, and its worker died"
+            assert found.finding == f"plan {plan.id} is running, but its worker died"
             assert f"`agents plan resume {plan.id}`" in (found.remedy or "")
         assert bench.now(plan).state is PlanState.PROCESSING
 
@@ -335,7 +335,7 @@ def test_a_plan_that_runs_is_none_of_the_doctors_business(bench: PlanBench) -> N
     plan = bench.plan(write("new.txt", "new\n"))
     identity = bench.container.processes.identity("alive")
     assert bench.container.jobs.claim(identity, [f"plan:{plan.id}"], now=bench.container.clock.now())
-    assert told(bench.container, "plans", mend=True) == [(OK, CLEAN)]
+    assert told(bench.container, "plans", fix=True) == [(OK, CLEAN)]
 
 
 def test_a_plan_whose_job_ended_without_it_is_moved(bench: PlanBench) -> None:
@@ -344,10 +344,10 @@ def test_a_plan_whose_job_ended_without_it_is_moved(bench: PlanBench) -> None:
     job = jobs.claim(bench.container.processes.identity("me"), [f"plan:{plan.id}"], now=now)
     assert job is not None
     jobs.finish(job.id, job.fence, AttemptOutcome(JobState.FAILED, error="out of memory"), now=now)
-    what = f"plan {plan.id} is strategize/queued, and its job is over: failed"
+    what = f"plan {plan.id} is queued, but its job has ended (failed)"
     assert told(bench.container, "plans") == [(WARN, what)]
-    said = f"plan {plan.id} is errored now, as its job was failed"
-    assert told(bench.container, "plans", mend=True) == [(MENDED, said)]
+    said = f"plan {plan.id} is failed now: its job has ended"
+    assert told(bench.container, "plans", fix=True) == [(FIXED, said)]
     assert bench.now(plan).error == "out of memory"
 
 
@@ -356,7 +356,7 @@ def test_a_plan_whose_job_is_gone_can_be_resumed(bench: PlanBench) -> None:
     jobs = tables.jobs
     gone = delete(jobs).where(jobs.c.id == plan.job_id)
     bench.container.database.write(lambda connection: connection.execute(gone))
-    [found] = looked(bench.container, "plans", mend=True)
+    [found] = looked(bench.container, "plans", fix=True)
     assert (found.verdict, found.finding.endswith("its job is gone")) == (WARN, True)
     assert bench.resume(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
@@ -405,16 +405,16 @@ def test_processes_of_a_dead_worker_are_found_and_ended(home: Path) -> None:
         [(verdict, finding)] = told(bench.container, "processes")
         assert (verdict, finding.endswith(f" of job {marker}"), pid in finding) == (WARN, True, True)
         assert psutil.pid_exists(int(pid))
-        [(verdict, finding)] = told(bench.container, "processes", mend=True)
-        assert (verdict, finding.startswith("ended ")) == (MENDED, True)
+        [(verdict, finding)] = told(bench.container, "processes", fix=True)
+        assert (verdict, finding.startswith("ended ")) == (FIXED, True)
         assert wait_gone([int(pid)]) == []
-        assert told(bench.container, "processes", mend=True) == [(OK, CLEAN)]
+        assert told(bench.container, "processes", fix=True) == [(OK, CLEAN)]
 
 
 def test_processes_of_living_workers_and_of_other_states_live_on(bench: PlanBench) -> None:
     """openai/codex#24703: a clean-up removed what another, living agent was working on."""
     with marked_process(claimed(bench.container)) as mine, marked_process("01FOREIGN:1") as foreign:
-        assert told(bench.container, "processes", mend=True) == [(OK, CLEAN)]
+        assert told(bench.container, "processes", fix=True) == [(OK, CLEAN)]
         assert psutil.Process(mine).is_running()
         assert psutil.Process(foreign).is_running()
 
@@ -428,8 +428,8 @@ def test_the_doctor_does_not_end_the_shell_it_was_called_from(
     bench.container.jobs.finish(job_id, int(fence), AttemptOutcome(JobState.SUCCEEDED), now=now)
     with marked_process(marker) as pid:
         monkeypatch.setenv(MARKER_VARIABLE, marker)
-        [(verdict, finding)] = told(bench.container, "processes", mend=True)
-        assert (verdict, "this very command was started by one of them" in finding) == (WARN, True)
+        [(verdict, finding)] = told(bench.container, "processes", fix=True)
+        assert (verdict, "this command was started by one of them" in finding) == (WARN, True)
         assert psutil.Process(pid).is_running()
 
 
@@ -451,7 +451,7 @@ def test_a_sandbox_that_was_half_made_is_removed_with_its_ref(home: Path) -> Non
             if path.startswith(f"state/sandboxes/{plan.id}/")
         }
         said = f"removed the sandbox of plan {plan.id}: {reason}"
-        assert told(bench.container, "sandboxes", mend=True) == [(MENDED, said)]
+        assert told(bench.container, "sandboxes", fix=True) == [(FIXED, said)]
         assert (directory.exists(), refs(bench)) == (False, "")
 
 
@@ -467,8 +467,8 @@ def test_a_clean_sandbox_whose_plan_is_gone_is_removed(bench: PlanBench) -> None
     what = f"the sandbox of plan {plan.id}: its plan is gone"
     assert told(bench.container, "sandboxes") == [(WARN, what)]
     assert directory.exists()
-    [(verdict, said)] = told(bench.container, "sandboxes", mend=True)
-    assert (verdict, said.startswith(f"removed the sandbox of plan {plan.id}")) == (MENDED, True)
+    [(verdict, said)] = told(bench.container, "sandboxes", fix=True)
+    assert (verdict, said.startswith(f"removed the sandbox of plan {plan.id}")) == (FIXED, True)
     assert (directory.exists(), refs(bench)) == (False, "")
 
 
@@ -479,7 +479,7 @@ def test_what_somebody_else_removed_meanwhile_is_not_told_of(bench: PlanBench) -
     found = lost_sandboxes(bench.container)
     for plan in (whole, half):
         bench.parts.sandboxes.remove(plan.id)
-    assert [left.mend() for left in found if left.mend] == ["", ""]
+    assert [left.fix() for left in found if left.fix] == ["", ""]
 
 
 def test_all_that_is_mended_at_once_is_told_one_by_one(bench: PlanBench) -> None:
@@ -488,16 +488,16 @@ def test_all_that_is_mended_at_once_is_told_one_by_one(bench: PlanBench) -> None
         bench.parts.lifecycle.reject(plan)
         shutil.rmtree(bench.parts.sandboxes.directory / plan.id)
     said = [f"removed the sandbox of plan {plan.id}: its directory is gone" for plan in plans]
-    assert told(bench.container, "sandboxes", mend=True) == [(MENDED, one) for one in said]
-    assert told(bench.container, "sandboxes", mend=True) == [(OK, CLEAN)]
+    assert told(bench.container, "sandboxes", fix=True) == [(FIXED, one) for one in said]
+    assert told(bench.container, "sandboxes", fix=True) == [(OK, CLEAN)]
 
 
 def test_a_sandbox_with_changes_is_never_removed(bench: PlanBench) -> None:
     """anthropics/claude-code#48927: a clean-up destroyed a whole tree."""
     _, directory = orphaned(bench)
     (directory / "tree" / "precious.txt").write_text("an hour's work\n")
-    [found] = looked(bench.container, "sandboxes", mend=True)
-    assert (found.verdict, "changes that are nowhere else (precious.txt)" in found.finding) == (WARN, True)
+    [found] = looked(bench.container, "sandboxes", fix=True)
+    assert (found.verdict, "changes that exist nowhere else (precious.txt)" in found.finding) == (WARN, True)
     assert str(directory) in (found.remedy or "")
     assert (directory / "tree" / "precious.txt").read_text() == "an hour's work\n"
     assert refs(bench)
@@ -507,8 +507,8 @@ def test_a_sandbox_that_somebody_holds_is_never_removed(bench: PlanBench) -> Non
     """openai/codex#24703: locks of living agents were not honoured."""
     plan, directory = orphaned(bench)
     with bench.sandbox(plan).writing():
-        [(verdict, said)] = told(bench.container, "sandboxes", mend=True)
-        assert (verdict, said.endswith("somebody works in it")) == (WARN, True)
+        [(verdict, said)] = told(bench.container, "sandboxes", fix=True)
+        assert (verdict, said.endswith("it is in use")) == (WARN, True)
     assert (directory / "tree" / "a.txt").exists()
 
 
@@ -517,8 +517,8 @@ def test_a_damaged_sandbox_with_unapplied_changes_is_never_removed(bench: PlanBe
     plan = bench.done(write("new.txt", "new\n"))
     directory = bench.parts.sandboxes.directory / plan.id
     (directory / "sandbox.json").rename(directory / "elsewhere")
-    [found] = looked(bench.container, "sandboxes", mend=True)
-    assert (found.verdict, "its files are there" in (found.remedy or "")) == (WARN, True)
+    [found] = looked(bench.container, "sandboxes", fix=True)
+    assert (found.verdict, "its files exist" in (found.remedy or "")) == (WARN, True)
     (directory / "elsewhere").rename(directory / "sandbox.json")
     assert bench.apply(plan).state is PlanState.APPLIED
 
@@ -531,12 +531,12 @@ def test_a_sandbox_that_is_out_of_reach_is_kept_while_somebody_may_want_it(bench
     away = sandboxes.with_name("unplugged")
     sandboxes.rename(away)
     sandboxes.mkdir()
-    rows = looked(bench.container, "sandboxes", mend=True)
+    rows = looked(bench.container, "sandboxes", fix=True)
     all_of_them = (undecided, rejected, applied)
     by_plan = {plan.id: next(row for row in rows if plan.id in row.finding) for plan in all_of_them}
     assert [by_plan[plan.id].verdict for plan in (undecided, applied)] == [WARN, WARN]
     assert f"`agents plan delete {undecided.id}`" in (by_plan[undecided.id].remedy or "")
-    assert by_plan[rejected.id].verdict is MENDED
+    assert by_plan[rejected.id].verdict is FIXED
     for plan in (undecided, applied):
         (away / plan.id).rename(sandboxes / plan.id)
     assert bench.apply(undecided).state is PlanState.APPLIED
@@ -549,7 +549,7 @@ def test_a_sandbox_of_which_the_database_knows_nothing_is_named_and_left(bench: 
     plan = bench.done(write("new.txt", "new\n"))
     forget(bench, "sandboxes", plan)
     directory = bench.parts.sandboxes.directory / plan.id
-    [found] = looked(bench.container, "sandboxes", mend=True)
+    [found] = looked(bench.container, "sandboxes", fix=True)
     assert (found.verdict, plan.id in found.finding) == (WARN, True)
     assert (found.remedy or "").startswith(f"{directory}: ")
     assert (directory / "tree" / "new.txt").exists()
@@ -570,9 +570,9 @@ def test_a_ref_of_a_sandbox_that_is_gone_is_removed(bench: PlanBench, what_is_go
     name = f"refs/cleveragents/base/{plan.id}"
     assert told(bench.container, "refs") == [(WARN, f"{name} in {place}: its sandbox is gone")]
     assert name in refs(bench)
-    assert told(bench.container, "refs", mend=True) == [(MENDED, f"removed {name} from {place}")]
+    assert told(bench.container, "refs", fix=True) == [(FIXED, f"removed {name} from {place}")]
     assert refs(bench).split()[2:] == [f"refs/cleveragents/base/{kept.id}"]
-    assert told(bench.container, "refs", mend=True) == [(OK, CLEAN)]
+    assert told(bench.container, "refs", fix=True) == [(OK, CLEAN)]
 
 
 def test_a_ref_of_another_state_directory_is_left_alone_and_mentioned(bench: PlanBench, home: Path) -> None:
@@ -583,10 +583,10 @@ def test_a_ref_of_another_state_directory_is_left_alone_and_mentioned(bench: Pla
     with plan_bench(home / "other") as other:
         other.repository = bench.repository
         theirs = other.done(write("theirs.txt", "theirs\n"))
-        [(verdict, said)] = told(bench.container, "refs", mend=True)
+        [(verdict, said)] = told(bench.container, "refs", fix=True)
         assert verdict is OK
         name = f"refs/cleveragents/base/{theirs.id}"
-        assert said == f"{CLEAN}; {name} in {bench.repository}/.git is another state's, and left alone"
+        assert said == f"{CLEAN}; {name} in {bench.repository}/.git belongs to another state directory"
         assert name in refs(bench)
         assert other.apply(theirs).state is PlanState.APPLIED
 
@@ -597,8 +597,8 @@ def test_a_ref_whose_plan_is_at_work_again_is_kept(bench: PlanBench) -> None:
     shutil.rmtree(bench.parts.sandboxes.directory / plan.id)
     now = bench.container.clock.now()
     bench.parts.plans.move(bench.now(plan), (Phase.EXECUTE, PlanState.QUEUED), now=now)
-    [(verdict, said)] = told(bench.container, "refs", mend=True)
-    assert (verdict, said.endswith("its plan is at work again")) == (WARN, True)
+    [(verdict, said)] = told(bench.container, "refs", fix=True)
+    assert (verdict, said.endswith("its plan runs again")) == (WARN, True)
     assert refs(bench)
 
 
@@ -633,8 +633,8 @@ def test_what_was_not_finished_in_the_setup_cache_is_removed_in_time(home: Path)
     def survey() -> list[Orphan]:
         return list(setup_drafts(cache.directory, now + 2 * HOUR))
 
-    [row] = findings_of("setup cache", survey, mend=True)
-    assert (row.verdict, row.finding) == (MENDED, f"removed {draft}: never completed")
+    [row] = findings_of("setup cache", survey, fix=True)
+    assert (row.verdict, row.finding) == (FIXED, f"removed {draft}: never completed")
     assert (draft.exists(), (home / "setups" / "whole" / "entry.json").exists()) == (False, True)
 
 
@@ -654,7 +654,7 @@ def unnamed() -> Path:
 
 def swept(place: Path, hours: float) -> list[tuple[DoctorVerdict, str]]:
     now = time.time() + hours * HOUR
-    rows = findings_of("temporary files", lambda: temporary_directories(place, now), mend=True)
+    rows = findings_of("temporary files", lambda: temporary_directories(place, now), fix=True)
     return [(row.verdict, row.finding) for row in rows]
 
 
@@ -662,7 +662,7 @@ def test_temporary_directories_of_killed_processes_are_removed_in_time(temporary
     die_in(unnamed)
     [left] = temporary.iterdir()
     assert swept(temporary, hours=23) == [(OK, CLEAN)]
-    assert swept(temporary, hours=25) == [(MENDED, f"removed {left}: nobody uses it")]
+    assert swept(temporary, hours=25) == [(FIXED, f"removed {left}: not in use")]
     assert list(temporary.iterdir()) == []
 
 
@@ -670,7 +670,7 @@ def test_the_directory_of_a_command_is_removed_at_once_when_its_maker_is_dead(te
     ours = make_directory()
     die_in(make_directory)
     [left] = set(temporary.iterdir()) - {ours}
-    assert swept(temporary, hours=0) == [(MENDED, f"removed {left}: nobody uses it")]
+    assert swept(temporary, hours=0) == [(FIXED, f"removed {left}: not in use")]
     assert swept(temporary, hours=1000) == [(OK, CLEAN)], "whoever lives keeps theirs, however long"
     assert list(temporary.iterdir()) == [ours]
 
@@ -682,7 +682,7 @@ def test_the_directory_of_a_command_of_another_machine_is_judged_by_its_age(temp
     elsewhere = left.rename(temporary / f"{PREFIX}{pid}.{ticks}.00000000-x")
     assert owner_lives(elsewhere) is None
     assert swept(temporary, hours=23) == [(OK, CLEAN)]
-    assert swept(temporary, hours=25) == [(MENDED, f"removed {elsewhere}: nobody uses it")]
+    assert swept(temporary, hours=25) == [(FIXED, f"removed {elsewhere}: not in use")]
 
 
 def test_the_directory_of_a_command_whose_maker_is_hidden_from_us_is_judged_by_its_age(
@@ -719,7 +719,7 @@ def test_a_temporary_directory_that_is_used_or_young_or_no_directory_of_ours_sta
     try:
         assert swept(temporary, hours=2) == [(OK, CLEAN)]
         found = temporary_directories(temporary, time.time() + 48 * HOUR)
-        assert [left.what for left in found] == [f"{demo}: nobody uses it"]
+        assert [left.what for left in found] == [f"{demo}: not in use"]
     finally:
         for user in users:
             user.kill()
@@ -743,9 +743,9 @@ def test_a_directory_that_is_taken_into_use_meanwhile_stays(temporary: Path) -> 
     [left] = temporary_directories(temporary, time.time() + 25 * HOUR)
     user = subprocess.Popen(["sleep", "600"], cwd=place)
     try:
-        assert left.mend is not None
+        assert left.fix is not None
         with pytest.raises(NotRemoved):
-            left.mend()
+            left.fix()
     finally:
         user.kill()
         user.wait()
@@ -762,29 +762,30 @@ def test_a_survey_or_a_mending_that_fails_is_a_finding_and_stops_no_other() -> N
     def cannot() -> str:
         raise PermissionError("no")
 
-    [row] = findings_of("sandboxes", broken, mend=False)
+    [row] = findings_of("sandboxes", broken, fix=False)
     assert (row.verdict, row.finding) == (FAIL, "no")
     lost = [Orphan("one", cannot), Orphan("two", lambda: "removed two"), Orphan("three", lambda: "")]
-    rows = findings_of("sandboxes", lambda: lost, mend=True)
-    assert [(row.verdict, row.finding) for row in rows] == [(FAIL, "one: no"), (MENDED, "removed two")]
+    rows = findings_of("sandboxes", lambda: lost, fix=True)
+    assert [(row.verdict, row.finding) for row in rows] == [(FAIL, "one: no"), (FIXED, "removed two")]
 
 
 def test_of_very_many_leftovers_all_are_mended_and_some_are_shown() -> None:
     mended: list[int] = []
 
-    def mend(number: int) -> str:
+    def fix(number: int) -> str:
         mended.append(number)
         return f"removed {number}"
 
-    lost = [Orphan(str(n), lambda n=n: mend(n)) for n in range(30)]
-    rows = list(findings_of("refs", lambda: lost, mend=True))
+    lost = [Orphan(str(n), lambda n=n: fix(n)) for n in range(30)]
+    rows = list(findings_of("refs", lambda: lost, fix=True))
     assert (len(mended), len(rows), rows[-1].finding) == (30, 21, "and 10 more")
-    [row] = findings_of("refs", lambda: [Orphan(str(n), amiss=False) for n in range(30)], mend=False)
-    assert row.finding == "none is left over; 0; 1; 2; and 27 more"
+    [row] = findings_of("refs", lambda: [Orphan(str(n), amiss=False) for n in range(30)], fix=False)
+    assert row.finding == "no orphans; 0; 1; 2; and 27 more"
 
 
-def test_the_command_changes_nothing_until_it_is_asked_to_mend(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["--fix", "--mend"])
+def test_the_command_changes_nothing_without_fix_or_its_earlier_name(
+    option: str, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = dead_run(home, "sandbox.create.after-checkout")
     monkeypatch.setenv("HOME", str(home))
@@ -804,8 +805,8 @@ def test_the_command_changes_nothing_until_it_is_asked_to_mend(
         assert [row["verdict"] for row in doctor()] == ["warn"]
         assert snapshot(home / "repository", with_git=True) == kept
         assert (home / "state" / "sandboxes" / plan.id).exists()
-        [row] = doctor("--mend")
-        assert (row["verdict"], row["finding"].startswith("removed the sandbox")) == ("mended", True)
+        [row] = doctor(option)
+        assert (row["verdict"], row["finding"].startswith("removed the sandbox")) == ("fixed", True)
         assert not (home / "state" / "sandboxes" / plan.id).exists()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -20,11 +20,11 @@ from tests.applying import git
 from tests.cli_bench import command_line, use_home
 from tests.plan_bench import PlanBench, edit, plan_bench
 
-NAME = "put aside"
+NAME = "apply files"
 
 
-def looked(bench: PlanBench, *, mend: bool = False) -> list[DoctorCheck]:
-    return [check for check in state_findings(bench.container, mend=mend) if check.name == NAME]
+def looked(bench: PlanBench, *, fix: bool = False) -> list[DoctorCheck]:
+    return [check for check in state_findings(bench.container, fix=fix) if check.name == NAME]
 
 
 def dead_apply(home: Path, point: str) -> Plan:
@@ -57,16 +57,19 @@ def test_what_an_open_journal_knows_is_recoverys(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as bench:
         assert len(list((bench.repository / ".git/cleveragents").iterdir())) == 1
         assert list(forgotten_asides(bench.container)) == []
-        assert [check.verdict for check in looked(bench, mend=True)] == [DoctorVerdict.OK]
+        assert [check.verdict for check in looked(bench, fix=True)] == [DoctorVerdict.OK]
 
 
 def test_what_is_nowhere_else_is_named_and_stays(tmp_path: Path) -> None:
     plan = dead_apply(tmp_path, "apply.move.after")
     with plan_bench(tmp_path) as bench:
         place = given_up(bench, plan)
-        for mend in (False, True):
-            [found] = looked(bench, mend=mend)
-            assert (found.verdict, "may be nowhere else (new/" in found.finding) == (DoctorVerdict.WARN, True)
+        for fix in (False, True):
+            [found] = looked(bench, fix=fix)
+            assert (found.verdict, "may hold the only copy of new/" in found.finding) == (
+                DoctorVerdict.WARN,
+                True,
+            )
             assert found.remedy == f"look at {place}, then delete it"
         assert place.is_dir()
 
@@ -84,10 +87,10 @@ def test_what_the_last_commit_has_too_is_removed_and_applies_go_on(tmp_path: Pat
         for path in ("a.txt", "b.txt"):
             (place / "new" / path).write_text((bench.repository / path).read_text())
         [found] = looked(bench)
-        assert (found.verdict, found.remedy) == (DoctorVerdict.WARN, "`agents doctor --mend`")
+        assert (found.verdict, found.remedy) == (DoctorVerdict.WARN, "`agents doctor --fix`")
         assert place.is_dir()
-        [mended] = looked(bench, mend=True)
-        assert (mended.verdict, str(place) in mended.finding) == (DoctorVerdict.MENDED, True)
+        [mended] = looked(bench, fix=True)
+        assert (mended.verdict, str(place) in mended.finding) == (DoctorVerdict.FIXED, True)
         assert not place.parent.exists()
         assert [check.verdict for check in looked(bench)] == [DoctorVerdict.OK]
         assert bench.apply(bench.done(edit("b.txt", "ALPHA", "omega"))).state.value == "applied"
@@ -113,8 +116,8 @@ def test_another_states_is_named_and_never_removed(tmp_path: Path) -> None:
         place = skeleton(bench, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
         (bench.repository / ".git/cleveragents/notes").mkdir()
         (bench.repository / ".cleveragents-mine").mkdir()
-        for mend in (False, True):
-            [found] = looked(bench, mend=mend)
+        for fix in (False, True):
+            [found] = looked(bench, fix=fix)
             assert (found.verdict, "of another state" in found.finding) == (DoctorVerdict.WARN, True)
         assert place.is_dir()
 
@@ -123,26 +126,26 @@ def test_an_empty_one_of_ours_is_removed_unless_somebody_is_at_it(tmp_path: Path
     with plan_bench(tmp_path) as bench:
         place = skeleton(bench, applied_id(bench))
         [left] = forgotten_asides(bench.container)
-        assert left.mend is not None
+        assert left.fix is not None
         holder = os.open(bench.repository, os.O_RDONLY)
         try:
             fcntl.flock(holder, fcntl.LOCK_EX)
             assert list(forgotten_asides(bench.container)) == []
             with pytest.raises(NotRemoved, match="is being applied"):
-                left.mend()
+                left.fix()
         finally:
             os.close(holder)
         (place / "old/0").write_text("written at the last moment")
-        with pytest.raises(NotRemoved, match="nowhere else"):
-            left.mend()
+        with pytest.raises(NotRemoved, match="only copy"):
+            left.fix()
         (place / "old/0").unlink()
         (bench.repository / ".git/index.lock").write_text(f"cleveragents {place.name}\n")
-        assert left.mend().startswith(f"removed {place}")
+        assert left.fix().startswith(f"removed {place}")
         assert not (bench.repository / ".git/index.lock").exists()
-        assert left.mend() == ""
+        assert left.fix() == ""
         beside = bench.repository / f".cleveragents-{place.name}"
         (beside / "old").mkdir(parents=True)
-        assert [check.verdict for check in looked(bench, mend=True)] == [DoctorVerdict.MENDED]
+        assert [check.verdict for check in looked(bench, fix=True)] == [DoctorVerdict.FIXED]
         assert not beside.exists()
 
 
@@ -151,18 +154,18 @@ def test_links_and_what_no_commit_can_have_are_kept(tmp_path: Path) -> None:
         place = skeleton(bench, applied_id(bench))
         (place / "old/0").symlink_to("nowhere")
         [left] = forgotten_asides(bench.container)
-        assert (left.mend, "nowhere else (old/0)" in left.what) == (None, True)
+        assert (left.fix, "only copy of old/0" in left.what) == (None, True)
         (place / "old/0").unlink()
         (place / "old/1").write_text("x")
         git(bench.repository, "update-ref", "-d", "HEAD")
         [left] = forgotten_asides(bench.container)
-        assert (left.mend, "old/1" in left.what) == (None, True)
+        assert (left.fix, "old/1" in left.what) == (None, True)
         (bench.repository / ".git").rename(bench.repository / ".no-git")
         plain = bench.repository / f".cleveragents-{place.name}"
         (plain / "old").mkdir(parents=True)
         (plain / "old/1").write_text("x")
         [left] = forgotten_asides(bench.container)
-        assert (left.mend, str(plain) in left.what) == (None, True)
+        assert (left.fix, str(plain) in left.what) == (None, True)
 
 
 def test_a_plan_that_is_stuck_on_an_absent_repository_names_the_doctor(

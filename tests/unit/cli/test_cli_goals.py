@@ -136,7 +136,7 @@ def test_what_was_said_in_a_plan_is_forgotten_once_nobody_can_go_on_with_it(agen
     assert agents("plan", "apply", ran.id).code == 0
     assert "what was said" not in agents("gc", "--older-than", "1h").err
     dry = agents("gc", "--older-than", "0m", "--dry-run").err
-    assert "what was said in 1 plan: nothing was removed, as you asked" in dry
+    assert "transcripts of 1 plan: would be removed" in dry
     assert "what was said in 1 plan: removed" in agents("gc", "--older-than", "0m").err
     assert "what was said" not in agents("gc", "--older-than", "0m").err
     assert "How? → By hand" in agents("plan", "tree", ran.id).out
@@ -216,7 +216,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
 def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     ran = agents("actor", "run", "me/asker", "the door")
     assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
-    assert "state  execute/waiting: it asks you something" in ran.out
+    assert "status  waiting: it asks you something" in ran.out
     wrong = agents("plan", "answer", ran.id, "green")
     assert (wrong.code, "'green' is not one of the choices: red, blue" in wrong.err) == (2, True)
     answered = agents("plan", "answer", ran.id, "red")
@@ -284,7 +284,7 @@ def test_what_a_plan_did_is_watched_afterwards_in_the_order_in_which_it_happened
     strategist, executor, reviewer = (f"builtin/{name}" for name in ("strategist", "executor", "reviewer"))
     planned = [strategist, "grep", strategist]
     worked = [executor, "edit", executor]
-    assert seen == ["plan", *planned, *worked, "check", reviewer, "check", "apply/applied"]
+    assert seen == ["plan", *planned, *worked, "check", reviewer, "check", "applied"]
 
 
 def test_an_actor_runs_from_a_file_and_is_found_again_from_anywhere(

@@ -295,7 +295,7 @@ def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
         decide(deciding, run(deciding, client.plans.get(done.id)))
     said = stderr.getvalue()
     assert ended.value.exit_code == 130
-    assert f"interrupted; plan {done.id} is left as it is: execute/complete" in said
+    assert f"interrupted; plan {done.id} is left as it is: ready" in said
     assert f"agents plan apply {done.id}" in said
     assert not (plans.repository / "z.txt").exists()
     assert raises(), "what comes next hears it"

@@ -91,7 +91,7 @@ def test_a_result_that_lacks_parts_says_so_and_is_applied_by_a_person(
     text = agents("plan", "show", ran.id).out
     assert "left out (needs one)" in text
     assert "to come" not in text
-    assert f"apply/applied; {said}" in text
+    assert f"applied; {said}" in text
 
 
 def test_what_was_not_begun_when_a_plan_was_cancelled_is_not_to_come(agents: Agents) -> None:

@@ -51,7 +51,7 @@ def test_plans_are_listed_by_ends_of_their_ids_that_name_them(
     wide(monkeypatch, 40)
     ran = agents(*REPLACE)
     heading, _, row, *_ = agents("plan", "list", "--format", "rich").out.splitlines()
-    assert heading.split() == ["id", "state", "updated", "goal"]
+    assert heading.split() == ["id", "status", "updated", "goal"]
     short = row.split()[0]
     assert ran.id.endswith(short)
     assert "agents plan apply" in agents("plan", "show", short).out

@@ -102,7 +102,7 @@ def test_a_run_that_nobody_watches_changes_nothing_and_says_what_to_do(
     assert "2 files changed, 2 lines added, 2 lines removed" in ran.err
     assert f"agents plan apply {ran.id} --commit 'Spell it'" in ran.err
     assert "error" not in ran.err
-    assert "execute/complete: done, not applied" in ran.out
+    assert "ready: done, not applied" in ran.out
     assert git(repository, "status", "--short") == ""
 
 
@@ -155,9 +155,9 @@ def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
     assert "Error" not in looked.err
     assert "+The color of it." in looked.out
     assert git(repository, "status", "--short") == ""
-    assert "apply/rejected" in agents(*REPLACE, typed="r\n").out
+    assert "status  discarded" in agents(*REPLACE, typed="r\n").out
     assert git(repository, "status", "--short") == ""
-    assert "apply/applied" in agents(*REPLACE, typed="y\n").out
+    assert "status  applied" in agents(*REPLACE, typed="y\n").out
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
 
@@ -168,7 +168,7 @@ def test_a_question_without_an_answer_leaves_the_plan_to_be_decided(
     stopped = agents(*REPLACE, typed=pressed)
     assert stopped.code == code
     assert f"\nit is left as it is\n  agents plan diff {stopped.id}" in stopped.err
-    assert "execute/complete" in agents("plan", "show", stopped.id).out
+    assert "ready: done, not applied" in agents("plan", "show", stopped.id).out
 
 
 def test_what_there_is_nothing_to_do_about_is_said_to_be_so(agents: Agents, repository: Path) -> None:
@@ -205,7 +205,7 @@ def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, r
     ran = agents(*REPLACE, "--profile", "manual", "--commit", "Spell it")
     assert ran.code == 3
     assert "the message is to be given again" in ran.err
-    assert "execute/waiting" in ran.out
+    assert "status  waiting" in ran.out
     assert f"agents plan approve {ran.id}" in ran.err
     assert "waits for  call 1 needs approval for edit: replace" in agents("plan", "show", ran.id).out
     early = agents("plan", "apply", ran.id)
@@ -238,7 +238,7 @@ def test_what_is_denied_ends_the_plan(agents: Agents) -> None:
     denied = agents("plan", "deny", ran.id)
     assert denied.code == 0
     assert "denied" in denied.err
-    assert "execute/errored" in denied.out
+    assert "status  failed" in denied.out
 
 
 def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
@@ -247,7 +247,7 @@ def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
     ran = agents(*REPLACE, "--profile", "manual")
     with interrupt("plan ", KeyboardInterrupt()):
         stopped = agents("plan", "deny", ran.id)
-    assert (stopped.code, "execute/cancelled" in stopped.out) == (130, True)
+    assert (stopped.code, "status  cancelled" in stopped.out) == (130, True)
     assert "error: cancelled: interrupted by the user" in stopped.err
     assert "denied: cancelled" not in stopped.err
 
@@ -255,7 +255,7 @@ def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
 def test_review_stops_before_apply_whatever_the_profile(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review", "--profile", "full-auto")
     assert ran.code == 0
-    assert "execute/complete" in ran.out
+    assert "ready: done, not applied" in ran.out
     assert git(repository, "status", "--short") == ""
     assert agents(*REPLACE, "--review", "--yes").code == 2
 
@@ -343,7 +343,7 @@ def test_ctrl_c_cancels_a_plan_whose_work_was_not_begun(agents: Agents, interrup
         stopped = agents(*REPLACE)
     assert stopped.code == 130
     plan_id = stopped.out.split()[1]
-    assert "strategize/cancelled" in agents("plan", "show", plan_id).out
+    assert "cancelled" in agents("plan", "show", plan_id).out
 
 
 def test_ctrl_c_ends_a_command_and_keeps_what_it_did(
@@ -462,7 +462,7 @@ def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
     assert [step in agents("plan", "show", ran.id).out for step in steps] == [True, True]
     refused = agents("plan", "apply", ran.id)
     assert refused.code == 3
-    assert "apply/constrained" in refused.out
+    assert "status  blocked" in refused.out
     assert f"agents plan review {ran.id} PATH" in refused.err
     assert git(repository, "status", "--short") == ""
 
@@ -518,7 +518,10 @@ def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) 
         return [row["id"] for row in json.loads(ended.out)], ended.err
 
     assert listed() == (made, "")
-    assert listed("--limit", "2") == (made[1:], "these are the latest 2; --limit shows more\n")
+    assert listed("--limit", "2") == (
+        made[1:],
+        "only the latest 2 plans are shown; raise --limit to show more\n",
+    )
     assert listed("--limit", "1", "--after", made[0]) == (
         [made[1]],
         f"there are more: --after {made[1]}\n",
@@ -527,19 +530,32 @@ def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) 
     assert listed("--state", "applied") == ([], "")
     assert agents("plan", "list", "--here").out.splitlines()[0].split() == [
         "id",
-        "phase",
-        "state",
+        "status",
         "updated",
         "goal",
     ]
 
 
-def test_a_list_for_eyes_has_no_phases(agents: Agents) -> None:
+def test_a_list_on_a_terminal_shows_the_status(agents: Agents) -> None:
     agents(*REPLACE, "--review")
     seen = agents("plan", "list", "--here", "--format", "rich").out
-    assert ("phase" in seen, "to apply" in seen, "no change" in seen) == (False, True, False)
+    assert ("phase" in seen, "  ready  " in seen, "unchanged" in seen) == (False, True, False)
     agents(*COMMAND, "true")
-    assert "no change" in agents("plan", "list", "--here", "--format", "rich").out
+    assert "unchanged" in agents("plan", "list", "--here", "--format", "rich").out
+
+
+def test_a_list_can_be_narrowed_to_a_status(agents: Agents) -> None:
+    ready = agents(*REPLACE, "--review").id
+    unchanged = agents(*COMMAND, "true").id
+
+    def listed(*options: str) -> list[str]:
+        return [row["id"] for row in json.loads(agents("plan", "list", *options, "--format", "json").out)]
+
+    assert listed("--status", "ready") == [ready]
+    assert listed("--status", "unchanged") == [unchanged]
+    assert listed("--status", "ready", "--status", "unchanged") == [ready, unchanged]
+    assert listed("--status", "blocked") == []
+    assert listed("--state", "complete") == [ready, unchanged]  # the earlier option
 
 
 def test_a_plan_is_found_by_either_end_of_its_id_or_the_doubt_is_told(agents: Agents) -> None:
@@ -672,7 +688,7 @@ def test_an_undo_that_conflicts_touches_nothing(agents: Agents, repository: Path
 def test_a_second_cancel_says_so(agents: Agents) -> None:
     ran = agents(*REPLACE, "--review")
     first = agents("plan", "cancel", ran.id, "--reason", "wrong branch", "--remove-sandbox")
-    assert (first.code, "execute/cancelled" in first.out) == (0, True)
+    assert (first.code, "status  cancelled" in first.out) == (0, True)
     second = agents("plan", "cancel", ran.id)
     assert second.code == 0
     assert "was cancelled already (wrong branch); nothing was changed" in second.err
@@ -686,7 +702,7 @@ def test_a_plan_that_nobody_runs_is_cancelled_at_once(
     agents: Agents, container: Container, repository: Path
 ) -> None:
     plan = container.plan_parts.lifecycle.create(PlanDraft("g", "builtin/command", str(repository), {}))
-    assert "strategize/cancelled" in agents("plan", "cancel", plan.id).out
+    assert "status  cancelled" in agents("plan", "cancel", plan.id).out
     assert container.plan_parts.plans.get(plan.id).phase_state == (Phase.STRATEGIZE, PlanState.CANCELLED)
     assert agents("plan", "diff", plan.id).err == "nothing was changed\n"
 
@@ -758,7 +774,7 @@ def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:
     dry = agents("gc", "--older-than", "0m", "--dry-run", "--format", "json")
     assert over.id in dry.out
     assert kept.id not in dry.out
-    assert "nothing was removed, as you asked" in dry.err
+    assert "would be removed" in dry.err
     assert "freed" in agents("gc", "--older-than", "0m").err
     nothing = agents("gc", "--older-than", "0m").err
     told = "there is nothing to remove of plans that ended more than 0m ago"

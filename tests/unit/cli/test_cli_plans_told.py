@@ -80,7 +80,7 @@ def test_a_commit_by_nobody_is_refused_before_anything_is_done(agents: Agents, r
     plan = agents(*REPLACE)
     applied = agents("plan", "apply", plan.id, "--commit", "Spell it")
     assert (applied.code, "git does not know who you are" in applied.err) == (2, True)
-    assert "execute/complete" in agents("plan", "show", plan.id).out
+    assert "ready" in agents("plan", "show", plan.id).out
     assert agents("plan", "apply", plan.id).code == 0
     undone = agents("plan", "undo", plan.id, "--commit", "Back")
     assert (undone.code, "git does not know who you are" in undone.err) == (2, True)
@@ -258,7 +258,7 @@ def test_gc_says_what_it_ends_and_nothing_offers_that_afterwards(agents: Agents,
     assert f"agents plan undo {applied.id}" in agents("plan", "show", applied.id).out
     dry = agents("gc", "--older-than", "0m", "--dry-run")
     assert f"{applied.id}  applied" in dry.out
-    assert "undo and diff" in dry.out
+    assert "undo or diff" in dry.out
     assert "could not be undone any more" in dry.err
     assert "removing" not in dry.err
     done = agents("gc", "--older-than", "0m")

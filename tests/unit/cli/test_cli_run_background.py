@@ -94,7 +94,7 @@ def test_it_is_applied_after_the_command_returned_and_can_be_followed_to_the_end
     *events, record = [json.loads(line) for line in watched.out.splitlines()]
     assert record["state"] == "applied"
     assert "replace" in " ".join(event["text"] for event in events if event["event"] == "tool")
-    assert events[-1] == {"event": "say", "plan": told["plan"], "text": "apply/applied"}
+    assert events[-1] == {"event": "say", "plan": told["plan"], "text": "applied"}
     assert git(repository, "log", "-1", "--format=%s") == "Spell it\n"
     gone(told["process"])
     log = Path(told["log"])
@@ -105,7 +105,7 @@ def test_it_is_applied_after_the_command_returned_and_can_be_followed_to_the_end
     agents("gc", "--older-than", "0m", "--dry-run")
     assert log.exists()
     collected = agents("gc", "--older-than", "0m")
-    assert "the log of 1 plan: removed" in collected.err
+    assert "logs of 1 plan: removed" in collected.err
     assert not log.exists()
 
 
@@ -162,7 +162,7 @@ def test_an_interrupt_ends_the_watching_and_not_the_plan(
 
     class Interrupting(StringIO):
         def write(self, text: str) -> int:
-            if "execute/processing" in text:
+            if "running" in text:
                 os.kill(os.getpid(), signal.SIGINT)
             return super().write(text)
 
@@ -200,7 +200,7 @@ def test_several_goals_run_in_one_process_with_one_log(
     for row in told:
         watched = agents("plan", "watch", row["plan"])
         assert watched.code == 1
-        assert "strategize/errored" in watched.out
+        assert "failed" in watched.out
     gone(told[0]["process"])
     log = Path(told[0]["log"]).read_text()
     assert all(f"{row['plan'][-6:]}  plan {row['plan']}: {row['goal']}" in log for row in told)

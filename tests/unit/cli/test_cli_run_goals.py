@@ -129,8 +129,8 @@ def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: P
     assert ran.code == 3
     assert git(repository, "status", "--short") == ""
     rows = [line.split() for line in ran.out.splitlines()]
-    assert rows[0] == ["plan", "state", "files", "tokens", "goal"]
-    assert [row[1] for row in rows[1:]] == ["execute/complete:"] * 2
+    assert rows[0] == ["plan", "status", "files", "tokens", "goal"]
+    assert [row[1] for row in rows[1:]] == ["ready:"] * 2
     assert ran.err.count("agents plan apply") == 2
     # Where there is nothing to say below it, there is no heading.
     said = ran.err.splitlines()

@@ -116,7 +116,7 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert (part["parent"], part["root"], part["depth"]) == (ran.id, ran.id, 1)
     assert [check["command"] for check in part["checks"]] == ["grep -q color src/paint.py"]
     text = agents("plan", "show", code).out
-    assert f"execute/complete: done, merged into {ran.id[-6:]}" in text
+    assert f"merged: done, merged into {ran.id[-6:]}" in text
     assert f"part of    {ran.id}: Say color" in text
     refused = agents("plan", "apply", code)
     assert (refused.code, f"agents plan apply {ran.id}" in refused.err) == (2, True), refused.err
@@ -218,7 +218,7 @@ def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_wh
     assert done.code == 3, done.err
     assert "merged: readme (1 file)" in done.err
     assert f"agents plan apply {ran.id}" in done.err
-    assert done.out.startswith(f"plan   {ran.id}")
+    assert done.out.startswith(f"plan    {ran.id}")
     assert agents("plan", "apply", ran.id).code == 0
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
@@ -253,7 +253,7 @@ goals:
         ("blue", "waiting", []),
         ("last", "to come", ["red", "blue"]),
     ]
-    assert "sub-plans 0/3" in agents("plan", "list").out
+    assert "waiting (0/3 sub-plans)" in agents("plan", "list", "--format", "json").out
     assert agents("plan", "cancel", ran.id).code == 0
     assert parts_of(agents, ran.id)["last"]["status"] == "not run"
 
@@ -270,7 +270,7 @@ def test_what_is_refused_to_a_sub_plan_is_told_of_the_whole(agents: Agents) -> N
     ran = run(agents, ASKING, "--profile", "manual")
     asking = parts_of(agents, ran.id)["readme"]["id"]
     denied = agents("plan", "deny", asking)
-    assert f"it is a part of plan {ran.id}, execute/errored" in denied.err
+    assert f"it is a part of plan {ran.id}, failed" in denied.err
     assert parts_of(agents, ran.id)["readme"]["state"] == "errored"
     failed = shown(agents, ran.id)
     assert failed["state"] == "errored"
@@ -301,7 +301,7 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
     assert (resolved["changed"], "README.md" in resolved["what"]) == (1, True), resolved
     assert agents("plan", "rollback", ran.id, str(resolved["number"])).code == 0
     text = agents("plan", "show", ran.id).out
-    assert "execute/complete: its sub-plans disagree, and you are to decide" in text
+    assert "waiting: its sub-plans disagree, and you are to decide" in text
     assert f"agents plan resolve {ran.id}" in text
     assert f"agents plan apply {ran.id}" not in text
     waits = agents("plan", "resume", ran.id)
@@ -338,7 +338,7 @@ goals:
     luck.touch()
     part = agents("plan", "resume", bad)
     assert part.code == 0, part.err
-    assert "execute/complete: done, to be merged" in part.out
+    assert "unchanged: done, to be merged" in part.out
     assert f"agents plan resume {ran.id}" in part.err
     again = agents("plan", "resume", ran.id, "--yes")
     assert again.code == 0, again.err
@@ -358,7 +358,7 @@ goals:
     states = {name: part["state"] for name, part in parts_of(agents, ran.id).items()}
     assert states == {"bad": "errored", "long": "errored"}  # it can go on when the other is mended
     parts = parts_of(agents, ran.id)
-    assert {name: part["status"] for name, part in parts.items()} == {"bad": "errored", "long": "stopped"}
+    assert {name: part["status"] for name, part in parts.items()} == {"bad": "failed", "long": "paused"}
     assert "list the tool calls of 'bad'" in ran.err
     assert "list the tool calls of 'long'" not in ran.err
     error = shown(agents, ran.id)["error"]
@@ -493,7 +493,7 @@ def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path:
         assert joint_exit_code([0, 75]) == 75
         assert joint_exit_code([0, 75, 3]) == 3
         assert joint_exit_code([75, 130]) == 1
-        assert short_status_of(bench.parts, plan).startswith("sub-plans")
+        assert short_status_of(bench.parts, plan).startswith("running")
         # Nobody works on any: that is what is missing.
         assert [step.action for step in steps_from(bench.parts, plan)] == ["plan.resume", "plan.cancel"]
 

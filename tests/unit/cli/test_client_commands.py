@@ -484,7 +484,7 @@ def test_somebody_at_a_terminal_is_asked_for_leave_and_about_the_result(bench: S
     assert "+The color of it." in ended.out
     assert asked("plan", "undo", ended.id).code == 0
     rejected = asked("run", *REPLACE, typed="r\n")
-    assert (rejected.code, "apply/rejected" in rejected.out) == (0, True)
+    assert (rejected.code, "status  discarded" in rejected.out) == (0, True)
     later = asked("run", *REPLACE, typed="n\n")
     assert (later.code, "plan apply" in later.err) == (0, True)
 
@@ -599,7 +599,7 @@ def test_where_no_resource_is_meant_what_is_advised_can_be_done(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     listed = asked("plan", "list", "--here")
-    assert (listed.code, "--resource" in listed.err, "leave --here out" in listed.err) == (2, False, True)
+    assert (listed.code, "--resource" in listed.err, "omit --here" in listed.err) == (2, False, True)
     empty = no_resource([], "agents --server http://s", "say --resource NAME")
     add = "`agents --server http://s resource add NAME --project PROJECT`"
     assert empty == f"the server has no resources yet; {add} adds one"

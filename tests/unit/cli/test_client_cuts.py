@@ -254,7 +254,7 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
         run_until_rest(hasty, resting, Output("plain"), after=current_position(plans), prefix="agents")
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
-    assert f"interrupted; plan {resting.id} is left as it is: execute/complete" in said
+    assert f"interrupted; plan {resting.id} is left as it is: ready" in said
     assert f"agents plan apply {resting.id}" in said
     impatient = Impatient(bench.url, bench.token("operator"))
     for waits in (False, True):
@@ -292,7 +292,7 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     first, second = sorted({row.id for row in plans.plans.list().items} - before)
     assert "interrupted: stopping 1 plan …" in said
     assert f"plan {first}: it was cancelled already" in said
-    assert (f"plan {first} is on the server; `agents plan show {first}` says more" in said) == (hits == 2)
+    assert (f"plan {first} is on the server; show it with `agents plan show {first}`" in said) == (hits == 2)
     assert (f"the server is stopping plan {second}, which is not waited for" in said) == (hits == 2)
     both = [plans.plans.get(plan_id) for plan_id in (first, second)]
     following = PlansFollower(plans, both, Output("plain"), after=current_position(plans))
@@ -317,7 +317,10 @@ def test_who_may_not_stop_plans_is_told_that_they_go_on(
         late.instead = viewer
         run_together(client, WorkOptions(client, "agents", Output("plain")), [SLEEP])
     (plan_id,) = {row.id for row in plans.plans.list().items} - before
-    assert f"plan {plan_id} is on the server; `agents plan show {plan_id}`" in capsys.readouterr().err
+    assert (
+        f"plan {plan_id} is on the server; show it with `agents plan show {plan_id}`"
+        in capsys.readouterr().err
+    )
     plans.plans.cancel(plan_id)
 
 

@@ -69,7 +69,7 @@ def test_what_it_asks_is_answered_here_and_worked_on_there(server: PlanServer, a
     with announced(server.bench.state, URL, "now"):
         ended = agents("run", "--profile", "manual", *REPLACE, typed="y\nr\n")
         background = agents("run", "--background", "--review", *REPLACE, "--format", "json")
-    assert (ended.code, "apply/rejected" in ended.out) == (0, True), ended.err
+    assert (ended.code, "status  discarded" in ended.out) == (0, True), ended.err
     assert ended.err.count("making a sandbox") == 1
     made = json.loads(background.out)
     assert made["server"] == URL

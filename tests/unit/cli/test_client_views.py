@@ -140,7 +140,7 @@ def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_st
     rich.draw()
     drawn = screen.text.splitlines()
     assert drawn[0] == "step 1 of 2: look"
-    assert drawn[1].startswith("── execute · step 1 of 2: look ─")
+    assert drawn[1].startswith("── running · step 1 of 2: look ─")
     assert drawn[2].endswith("executor is thinking (a/model)")
     assert drawn[3:] == ["  Let me look at it.", "1,234 tokens · $0.2500 of $0.5000 · 0:00 · Ctrl-C stops it"]
     view.show(meter.last.plan.id, "progress", "  read a.py\n")

@@ -204,7 +204,7 @@ def test_gc_removes_the_index_of_a_directory_that_is_gone_and_no_other(
     shutil.rmtree(gone)
     assert len([*(state / "index").glob("*.db")]) == 2
     assert "indexes" not in agents("gc", "--dry-run").err
-    assert "indexes of what is no longer there" in agents("gc").err
+    assert "indexes of missing directories" in agents("gc").err
     assert {*(state / "index").glob("*.db")} == kept
 
 

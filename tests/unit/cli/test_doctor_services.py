@@ -75,7 +75,7 @@ def test_a_model_without_a_key_and_a_server_that_is_silent_are_found(
     assert said(models(container_of(closing, tmp_path)))[0] == "ok"
     named = {"default": "anthropic/claude-x", "fallback": "openai/gpt-x"}
     verdict, words = said(models(container_of(closing, tmp_path, models={**named, "base_url": refused()})))
-    assert (verdict, "there is no key for anthropic/claude-x →" in words) == ("warn", True)
+    assert (verdict, "no key for anthropic/claude-x →" in words) == ("warn", True)
     only = {"default": "openai/gpt-x"}
     verdict, words = said(models(container_of(closing, tmp_path, models={**only, "base_url": refused()})))
     assert (verdict, "does not answer: " in words) == ("warn", True)
@@ -87,7 +87,7 @@ def test_a_model_without_a_key_and_a_server_that_is_silent_are_found(
 
 
 def test_a_server_is_asked_and_one_that_was_killed_is_told_of(tmp_path: Path, listening: Collector) -> None:
-    assert said(server(tmp_path)) == ("ok", "none runs → None")
+    assert said(server(tmp_path)) == ("ok", "not running → None")
     with announced(tmp_path, listening.url, "now"):
         assert said(server(tmp_path)) == ("ok", f"{listening.url} (pid {os.getpid()}) → None")
         left = server_file(tmp_path).read_text()
@@ -96,7 +96,7 @@ def test_a_server_is_asked_and_one_that_was_killed_is_told_of(tmp_path: Path, li
         assert (verdict, "does not answer" in words) == ("warn", True)
     server_file(tmp_path).write_text(left)
     verdict, words = said(server(tmp_path))
-    assert (verdict, "one was killed and left" in words) == ("warn", True)
+    assert (verdict, "a killed server left" in words) == ("warn", True)
 
 
 def test_a_token_that_others_can_read_is_told_of(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_jobs_that_nobody_takes_and_workers_that_fell_silent_are_found(
     jobs.submit(NewJob("plan:a", queue="plans"), now=now + timedelta(hours=1))
     assert said(engine(container)) == (
         "ok",
-        "embedded; 0 workers were heard of in the last minute → None",
+        "embedded; 0 workers seen in the last minute → None",
     )
     job = jobs.submit(NewJob("plan:b", queue="plans"), now=now)
     verdict, words = said(engine(container))
-    assert (verdict, "1 jobs wait for one" in words, "`agents worker`" in words) == ("warn", True, True)
+    assert (verdict, "1 job queued" in words, "`agents worker`" in words) == ("warn", True, True)
     registry.report(worker(container, 1))
     assert said(engine(container))[0] == "ok"
     silent = WorkerIdentity("w", "elsewhere", 1, 1)
@@ -183,7 +183,7 @@ def test_temporal_that_answers_is_well_unless_it_lacks_the_namespace(
         right = container_of(closing, tmp_path, jobs=there)
         # Its socket may be open before its namespace is there.
         wait_until(lambda: said(engine(right, has_database=False))[0] == "ok")
-        assert said(engine(right)) == ("ok", "temporal; 0 workers were heard of in the last minute → None")
+        assert said(engine(right)) == ("ok", "temporal; 0 workers seen in the last minute → None")
 
 
 def test_a_database_that_is_not_there_stays_so_and_temporal_is_asked_all_the_same(
@@ -226,11 +226,11 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_removed(closing: ExitSta
     left, of_the_dead = unneeded_mirrors(container)
     assert remove_mirrors(container.plan_parts.remotes, dry_run=True) == 1
     plan = container.plan_parts.plans.create(PlanDraft("g", "builtin/command", remotes[2].resource), now=now)
-    with pytest.raises(NotRemoved, match="somebody uses it now"):  # it did not, when it was looked at
-        left.mend()
+    with pytest.raises(NotRemoved, match="in use now"):  # it did not, when it was looked at
+        left.fix()
     container.plan_parts.plans.delete(plan, now=now)
-    assert left.mend().startswith("removed the mirror")
-    assert of_the_dead.mend() == f"removed {draft}"
+    assert left.fix().startswith("removed the mirror")
+    assert of_the_dead.fix() == f"removed {draft}"
     assert unneeded_mirrors(container) == []
     assert mirrors.fetched(remotes[2].address) == remotes[2].tip()
 

@@ -30,7 +30,7 @@ def test_a_cancel_returns_when_the_plan_is_cancelled_and_not_when_it_was_told_to
             pass
         cancelled = agents("plan", "cancel", plan_id)
         process.stderr.read()
-    assert (cancelled.code, "execute/cancelled" in cancelled.out) == (0, True)
+    assert (cancelled.code, "status  cancelled" in cancelled.out) == (0, True)
 
 
 def test_a_limit_in_money_for_a_model_without_a_price_is_refused_before_there_is_a_plan(

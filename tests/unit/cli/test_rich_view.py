@@ -36,6 +36,8 @@ from cleveragents.cli.render.rich_view import RichView, elapsed, styled
 from cleveragents.cli.run.interruption import STOPPING
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_of
+from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from tests.cli_bench import COMMAND, paint_shop, use_home
 from tests.forked import Forked
 
@@ -108,11 +110,16 @@ class Screen(StringIO):
             self.column += 1
 
 
+def reading(plan: Plan, spent: Spend | None = None, limits: BudgetLimits | None = None) -> Reading:
+    status = status_of(plan.phase, plan.state, sub_plans_run=waits_for_sub_plans(plan))
+    return Reading(plan, spent or Spend(), limits or BudgetLimits(), status)
+
+
 class Meter:
-    """What the records would say."""
+    """A meter with fixed readings."""
 
     def __init__(self, plan: Plan, spent: Spend | None = None, limits: BudgetLimits | None = None) -> None:
-        self.last = MeterReading(plan, spent or Spend(), limits or BudgetLimits())
+        self.last = reading(plan, spent, limits)
         self.below: list[MeterReading] = []
         self.reads = 0
 
@@ -160,7 +167,7 @@ def test_the_bottom_says_phase_step_answer_spending_and_time() -> None:
     assert screen.text.splitlines() == [
         "plan P37: Add a flag",
         "step 2 of 3: Wire it up",
-        "── execute · step 2 of 3: Wire it up ".ljust(79, "─"),
+        "── running · step 2 of 3: Wire it up ".ljust(79, "─"),
         "⠹ executor is thinking (scripted/x)".replace("⠹", screen.text.splitlines()[3][0]),
         "  First line",
         "  Let me look at",
@@ -302,7 +309,7 @@ def test_a_terminal_that_becomes_narrower_loses_nothing_that_is_finished() -> No
     assert [row for row in screen.text.splitlines() if row] == [
         "step 1 of 1: look",
         "check it",
-        "── execute · check it ".ljust(44, "─"),
+        "── running · check it ".ljust(44, "─"),
         *screen.text.splitlines()[-2:],
     ]
     view.close()
@@ -466,7 +473,7 @@ def test_a_table_has_a_row_for_each_plan() -> None:
     assert "read a.py" in lines[4]
     assert "***" in lines[4]
     assert "queued" in lines[5]
-    assert "complete" in lines[6]
+    assert "ready" in lines[6]
     assert "1,500" in lines[6]
     assert lines[7] == "1 of 3 done · 1,520 tokens · 0:00 · Ctrl-C stops them all"
     board.say(f"{STOPPING} 3 plans …")
@@ -487,8 +494,8 @@ def test_more_plans_than_fit_are_counted(columns: int) -> None:
     board.draw()
     lines = screen.text.splitlines()
     assert len(lines) <= 11
-    assert "processing" in lines[1]
-    assert "errored" in lines[2]
+    assert "running" in lines[1]
+    assert "failed" in lines[2]
     assert "… and 5 queued" in lines
     assert lines[2].split(maxsplit=2)[2].startswith("Add a flag")
     assert all(len(line) < columns for line in lines)
@@ -522,7 +529,7 @@ def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
     view = live(screen, meter)
     first, second = sub_plan(PlanState.COMPLETE, 1), sub_plan(PlanState.PROCESSING, 2)
     third = sub_plan(PlanState.QUEUED, 3, depth=2, parent=second)
-    meter.below = [MeterReading(one, Spend(0, 1200, 1), BudgetLimits()) for one in (first, second, third)]
+    meter.below = [reading(one, Spend(0, 1200, 1)) for one in (first, second, third)]
     assert view.view_of(meter.last.plan) is view
     row = view.view_of(second)
     assert view.view_of(second) is row
@@ -535,11 +542,11 @@ def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
         "P37002  step 1 of 2: look",
         "P37002  and see",
     ]
-    assert lines[3].startswith("── execute · 1 of 2 sub-plans done ──")
+    assert lines[3].startswith("── running · 1 of 2 sub-plans done ──")
     assert lines[4].endswith("waits for its sub-plans")
     assert [line.split()[:3] for line in lines[5:8]] == [
-        ["P37001", "complete", "1,200"],
-        ["P37002", "processing", "1,200"],
+        ["P37001", "ready", "1,200"],
+        ["P37002", "running", "1,200"],
         ["P37003", "queued", "1,200"],
     ]
     assert lines[6].endswith("1/2 look and see")
@@ -552,16 +559,13 @@ def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
 def test_of_more_sub_plans_than_fit_those_that_run_are_seen(columns: int, lines: int) -> None:
     screen, meter = Screen(columns, lines), Meter(plan())
     states = [PlanState.COMPLETE] * 20 + [PlanState.PROCESSING]
-    meter.below = [
-        MeterReading(sub_plan(state, number), Spend(), BudgetLimits())
-        for number, state in enumerate(states, start=1)
-    ]
+    meter.below = [reading(sub_plan(state, number)) for number, state in enumerate(states, start=1)]
     view = live(screen, meter)
     view.draw()
     shown = screen.text.splitlines()
     assert len(shown) < lines
     assert all(len(line) < columns for line in shown)
-    assert any("P37021  processing" in line for line in shown)
+    assert any("P37021  running" in line for line in shown)
     assert any("more" in line for line in shown)
 
 
@@ -570,7 +574,7 @@ def test_a_table_of_plans_has_their_sub_plans_below_them() -> None:
     waits = replace(plan(PlanState.WAITING, number=1, goal="First"), waiting_for={"for": "sub-plans"})
     meters = [Meter(plan(PlanState.QUEUED, number=9, goal="Second")), Meter(waits)]
     part = sub_plan(PlanState.PROCESSING, 2, parent=waits)
-    meters[1].below = [MeterReading(part, Spend(0, 7, 1), BudgetLimits())]
+    meters[1].below = [reading(part, Spend(0, 7, 1))]
     board = RichBoard(meters, stream=screen, size=screen.size, clock=Clock())
     board.view_of(part).say("look")
     assert board.view_of(part) is board.view_of(part)
@@ -578,7 +582,7 @@ def test_a_table_of_plans_has_their_sub_plans_below_them() -> None:
     lines = screen.text.splitlines()
     assert lines[:2] == [f"P37002  plan {part.id}: Part 2", "P37002  look"]
     assert [line.split()[0] for line in lines[2:6]] == ["plan", "P37001", "P37002", "P37009"]
-    assert "sub-plans" in lines[3]
+    assert lines[3].split()[1] == "running"
     assert lines[4].startswith("  P37002")
     assert lines[4].rstrip().endswith("look")
     assert lines[6].startswith("0 of 2 done")
@@ -695,7 +699,7 @@ def test_several_goals_have_a_table_and_a_summary(
         assert shown.end() == 130
     assert "0 of 2 done" in shown.written
     assert "Ctrl-C stops them all" in shown.written
-    assert shown.written.count("strategize/cancelled") == 2
+    assert shown.written.count("  cancelled ") == 2
 
 
 def test_on_a_terminal_sub_plans_have_lines_and_are_stopped_together(

@@ -102,7 +102,7 @@ TIGHTER = {
     "plan.max_fan_out": 1,
     "models.concurrency": 2,
     "worker.cancel_grace_seconds": 0.5,
-    "sandbox.isolation": "require",
+    "sandbox.isolation": "required",
 }
 JOINED = {"plan.profile"}
 LOOSER = {
@@ -156,6 +156,35 @@ def test_a_repository_cannot_lower_the_users_durability(place: Place) -> None:
     place.user_file.write_text("[database]\ndurability = 'full'\n")
     place.repository_file.write_text("[database]\ndurability = 'normal'\n")
     assert value_and_layer(place.load(), "database.durability") == ("full", Layer.FILE)
+
+
+@pytest.mark.parametrize("layer", [Layer.FILE, Layer.REPOSITORY, Layer.ENVIRONMENT, Layer.FLAG])
+def test_the_earlier_word_for_required_isolation_is_accepted_in_every_layer(
+    place: Place, layer: Layer
+) -> None:
+    flags: list[str] = []
+    if layer is Layer.FILE:
+        place.user_file.write_text(toml("sandbox.isolation", "require"))
+    elif layer is Layer.REPOSITORY:
+        place.repository_file.write_text(toml("sandbox.isolation", "require"))
+    elif layer is Layer.ENVIRONMENT:
+        place.environment["CLEVERAGENTS_SANDBOX_ISOLATION"] = "require"
+    else:
+        flags.append("sandbox.isolation=require")
+    assert value_and_layer(place.load(*flags), "sandbox.isolation") == ("required", layer)
+
+
+def test_isolation_is_off_auto_or_required_in_errors_and_written_files(place: Place) -> None:
+    assert KEYS["sandbox.isolation"].choices == ("off", "auto", "required")
+    assert "should be 'off', 'auto' or 'required'" in place.refusal("sandbox.isolation=on")
+    set_value(place.user_file, KEYS["sandbox.isolation"], "require")
+    assert place.user_file.read_text() == toml("sandbox.isolation", "required").replace("'", '"')
+
+
+def test_a_file_with_an_earlier_word_can_be_edited(place: Place) -> None:
+    place.user_file.write_text(toml("sandbox.isolation", "require"))
+    set_value(place.user_file, KEYS["sandbox.quota_bytes"], "2000000")
+    assert place.load().settings.sandbox.isolation == "required"
 
 
 @pytest.mark.parametrize("key", sorted(set(KEYS) - set(TIGHTER) - JOINED))

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.model.status import PlanStatus, status_of
+from cleveragents.plans.model.status import PlanStatus, possible_states, status_of
 
 FLAGS = ("stopped", "sub_plans_run", "in_conflict", "merged", "changed")
 A, S, E, P = Phase
@@ -54,3 +54,9 @@ def test_every_combination_has_the_status_of_the_table(phase: Phase, state: Plan
 
 def test_every_status_is_reached() -> None:
     assert {row[-1] for row in TABLE} == {status.value for status in PlanStatus}
+
+
+def test_the_possible_states_of_a_status_are_those_of_the_table() -> None:
+    for status in PlanStatus:
+        wanted = {PlanState(state) for _, state, _, word in TABLE if word == status.value}
+        assert possible_states(status) == wanted, status

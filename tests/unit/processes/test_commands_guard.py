@@ -326,7 +326,7 @@ def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: P
     [
         ("off", "the processes that could be found were ended; a hidden one may still run"),
         pytest.param(
-            "require",
+            "required",
             "all processes of the command were ended",
             marks=pytest.mark.skipif(shared_probe.result().program is None, reason="needs bubblewrap"),
         ),

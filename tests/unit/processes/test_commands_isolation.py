@@ -52,7 +52,7 @@ class Machine:
 
     def run(self, script: str, **facts: object) -> CommandResult:
         runner = GuardedCommandRunner(
-            isolation="require", hidden=(self.state, self.checkout), allowed_names=("ALLOWED",)
+            isolation="required", hidden=(self.state, self.checkout), allowed_names=("ALLOWED",)
         )
         command = Command(("bash", "-c", script), self.root, self.root)
         return runner.run(replace(command, **facts), CancellationToken().view())
@@ -157,7 +157,7 @@ def test_what_a_command_is_given_reaches_neither_bubblewrap_nor_the_process_tabl
                 seen.update(process.environ())
                 lines.append(" ".join(process.cmdline()))
 
-    runner = GuardedCommandRunner(isolation="require", allowed_names=("ALLOWED",))
+    runner = GuardedCommandRunner(isolation="required", allowed_names=("ALLOWED",))
     command = Command(
         ("sh", "-c", 'echo "$ALLOWED $LD_PRELOAD"; sleep 0.2'),
         machine.root,
@@ -187,7 +187,7 @@ def test_an_interpreter_in_a_home_directory_works_and_shows_nothing_else(
     local.mkdir()
     (local / "tool").symlink_to(prefix / "bin" / "lang")
     monkeypatch.setenv("PATH", f"{local}:{machine.home / '.config' / 'bin'}:/usr/bin:/bin")
-    runner = GuardedCommandRunner(isolation="require", hidden=(machine.state, prefix / "checkout"))
+    runner = GuardedCommandRunner(isolation="required", hidden=(machine.state, prefix / "checkout"))
     command = Command(("tool",), machine.root, machine.root)
     stop = CancellationToken().view()
     assert runner.run(command, stop).output == "loaded\n"
@@ -205,7 +205,7 @@ def test_a_program_that_only_the_outside_has_is_refused(machine: Machine) -> Non
     program = machine.home / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    runner = GuardedCommandRunner(isolation="require")
+    runner = GuardedCommandRunner(isolation="required")
     with pytest.raises(ToolRefused, match=r"cannot be run: .*No such file"):
         runner.run(Command((str(program),), machine.root, machine.root), CancellationToken().view())
 
@@ -353,7 +353,7 @@ class TestWithoutBubblewrap:
 
     def test_where_isolation_is_required_nothing_runs(self, tmp_path: Path) -> None:
         with pytest.raises(ToolRefused, match="not installed; install bubblewrap"):
-            self.run(BubblewrapProbe("no-such-bubblewrap"), tmp_path, "require")
+            self.run(BubblewrapProbe("no-such-bubblewrap"), tmp_path, "required")
 
     @pytest.mark.parametrize("path", ["", ":", ".", "bin", ":bin:."])
     def test_what_calls_itself_so_in_the_present_directory_is_not_even_tried(

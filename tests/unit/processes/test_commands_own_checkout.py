@@ -143,7 +143,7 @@ def test_what_isolation_hides_cannot_be_imported(world: World, monkeypatch: pyte
     # Commands see a program outside of the sandbox only through the PATH of this process.
     monkeypatch.setenv("PATH", f"{world.bin}:{os.environ['PATH']}")
     (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
-    assert world.ask(isolation="require") is None
+    assert world.ask(isolation="required") is None
     assert world.ask(isolation="off") is not None
     # Unless the caller shows it.
     command = Command(
@@ -153,7 +153,7 @@ def test_what_isolation_hides_cannot_be_imported(world: World, monkeypatch: pyte
         readable=(world.checkout,),
         environment={"PATH": f"{world.bin}:/usr/bin:/bin"},
     )
-    runner = GuardedCommandRunner(isolation="require")
+    runner = GuardedCommandRunner(isolation="required")
     assert "its sys.path has" in str(imports_from(world.checkout, runner, command, world.stop.view()))
 
 

@@ -120,7 +120,7 @@ needs_bubblewrap = pytest.mark.skipif(
 
 
 def run(root: Path, script: str) -> CommandResult:
-    runner = GuardedCommandRunner(isolation="require")
+    runner = GuardedCommandRunner(isolation="required")
     return runner.run(Command(("/bin/sh", "-c", script), root, root, timeout_seconds=60), CancellationToken())
 
 
@@ -159,7 +159,7 @@ for family in (1, 2, 10, 16, 17, 31, 38, 40):
         print(family, errno.errorcode[error.errno])
 """
     (tmp_path / "script.py").write_text(script)
-    runner = GuardedCommandRunner(isolation="require")
+    runner = GuardedCommandRunner(isolation="required")
     command = Command(("python3", "script.py"), tmp_path, tmp_path, timeout_seconds=60, network=network)
     told = runner.run(command, CancellationToken()).output
     refused = [line for line in told.splitlines() if line != "10 EAFNOSUPPORT"]  # a machine without IPv6

@@ -77,7 +77,7 @@ def test_other_peoples_plans_are_not_run_without_isolation_unless_that_is_allowe
 def test_isolation_that_is_required_cannot_be_waived() -> None:
     with pytest.raises(NotIsolated, match=r"set sandbox\.isolation to auto"):
         ensure_isolated(
-            SandboxSettings(isolation="require", allow_unisolated=True), allowed=True, probe=MISSING
+            SandboxSettings(isolation="required", allow_unisolated=True), allowed=True, probe=MISSING
         )
 
 
@@ -190,7 +190,7 @@ def test_without_isolation_a_check_runs_or_the_plan_fails_before_it_spends_anyth
 def test_with_isolation_a_typed_command_and_a_check_run_under_every_profile(
     tmp_path: Path, profile: str
 ) -> None:
-    with plan_bench(tmp_path, isolation="require") as bench:
+    with plan_bench(tmp_path, isolation="required") as bench:
         typed = replace(command("echo x > made.txt"), granted=True)
         plan = bench.done(typed, checks=[check("test -f made.txt")], profile=profile)
         assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error

@@ -84,7 +84,7 @@ def operations(plan: str, tree: Path, backup: Path) -> Iterator[tuple[str, ...]]
     yield ("plan", "review", plan, "a.txt", "--accept")
     yield ("plan", "apply", plan)
     yield ("plan", "undo", plan)
-    yield ("doctor", "--mend")
+    yield ("doctor", "--fix")
     yield ("gc", "--older-than", "0m")
     yield ("plan", "delete", plan, "--yes")
 

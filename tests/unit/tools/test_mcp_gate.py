@@ -82,7 +82,7 @@ def test_a_server_that_can_reach_the_network_needs_the_network(plans: PlanBench,
 
 
 def test_what_must_be_isolated_and_cannot_be_is_not_started(plans: PlanBench) -> None:
-    made = gate(plans, profile("full-auto"), probe=NotIsolating(), isolation="require")
+    made = gate(plans, profile("full-auto"), probe=NotIsolating(), isolation="required")
     with pytest.raises(ToolRefused, match="cannot be isolated"):
         made.permit(STDIO)
 

@@ -81,7 +81,7 @@ def test_a_tool_that_cannot_be_offered_says_why(schema: dict[str, Any], problem:
 
 
 def shown(server: McpServer, root: Path) -> list[str]:
-    there = ServerPlace(root=root, directory=root, isolation="require", probe=AlwaysThere())
+    there = ServerPlace(root=root, directory=root, isolation="required", probe=AlwaysThere())
     arguments = program_for(server, there)["arguments"]
     assert arguments is not None
     return [target for option, target in pairwise(arguments) if option == "--ro-bind-try"]

@@ -43,6 +43,7 @@ from cleveragents.core.text.redaction import (
 from cleveragents.plans.apply_policy import merged_tree_of
 from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import SUB_PLANS
 from cleveragents.sandboxes.ports import Unapplied
@@ -188,20 +189,20 @@ def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def _status_of_part(row: Row, *, over: bool) -> str:
-    """One that is done is merged or not; one that is not made yet waits for others, unless all is over. One
-    that was stopped because another failed did not fail itself."""
+    """Return the status of a sub-plan's plan; `to come`, `not run` or `left out` if there is none."""
     error, state = row["error"], row["state"]
     if state is None:
         return "not run" if over else "to come"
     if state == LEFT_OUT:
         return f"{LEFT_OUT} ({row['why']})"
     if row["merged"]:
-        return "merged"
-    if state == "errored" and isinstance(error, str) and is_mere_stop(error):
-        return "stopped"
-    if state == "waiting" and row["waits_for"] == SUB_PLANS:
-        return SUB_PLANS
-    return "to merge" if state == "complete" else str(state)
+        return PlanStatus.MERGED.value
+    return status_of(
+        Phase(str(row["phase"])),
+        PlanState(str(state)),
+        stopped=isinstance(error, str) and is_mere_stop(error),
+        sub_plans_run=row["waits_for"] == SUB_PLANS,
+    ).value
 
 
 def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:

@@ -13,8 +13,6 @@ from cleveragents.api.plans.plan_list import row_of
 from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
-    has_open_conflicts,
-    is_stopped,
     short_status_of,
     status_text_of,
 )
@@ -22,11 +20,8 @@ from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
 from cleveragents.plans.apply_policy import IN_THE_WAY, held_back, is_apply_allowed
-from cleveragents.plans.family import is_merged
 from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.model.status import PlanStatus, status_of
-from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -146,7 +141,7 @@ def resource_name_of(plan: Plan) -> str | None:
 
 def _standing(parts: PlanParts, plan: Plan) -> Row:
     return {
-        "status": _status(parts, plan).value,
+        "status": plan_status(parts, plan).value,
         "version": plan.version,
         "project": plan.project,
         "resource_name": resource_name_of(plan),
@@ -155,18 +150,6 @@ def _standing(parts: PlanParts, plan: Plan) -> Row:
         "label": short_status_of(parts, plan),
         "meaning": status_text_of(parts, plan),
     }
-
-
-def _status(parts: PlanParts, plan: Plan) -> PlanStatus:
-    return status_of(
-        plan.phase,
-        plan.state,
-        stopped=is_stopped(plan),
-        sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
-        in_conflict=has_open_conflicts(parts, plan),
-        merged=plan.parent_id is not None and is_merged(parts, plan),
-        changed=plan.phase_state != DONE or bool(parts.history.changes(plan.id)),
-    )
 
 
 def _asked(plan: Plan, name: str) -> str | None:

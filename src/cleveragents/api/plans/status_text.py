@@ -1,4 +1,4 @@
-"""Where a plan stands, in words."""
+"""The status of a plan, in a word, in a label of lists, and in a sentence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from cleveragents.plans.family import (
     wanted_parts,
 )
 from cleveragents.plans.jobs.names import should_run
-from cleveragents.plans.model.plan import Phase, PlanState, spelt
-from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
+from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_sub_plans
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -37,6 +38,7 @@ __all__ = [
     "has_open_conflicts",
     "is_stopped",
     "pending_request_of",
+    "plan_status",
     "short_status_of",
     "status_text_of",
     "waited",
@@ -84,12 +86,26 @@ def pending_request_of(plan: Plan) -> str:
     return redact_known_text(str(waiting.get("what")))
 
 
+def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
+    """Return the status of the plan, in the one list of words that all interfaces use."""
+    return status_of(
+        plan.phase,
+        plan.state,
+        stopped=is_stopped(plan),
+        sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
+        in_conflict=is_undecided(parts, plan),
+        merged=plan.parent_id is not None and is_merged(parts, plan),
+        changed=plan.phase_state != DONE or bool(parts.history.changes(plan.id)),
+    )
+
+
 def status_text_of(parts: PlanParts, plan: Plan) -> str:
-    """Where the plan stands, in words."""
+    """Return the status of the plan, and the reason for it."""
+    status = plan_status(parts, plan).value
     if should_run(plan) and parts.lifecycle.should_cancel(plan):
-        return f"{spelt(plan.phase_state)}: it was to be cancelled, and whoever worked on it is gone"
+        return f"{status}: it was to be cancelled, and whoever worked on it is gone"
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.has_worker(plan):
-        return f"{spelt(plan.phase_state)}: {_of_idle(parts, plan)}"
+        return f"{status}: {_of_idle(parts, plan)}"
     meaning = _MEANINGS.get(plan.phase_state)
     if is_unknown(plan):
         meaning = "it may be applied or not, and its remote cannot be asked"
@@ -107,7 +123,7 @@ def status_text_of(parts: PlanParts, plan: Plan) -> str:
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
     without = left_out_text(parts, plan) if plan.state in _RESULTS else ""
-    return spelt(plan.phase_state) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
+    return status + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
 
 
 def _of_idle(parts: PlanParts, plan: Plan) -> str:
@@ -118,24 +134,14 @@ def _of_idle(parts: PlanParts, plan: Plan) -> str:
 
 
 def short_status_of(parts: PlanParts, plan: Plan) -> str:
-    """As a row has room for it: a plan that is done is there to be applied, or changed nothing; of one whose
-    sub-plans are under way, how many of them are done."""
-    lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
-    return _in_short(parts, plan) + (f" ({lacks} left out)" if lacks else "")
-
-
-def _in_short(parts: PlanParts, plan: Plan) -> str:
+    """Return the status for a list: with the number of completed sub-plans while they run, and the number
+    of parts that the result lacks."""
+    status = plan_status(parts, plan).value
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
-        return f"sub-plans {count_of_parts(parts, plan)}"
-    if has_open_conflicts(parts, plan):
-        return CONFLICT
-    if is_stopped(plan):
-        return "stopped"
-    if plan.phase_state != DONE:
-        return plan.state.value
-    if plan.parent_id is not None:
-        return "merged" if is_merged(parts, plan) else "to merge"
-    return "to apply" if parts.history.changes(plan.id) else "no change"
+        count = count_of_parts(parts, plan)
+        return f"{status} ({count} sub-plans)" if count else status
+    lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
+    return f"{status} ({lacks} left out)" if lacks else status
 
 
 def _of_waiting(parts: PlanParts, plan: Plan) -> str:

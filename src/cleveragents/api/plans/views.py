@@ -105,7 +105,7 @@ class _PlanFields:
     parent: str | None = shown("the plan that it is a part of", examples=[None])
     root: str = shown("the plan at the top of its tree", examples=[EXAMPLE_PLAN])
     depth: int = shown(examples=[0])
-    label: str = shown("its state in a word or two", examples=["to apply"], default="")
+    label: str = shown("the status as lists show it, with numbers", examples=["ready"], default="")
     at_rest: bool = shown(
         "no worker runs it, and none will until a person acts",
         examples=[True],
@@ -116,7 +116,7 @@ class _PlanFields:
         examples=["bubblewrap"],
     )
     needs: Needs | None = shown("what it needs a person for", examples=["review"])
-    meaning: str = shown("where it stands, in words", examples=["execute/complete: done, not applied"])
+    meaning: str = shown("the status and its reason", examples=["ready: done, not applied"])
 
     def __post_init__(self) -> None:
         if self.at_rest is None:  # a server of 0.1.0 does not say it

@@ -1,4 +1,4 @@
-"""`agents action`: templates of plans, written in YAML."""
+"""`agents action`: plan templates in YAML."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["action"]
 
 @click.group()
 def action() -> None:
-    """Create, list and delete templates of plans.
+    """Create, list and delete actions: plan templates.
 
     \b
     Example:
@@ -37,13 +37,13 @@ def action() -> None:
 
 @action.command("create")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--replace", is_flag=True, help="Put it in the place of one with the same name.")
+@click.option("--replace", is_flag=True, help="Replace an action with the same name.")
 @format_option
 @pass_session
 def create_action(session: Session, file: Path, replace: bool, output: Output) -> None:
-    """Keep the action of a YAML FILE; - reads standard input.
+    """Add the action in a YAML FILE; - reads standard input.
 
-    Every mistake in it is named with its line, and nothing is kept until there is none.
+    Mistakes are listed with their lines. A file with mistakes is not added.
 
     \b
     Example:
@@ -58,9 +58,9 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
     except errors.InvalidAction as error:
         if len(error.problems) == 1:
             raise
-        print_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
+        print_problems(f"{error.source} is not a valid action; it was not added", error.problems)
         raise click.exceptions.Exit(error.exit_code) from None
-    progress(f"{made.name} is kept; `{_usage(made, prefix_of(session))}` runs it")
+    progress(f"added {made.name}; run it with `{_usage(made, prefix_of(session))}`")
     for text in made.invariants:
         progress(f"invariant, {Invariant.parse(text).enforcement} ({text})")
     output.record({"name": made.name, "description": made.description})
@@ -71,9 +71,9 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
 @format_option
 @pass_session
 def list_actions(session: Session, resource: str | None, output: Output) -> None:
-    """List the actions that are shipped, yours, and the repository's.
+    """List built-in actions, your own, and those of the repository.
 
-    A repository's action runs only once you have said `agents trust`.
+    An action of the repository runs only after `agents trust`.
 
     \b
     Example:
@@ -87,7 +87,7 @@ def list_actions(session: Session, resource: str | None, output: Output) -> None
     )
     rows = [as_json(row) for row in pages]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
-    output.table(rows, columns, empty="there are no actions")
+    output.table(rows, columns, empty="no actions")
     if not output.machine_readable:
         for row in rows:
             if row["problem"]:
@@ -100,7 +100,7 @@ def list_actions(session: Session, resource: str | None, output: Output) -> None
 @format_option
 @pass_session
 def show_action(session: Session, name: str, resource: str | None, output: Output) -> None:
-    """Show what an action takes and does.
+    """Show the arguments and steps of an action.
 
     \b
     Example:
@@ -117,9 +117,9 @@ def show_action(session: Session, name: str, resource: str | None, output: Outpu
         output.title("arguments")
         columns = ["name", "type", "default", "description"]
         output.table([as_json(argument) for argument in shown.arguments], columns, empty="")
-    output.title("what it does")
+    output.title("steps")
     output.record(_doing(shown))
-    output.title("run it")
+    output.title("usage")
     click.echo(f"  {_usage(shown, prefix_of(session))}")
 
 
@@ -127,20 +127,20 @@ def show_action(session: Session, name: str, resource: str | None, output: Outpu
 @click.argument("name")
 @pass_session
 def delete_action(session: Session, name: str) -> None:
-    """Delete an action of yours.
+    """Delete one of your actions.
 
-    Plans that were made of it keep what they need and go on.
+    Existing plans of this action continue.
 
     \b
     Example:
       agents action delete team/format
     """
     session.client().actions.remove(name)
-    progress(f"{name} is deleted")
+    progress(f"deleted {name}")
 
 
 def _doing(action: ActionView) -> dict[str, JsonValue]:
-    """What people want to know of it; what it does not say is left out."""
+    """Return the parts of an action for people; empty parts are left out."""
     fields: dict[str, JsonValue] = {}
     for number, step in enumerate(action.steps, start=1):
         fields[f"step {number}"] = _spelt(step)

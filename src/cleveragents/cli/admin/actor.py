@@ -1,4 +1,4 @@
-"""`agents actor`: who thinks, written in YAML."""
+"""`agents actor`: actors in YAML."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["actor"]
 
 @click.group()
 def actor() -> None:
-    """List, check, graph and run actors: who thinks, and how.
+    """List, check, graph and run actors.
 
     \b
     Example:
@@ -47,10 +47,10 @@ actor.add_command(run_actor)
 @format_option
 @pass_session
 def list_actors(session: Session, resource: str | None, output: Output) -> None:
-    """List the actors that are shipped, yours, and the repository's.
+    """List built-in actors, your own, and those of the repository.
 
-    Yours are the YAML files in the folder `actors` beside your settings. A repository's actor runs only once
-    you have said `agents trust`.
+    Your own actors are YAML files in the folder `actors` beside your settings. An actor of the repository
+    runs only after `agents trust`.
 
     \b
     Example:
@@ -65,7 +65,7 @@ def list_actors(session: Session, resource: str | None, output: Output) -> None:
     rows = [as_json(row) for row in pages]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
     shown = rows if output.machine_readable else [_marked(row) for row in rows]
-    output.table(shown, columns, empty="there are no actors")
+    output.table(shown, columns, empty="no actors")
     if not output.machine_readable:
         for row in rows:
             if row["problem"]:
@@ -74,16 +74,15 @@ def list_actors(session: Session, resource: str | None, output: Output) -> None:
 
 @actor.command("show")
 @click.argument("name", metavar="NAME_OR_FILE")
-@click.option("--yaml", "as_yaml", is_flag=True, help="Print its file, as one that can be kept and changed.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the file of the actor, to save and change.")
 @resource_option
 @format_option
 @pass_session
 def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None, output: Output) -> None:
-    """Show what an actor is made of: its nodes, its state and its limits; of other agents, what they run and
-    what of yours they get.
+    """Show an actor: its nodes, state and limits. For an external agent, its command and passthrough.
 
-    With --yaml the prompts stand in the file itself, and a shipped actor is called `mine/…`: kept among your
-    actors, it is one of yours.
+    With --yaml, the file includes the prompts, and a built-in actor is named `mine/…`, ready to be saved
+    among your own actors.
 
     \b
     Example:
@@ -95,11 +94,11 @@ def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None,
     from cleveragents.api.views import as_json
 
     if as_yaml and name == "-":
-        raise click.UsageError("--yaml prints the file of an actor, and - is none")
+        raise click.UsageError("--yaml needs the name or file of an actor, not -")
     shown = _found(session, name, resource)
     if as_yaml:
         here = _is_file(name) or not goes_to_server(click.get_current_context())
-        # A file of this machine as it is: what looks like a secret in it is needed to use it.
+        # Unmasked: values that look like secrets are needed to use the file.
         click.echo(own_text(Path(shown.file)) if here and shown.file else shown.yaml, nl=False)
         return
     if output.machine_readable:
@@ -110,8 +109,8 @@ def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None,
         "name": shown.name,
         "description": " ".join(shown.description.split()),
         "model": shown.model,
-        "read only": shown.read_only,
-        **{f"at most {name}": limit for name, limit in shown.limits.items()},
+        "read-only": shown.read_only,
+        **{f"max {name}": limit for name, limit in shown.limits.items()},
         "file": shown.file,
     }
     output.record({name: value for name, value in facts.items() if value is not None})
@@ -121,7 +120,7 @@ def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None,
     for node in shown.nodes:
         if "argv" in node:
             name = node["name"]
-            output.title("what it runs, and gets of yours" if len(nodes) == 1 else f"what {name} runs")
+            output.title("command and passthrough" if len(nodes) == 1 else f"command of {name}")
             output.record(_agent_facts(node))
     if shown.state:
         output.title("state")
@@ -135,8 +134,8 @@ def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None,
 def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -> None:
     """Check the actors of YAML files; - reads standard input.
 
-    Every mistake is named with its line and a remedy. Actors that name each other may be checked together.
-    Ends with 0 if all are valid, else with 2.
+    Mistakes are listed with their lines and remedies. Check actors that refer to each other together. The
+    exit code is 0 if all are valid, otherwise 2.
 
     \b
     Example:
@@ -170,12 +169,12 @@ def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -
 
 @actor.command("graph")
 @click.argument("name", metavar="NAME_OR_FILE")
-@click.option("--mermaid", "as_mermaid", is_flag=True, help="As text for Mermaid, instead of a tree.")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="Print Mermaid text instead of a tree.")
 @resource_option
 @format_option
 @pass_session
 def draw_actor(session: Session, name: str, as_mermaid: bool, resource: str | None, output: Output) -> None:
-    """Draw an actor: which node follows which, and on which condition.
+    """Draw the graph of an actor: its nodes, edges and conditions.
 
     \b
     Example:
@@ -208,7 +207,7 @@ def print_schema() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """Actors that are checked at once count before those that are kept."""
+    """Actors checked together; they take precedence over saved actors."""
 
     library: ActorLibrary
     known: dict[str, Actor]
@@ -222,7 +221,7 @@ def _is_file(name: str) -> bool:
 
 
 def _found(session: Session, name: str, resource: str | None) -> ActorView:
-    """The actor in a file of this machine, with or without a server; else the one of that name."""
+    """Return the actor in a local file, even with a server; otherwise the actor with this name."""
     if not _is_file(name):
         repository = repository_here(resource)
         return session.client().actors.get(name, resource=resource, repository=repository)
@@ -237,23 +236,23 @@ def _print_tree(drawn: ActorView, *, styled: bool) -> None:
 
     edges = [(edge.source, edge.target, edge.when or "") for edge in drawn.graph.edges]
     what = {node["name"]: doing(node["type"], node) for node in drawn.nodes}
-    # In a pipe it is as wide as it has to be.
+    # A pipe has no width limit.
     width = None if styled else 1000
     shown = tree(drawn.name, drawn.entry, edges, what)
     console(width=width, no_color=not styled or colour() is False).print(shown)
 
 
 def _agent_facts(node: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """What an agent of somebody else's runs, what of the user's it gets, and what bounds it."""
+    """Return the command, the passthrough and the limits of an external agent."""
     facts: dict[str, JsonValue] = {
         "runs": shlex.join(node["argv"]),
-        "told by": node.get("prompt_by", "session"),
-        "your variables": ", ".join(node["environment"]) or "none",
-        "files of your home": ", ".join(node["home"]) or "none",
-        "network": "wants it" if node["network"] else "does without",
-        "at most seconds": node["seconds"],
-        "at most processes": node["processes"],
-        "to install it": node["install"] or None,
+        "prompt via": node.get("prompt_by", "session"),
+        "variables": ", ".join(node["environment"]) or "none",
+        "home files": ", ".join(node["home"]) or "none",
+        "network": "required" if node["network"] else "optional",
+        "max seconds": node["seconds"],
+        "max processes": node["processes"],
+        "install": node["install"] or None,
     }
     if node.get("variables"):
         facts["sets"] = ", ".join(f"{name}={value}" for name, value in node["variables"].items())
@@ -261,4 +260,4 @@ def _agent_facts(node: Mapping[str, Any]) -> dict[str, JsonValue]:
 
 
 def _marked(row: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    return row if row["problem"] is None else {**row, "description": f"broken: {row['problem']}"}
+    return row if row["problem"] is None else {**row, "description": f"invalid: {row['problem']}"}

@@ -1,4 +1,4 @@
-"""`agents actor run`: one actor, alone, on a goal."""
+"""`agents actor run`: run one actor on a goal."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cleveragents.models.model.budget import BudgetLimits
 __all__ = ["run_actor"]
 
 _IN_YOUR_TERMINAL = (
-    "without a plan, an actor works in your terminal: `agents --server local actor run`; "
-    "`agents run --actor` makes a plan of it"
+    "an actor without a plan runs in your terminal; run `agents --server local actor run`, or "
+    "`agents run --actor` for a plan on the server"
 )
 
 
 @click.command("run", cls=LocalCommand, reason=_IN_YOUR_TERMINAL)
 @click.argument("name", metavar="NAME_OR_FILE")
 @click.argument("words", nargs=-1, required=True, metavar="GOAL")
-@click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
-@click.option("--profile", metavar="NAME", help="What it may do by itself (plan.profile).")
+@click.option("--model", metavar="PROVIDER/NAME", help="Model. Default: models.default.")
+@click.option("--profile", metavar="NAME", help="Profile. Default: plan.profile.")
 @budget_options
 @format_option
 @pass_session
@@ -40,11 +40,11 @@ def run_actor(
     limits: BudgetLimits,
     output: Output,
 ) -> None:
-    """Run one actor on a goal, in a sandbox of this repository, and show what it left in its state.
+    """Run one actor on a goal, in a sandbox of this repository, and show its final state.
 
-    A file of yours need not be kept anywhere first; it is read again when the plan is resumed.
-    It is a plan like any other, without a strategist and a reviewer: what it changed is kept in its sandbox,
-    and nothing is applied unless you say `agents plan apply`. GOAL `-` reads it from stdin.
+    This makes a plan without a strategist and a reviewer. Changes stay in the sandbox until you run
+    `agents plan apply`. The actor may be a file that is not saved among your actors; a resume reads it again.
+    GOAL `-` reads the goal from stdin.
 
     \b
     Example:
@@ -85,18 +85,20 @@ def run_actor(
         raise
     left = _values(container.jobs.get(str(plan.job)).result)
     if output.machine_readable:
-        output.record({"plan": plan.id, "state": plan.state.value, "values": left})
+        output.record(
+            {"plan": plan.id, "status": plan.status.value, "state": plan.state.value, "values": left}
+        )
         return
     print_plan(output, plan)
     if not left:
-        progress("it left nothing in its state")
+        progress("the final state is empty")
         return
-    output.title("what it left in its state")
+    output.title("final state")
     output.record(left)
 
 
 def _values(result: JsonValue) -> Mapping[str, JsonValue]:
-    """Those of its own keys that hold something."""
+    """Return the values of the actor's own keys, without empty ones."""
     found = result.get("values") if isinstance(result, Mapping) else None
     values = found if isinstance(found, Mapping) else {}
     return {key: value for key, value in values.items() if key not in GIVEN and value not in ("", (), None)}

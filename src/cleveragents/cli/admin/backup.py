@@ -1,4 +1,4 @@
-"""`agents backup`: a copy of everything that is kept, made while work goes on."""
+"""`agents backup`: copy the state while plans run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NAMED = 5
 @format_option
 @pass_session
 def backup(session: Session, directory: Path, output: Output) -> None:
-    """Copy all that is kept, while work goes on.
+    """Back up the state, also while plans run.
 
-    Into DIRECTORY, which is made: the database, the audit log's head and key, and the sandboxes with work
-    that is not applied yet. What a plan does meanwhile may be missing; it is resumed after a restore.
-    A database on PostgreSQL is not copied: run pg_dump after this. What is in it is secret: keep it so.
+    Creates DIRECTORY with the database, the head and key of the audit log, and the sandboxes of plans that
+    are not applied. Work done during the backup may be missing; resume such plans after a restore.
+    A PostgreSQL database is not included: run pg_dump afterwards. Keep the backup secret.
 
     \b
     Example:
@@ -33,14 +33,14 @@ def backup(session: Session, directory: Path, output: Output) -> None:
 
     settings = session.configuration().settings
     made = back_up(Path(settings.state.directory), settings.database.url, directory, progress)
-    whole = "everything" if made.database is not None else "everything but the database"
-    progress(f"{whole} is in {made.directory}, with {counted(made.sandboxes, 'sandbox', 'sandboxes')}")
+    whole = "everything" if made.database is not None else "all state but the database"
+    progress(f"backed up {whole} to {made.directory}, with {counted(made.sandboxes, 'sandbox', 'sandboxes')}")
     if made.database is None:
-        progress("pg_dump the database now, after the head of the audit log was copied")
+        progress("now run pg_dump on the database")
     if made.left_out:
         count = counted(len(made.left_out), "entry", "entries")
         named = ", ".join(made.left_out[:_NAMED]) + (", …" if len(made.left_out) > _NAMED else "")
-        progress(f"left out: {count} that cannot be copied: {named}")
+        progress(f"left out {count}, which cannot be copied: {named}")
     kept = None if made.database is None else str(made.database)
     output.record(
         {

@@ -1,4 +1,4 @@
-"""`agents config`: what can be set, what holds, and who said so."""
+"""`agents config`: settings, their values, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ _key_argument = click.argument("key", shell_complete=_complete_key)
 def config() -> None:
     """Show and change settings.
 
-    A setting comes from, weakest first: its default, your file, the repository's .cleveragents.toml
-    (which may only tighten), the environment (CLEVERAGENTS_LOG_LEVEL for log.level), --set.
+    The value of a setting comes from, in ascending order of precedence: its default, your file,
+    .cleveragents.toml in the repository (may only tighten), the environment (CLEVERAGENTS_LOG_LEVEL for
+    log.level), --set.
 
     \b
     Example:
@@ -69,7 +70,7 @@ def list_settings(session: Session, output: Output) -> None:
     ]
     columns = columns_for(output, ["key", "value", "from", "description"], spare=["description"], width=70)
     columns = columns_for(output, columns, spare=["from"])
-    output.table(rows, columns, empty="there are no settings")
+    output.table(rows, columns, empty="no settings")
 
 
 @config.command("get")
@@ -77,7 +78,7 @@ def list_settings(session: Session, output: Output) -> None:
 @format_option
 @pass_session
 def get_setting(session: Session, key: str, output: Output) -> None:
-    """Print the value of KEY; a password in it is masked.
+    """Print the value of KEY; passwords are masked.
 
     \b
     Example:
@@ -99,10 +100,10 @@ def get_setting(session: Session, key: str, output: Output) -> None:
 @click.argument("value", required=False, metavar="VALUE")
 @pass_session
 def set_setting(session: Session, key: str, value: str | None) -> None:
-    """Set KEY to VALUE in your own file; VALUE - reads it from standard input.
+    """Set KEY to VALUE in your settings file; VALUE - reads it from standard input.
 
-    The file keeps its comments. A wrong value is refused before anything is written. Reading a value with a
-    password from standard input keeps it out of your shell's history.
+    Comments in the file stay. An invalid value is refused, and the file stays as it is. Pass values with
+    passwords on standard input to keep them out of the shell history.
 
     \b
     Example:
@@ -114,12 +115,12 @@ def set_setting(session: Session, key: str, value: str | None) -> None:
 
     if value is None:
         name, glued, _ = key.partition("=")
-        hint = f"; KEY and VALUE are two words: agents config set {name} VALUE" if glued else ""
+        hint = f"; separate KEY and VALUE by a space: agents config set {name} VALUE" if glued else ""
         raise click.UsageError(f"missing argument 'VALUE'{hint}")
     found = find_key(key, "config set")
     path = _user_file()
     set_value(path, found, _from_stdin() if value == "-" else value)
-    progress(f"{key} is set in {path}")
+    progress(f"set {key} in {path}")
     _warn_if_hidden(session, key)
 
 
@@ -127,10 +128,9 @@ def set_setting(session: Session, key: str, value: str | None) -> None:
 @_key_argument
 @pass_session
 def unset_setting(session: Session, key: str) -> None:
-    """Take KEY out of your own file, so that its default holds again.
+    """Remove KEY from your settings file.
 
-    The file keeps its comments. A value that is wrong can be taken out, too; one that is not in the file is
-    no mistake.
+    Comments in the file stay. An invalid value can be removed. Removing a key that is not set is no error.
 
     \b
     Example:
@@ -142,9 +142,9 @@ def unset_setting(session: Session, key: str) -> None:
     found = find_key(key, "config unset")
     path = _user_file()
     if unset_value(path, found):
-        progress(f"{key} is no longer set in {path}")
+        progress(f"removed {key} from {path}")
     else:
-        progress(f"{key} is not set in {path}; nothing was changed")
+        progress(f"{key} is not set in {path}; nothing changed")
     _warn_if_hidden(session, key)
 
 
@@ -152,9 +152,9 @@ def unset_setting(session: Session, key: str) -> None:
 @format_option
 @pass_session
 def show_paths(session: Session, output: Output) -> None:
-    """Show which files are read and where state is kept.
+    """Show the configuration files and the state directory.
 
-    It works when one of them is broken, too, and says which: then the state's place may not be known.
+    Invalid files are reported. If one is invalid, the state directory may be unknown.
 
     \b
     Example:
@@ -178,11 +178,11 @@ def show_paths(session: Session, output: Output) -> None:
 
 def _tell(broken: list[str]) -> None:
     for problem in broken:
-        progress(f"broken: {problem}")
+        progress(f"invalid: {problem}")
 
 
 def _problems(error: ConfigurationError) -> list[str]:
-    """What is wrong with each file by itself, and what a whole load says that is none of those."""
+    """Return the problem of each file, and other problems of loading all of them."""
     from cleveragents.config.loader import load_configuration
 
     own = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
@@ -210,7 +210,7 @@ def _repository_file() -> Path | None:
 
 
 def _user_file() -> Path:
-    # Not from the loaded configuration: a broken repository file must not keep anyone from mending their own.
+    # Not from the loaded configuration: an invalid repository file must not block editing the user's file.
     from cleveragents.config.loader import user_file_path
 
     return user_file_path(os.environ)
@@ -226,8 +226,8 @@ def _warn_if_hidden(session: Session, key: str) -> None:
 
     try:
         origin = session.configuration().origins[key]
-    except ConfigurationError as error:  # what was asked for is done, whatever is wrong elsewhere
+    except ConfigurationError as error:  # the edit is done; other problems are not its failure
         _tell(_problems(error))
         return
     if origin.layer not in (Layer.FILE, Layer.DEFAULT):
-        progress(f"note: here {origin} still decides it")
+        progress(f"note: {origin} takes precedence here")

@@ -1,4 +1,4 @@
-"""`agents events`: the audit log, live and verified."""
+"""`agents events`: follow, verify and anchor the audit log."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["events"]
 
 _COLUMNS = ["position", "time", "type", "subject", "facts"]
-_OWN_ANCHOR = "the server compares the log with its own audit.anchor; run the command on the server"
-_OWN_KEY = "the signing key is on the machine that keeps the log; run the command there"
-_AT_THE_MACHINE = "who attests the log has to be at the machine that keeps it; say it there"
+_OWN_ANCHOR = "the server uses its own audit.anchor; run the command on the server"
+_OWN_KEY = "the signing key is on the machine of the log; run the command there"
+_AT_THE_MACHINE = "only the machine of the log can attest it; run the command there"
 
 
 @click.group()
 def events() -> None:
     """Follow, verify and anchor the audit log.
 
-    Every event of every process is in it, in one order, each row chained to the one before.
+    The log holds the events of all processes in one order; each row is chained to the one before.
 
     \b
     Example:
@@ -38,10 +38,14 @@ def events() -> None:
 
 
 @events.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on with events as they happen, until interrupted.")
+@click.option("--follow", "-f", is_flag=True, help="Print new events until interrupted.")
 @click.option("--after", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Only events after position N.")
 @click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(1, 100_000), help="At most so many."
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Maximum number of events.",
 )
 @click.option("--type", "type_name", metavar="TYPE", help="Only events of this type, such as job.succeeded.")
 @format_option
@@ -51,8 +55,8 @@ def tail(
 ) -> None:
     """Show the latest events, or those after a position.
 
-    A position is a cursor: with --after and the last one you have seen you miss nothing and see nothing
-    twice. With --follow, --limit only bounds what is shown before the first new event.
+    A position is a cursor: --after with the last position you have seen continues without gaps or
+    repetitions. With --follow, --limit bounds only the events before the first new one.
 
     \b
     Example:
@@ -65,12 +69,12 @@ def tail(
 
     wanted = EventType.parse(type_name).value if type_name is not None else None
     log = session.client().events
-    # Before the look: what comes meanwhile is followed.
+    # Before reading the page, so that no event is missed in between.
     latest = log.list(limit=1).items if follow else ()
     page = log.list(after=after, limit=limit, event_type=wanted)
     if page.warning is not None:
-        progress(f"warning: {page.warning}; `agents events verify` names everything that is wrong")
-    output.table([as_json(event) for event in page.items], _COLUMNS, empty="there are no such events")
+        progress(f"warning: {page.warning}; list all findings with `agents events verify`")
+    output.table([as_json(event) for event in page.items], _COLUMNS, empty="no events match")
     if follow:
         seen = page.items or latest
         last = max(after or 0, seen[-1].position if seen else 0)
@@ -84,7 +88,7 @@ def tail(
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="Compare with anchors there; may be repeated.",
+    help="Compare with anchors at this target; may be repeated.",
     cls=LocalOption,
     reason=_OWN_ANCHOR,
 )
@@ -94,14 +98,14 @@ def tail(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Keys that may have signed anchors.",
+    help="Public keys that may have signed anchors.",
     cls=LocalOption,
     reason=_OWN_ANCHOR,
 )
 @click.option(
     "--without-head",
     is_flag=True,
-    help="Compare with anchors only; no key of the head is needed.",
+    help="Compare with anchors only; needs no key of the head.",
     cls=LocalOption,
     reason=_OWN_ANCHOR,
 )
@@ -116,12 +120,12 @@ def verify(
     without_head: bool,
     output: Output,
 ) -> None:
-    """Verify that the audit log is what it was when it was written.
+    """Verify that the audit log was not changed.
 
-    Names every event that was changed, removed, moved or cut off, and exits with 1 if there is any. With
-    --anchor, or the setting audit.anchor, the log is compared with anchors outside the machine as well, and
-    the output says which events they cover.
-    Where several machines share a database, one of them attests the log; others need an anchor to verify it.
+    Lists every event that was changed, removed, moved or cut off; the exit code is 1 if there is any. With
+    --anchor, or the setting audit.anchor, also compares the log with anchors outside this machine and prints
+    the events they cover. If several machines share a database, one of them attests the log; the others need
+    an anchor to verify it.
 
     \b
     Example:
@@ -145,9 +149,13 @@ def verify(
 @events.command(cls=LocalCommand, reason=_OWN_KEY)
 @click.argument("target", required=False)
 @click.option(
-    "--key", "key_file", type=click.Path(path_type=Path), metavar="FILE", help="Private key that signs it."
+    "--key",
+    "key_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Private key for the signature.",
 )
-@click.option("--print-public-key", is_flag=True, help="Print the key that verifies anchors, and do no more.")
+@click.option("--print-public-key", is_flag=True, help="Print the public key for anchors and exit.")
 @format_option
 @pass_session
 def anchor(
@@ -155,10 +163,10 @@ def anchor(
 ) -> None:
     """Anchor the audit log outside the machine.
 
-    Signs the number of events and the hash of the last one, and appends that to TARGET: a file, a URL
-    (https://…) or a branch of a git remote (git+URL#BRANCH). Without TARGET, the setting audit.anchor names
-    it. From then on, `agents events verify --anchor TARGET` detects every change to these events, even one by
-    an attacker with the keys on this machine. A log that contradicts an anchor at TARGET is not anchored.
+    Signs the number of events and the hash of the last one, and appends the result to TARGET: a file, a URL
+    (https://…) or a branch of a git remote (git+URL#BRANCH). The default TARGET is audit.anchor. Afterwards,
+    `agents events verify --anchor TARGET` detects every change to these events, even by an attacker with the
+    keys of this machine. A log that contradicts an anchor at TARGET is not anchored.
 
     \b
     Example:
@@ -185,15 +193,15 @@ def anchor(
 
 
 @events.command(cls=LocalCommand, reason=_AT_THE_MACHINE)
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @pass_session
 @click.pass_context
 def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
-    """Attest the log as it stands, after a restored backup or a lost head file.
+    """Attest the log in its present state, after a restored backup or a lost head file.
 
-    Where several machines share a database and the one that attested the log is gone, this one does from
-    now on. Nothing that is missing or was altered before this can be found afterwards, so look at
-    `agents events verify` first. A log whose rows do not chain on is refused.
+    If several machines share a database and the one that attested the log is gone, this machine attests it
+    from now on. Earlier changes cannot be detected afterwards: run `agents events verify` first. A log with a
+    broken chain is refused.
 
     \b
     Example:
@@ -204,16 +212,16 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
         for finding in audit.verify().findings:
             progress(str(finding))
     except AuditElsewhere as elsewhere:
-        progress(f"it is attested by the state directory named {elsewhere.home}, and by this one afterwards")
+        progress(f"the log is attested by the state directory {elsewhere.home}; from now on by this one")
     if not yes and not _confirmed():
-        progress("nothing was changed; with --yes it is done without asking")
+        progress("nothing changed; pass --yes to skip the question")
         ctx.exit(3)
     adopted = counted(audit.adopt(), "event")
-    click.echo(f"{adopted}, attested as the log stands")
+    click.echo(f"{adopted}, attested in the present state")
 
 
 def _show_verification(report: VerificationView, output: Output) -> None:
-    """Print what a verification found, and which events anchors cover."""
+    """Print the findings of a verification and the events that anchors cover."""
     from cleveragents.api.views import as_json
 
     events_in = counted(report.events, "event")
@@ -242,4 +250,4 @@ def _coverage(covered: AnchorView, rows: int) -> str:
 def _confirmed() -> bool:
     if not sys.stdin.isatty():
         return False
-    return confirmed("Attest the log as it stands?")
+    return confirmed("Attest the log in its present state?")

@@ -1,17 +1,20 @@
-"""`agents gc`: frees the disk that ended plans still use."""
+"""`agents gc`: remove sandboxes of ended plans and other unused files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.api.plans.status_text import plan_status
 from cleveragents.cli.doctor.remote_orphans import remove_mirrors
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
@@ -40,22 +43,22 @@ class Age(click.ParamType[timedelta]):
 
 
 @click.command()
-@click.option("--older-than", type=Age(), default="30d", show_default=True, help="Ended so long ago.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option(
+    "--older-than", type=Age(), default="30d", show_default=True, help="Minimum time since the plan ended."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @format_option
 @pass_session
 def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -> None:
-    """Remove the sandboxes of plans that ended.
+    """Remove the sandboxes of ended plans.
 
-    Gone with them is what was said in those plans, word by word, and what they wrote to a log in the
-    background; what they decided, did and changed stays on record. Indexes of directories that are no
-    longer there are removed as well, and so is what was kept of plans on git remotes for other machines, and
-    mirrors of remotes that no plan and no resource names.
+    Also removes transcripts and background logs of these plans, indexes of missing directories, and unused
+    data of git remotes. Decisions, calls and changes of all plans stay on record.
 
-    Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
-    oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
-    in use, or in which files were edited by hand. Without its sandbox an applied plan cannot be undone, nor
-    can what a plan changed be shown; which plans that ends for is said before it is done.
+    If all sandboxes together use more than sandbox.quota_bytes, more sandboxes of ended plans are removed,
+    the oldest first. A plan keeps its sandbox while its result is ready or blocked, while the sandbox is in
+    use, and if it holds files edited by hand. Without its sandbox, an applied plan cannot be undone, and its
+    diff cannot be shown; gc names these plans before it removes anything.
 
     \b
     Example:
@@ -63,28 +66,35 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     """
     container = session.container()
     quota = container.settings.sandbox.quota_bytes
-    progress("looking through the sandboxes …")
+    progress("examining sandboxes …")
     freed = container.plan_parts.cleanup.collect(
-        older_than, quota_bytes=quota, dry_run=dry_run, told=progress, about=_tell_next
+        older_than, quota_bytes=quota, dry_run=dry_run, told=progress, about=partial(_tell_next, container)
     )
     rows: list[dict[str, JsonValue]] = [
-        {"plan": one.plan_id, "state": one.state, "bytes": one.bytes, "ends": list(one.ends)} for one in freed
+        {
+            "plan": one.plan_id,
+            "status": _status_of(container, one),
+            "state": one.state,
+            "bytes": one.bytes,
+            "ends": list(one.ends),
+        }
+        for one in freed
     ]
     if not output.machine_readable:
         rows = [row | {"ends": _spelt(one)} for row, one in zip(rows, freed, strict=True)]
-    none = f"there is nothing to remove of plans that ended more than {_age(older_than)} ago"
-    output.table(rows, ["plan", "state", "bytes", "ends"], empty=none)
+    none = f"nothing to remove: no sandbox of a plan that ended more than {_age(older_than)} ago"
+    output.table(rows, ["plan", "status", "bytes", "ends"], empty=none)
     if freed:
         _tell_end(freed, dry_run)
     said = container.plan_parts.cleanup.forget_conversations(older_than, dry_run=dry_run)
     logs = _logs_removed(container, older_than, dry_run)
-    told = "nothing was removed, as you asked" if dry_run else "removed"
-    for found, what in ((said, "what was said in"), (logs, "the log of")):
+    told = "would be removed" if dry_run else "removed"
+    for found, what in ((said, "transcripts"), (logs, "logs")):
         if found:
-            progress(f"{what} {counted(len(found), 'plan')}: {told}")
+            progress(f"{what} of {counted(len(found), 'plan')}: {told}")
     copies = container.plan_parts.sandboxes.discard_copies(dry_run=dry_run)
     if copies:
-        progress(f"{counted(copies, 'copy', 'copies')} of what other machines have: {told}")
+        progress(f"{counted(copies, 'copy', 'copies')} of sandboxes on other machines: {told}")
     remotes = container.plan_parts.remotes
     kept, mirrors = (
         remotes.forget_contents(older_than, dry_run=dry_run),
@@ -92,10 +102,10 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     )
     for count, what in ((kept, "changed file"), (mirrors, "mirror")):
         if count:
-            progress(f"{counted(count, what)} of git remotes that no plan needs any more: {told}")
+            progress(f"{counted(count, what)} of unused git remotes: {told}")
     given_back = 0 if dry_run else container.context_parts.index.prune()
     if given_back:
-        progress(f"indexes of what is no longer there: {given_back:,} bytes freed")
+        progress(f"indexes of missing directories: {given_back:,} bytes freed")
 
 
 def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) -> list[str]:
@@ -108,7 +118,7 @@ def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) ->
 
 
 def _age(older_than: timedelta) -> str:
-    """As the option takes it, in the largest unit that fits."""
+    """Return the age as the option takes it, in the largest unit that fits."""
     for unit in "dhm":
         length = timedelta(**{_UNITS[unit]: 1})
         if older_than and not older_than % length:
@@ -116,21 +126,28 @@ def _age(older_than: timedelta) -> str:
     return "0m"
 
 
-def _tell_next(one: RemovedSandbox) -> None:
-    """Said before it is done: a removal may take long, and what it ends is gone for good."""
-    ends = f", which ends its {_spelt(one)}" if one.ends else ""
-    progress(f"removing the sandbox of plan {one.plan_id} ({one.state}){ends}")
+def _status_of(container: Container, one: RemovedSandbox) -> str:
+    try:
+        return plan_status(container.plan_parts, container.plan_parts.plans.get(one.plan_id)).value
+    except UnknownPlan:
+        return one.state
+
+
+def _tell_next(container: Container, one: RemovedSandbox) -> None:
+    """Print the removal before it starts: it may take long, and cannot be reverted."""
+    ends = f"; no {_spelt(one)} afterwards" if one.ends else ""
+    progress(f"removing the sandbox of plan {one.plan_id} ({_status_of(container, one)}){ends}")
 
 
 def _tell_end(freed: Sequence[RemovedSandbox], dry_run: bool) -> None:
     total = sum(one.bytes for one in freed)
     told = f"{counted(len(freed), 'sandbox', 'sandboxes')}, {total:,} bytes"
-    progress(f"{told}: nothing was removed, as you asked" if dry_run else f"{told} freed")
+    progress(f"{told}: would be removed" if dry_run else f"{told} freed")
     final = sum("undo" in one.ends for one in freed)
     if final:
-        could = "could not be undone any more" if dry_run else "cannot be undone any more"
+        could = "could no longer be undone" if dry_run else "can no longer be undone"
         progress(f"{counted(final, 'applied plan')} {could}")
 
 
 def _spelt(one: RemovedSandbox) -> str:
-    return " and ".join(one.ends)
+    return " or ".join(one.ends)

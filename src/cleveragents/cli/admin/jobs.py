@@ -1,4 +1,4 @@
-"""`agents jobs`: what is queued, running and done."""
+"""`agents jobs`: list, show and cancel jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobId(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_job_id(value):
-            self.fail(f"there is no job {value!r}", param, ctx)
+            self.fail(f"no job {value!r}", param, ctx)
         return value
 
 
@@ -43,16 +43,20 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    help="Only jobs in this state; may be repeated.",
 )
 @click.option(
     "--limit",
     default=100,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="At most so many, the oldest of them.",
+    help="Maximum number of jobs, the oldest first.",
 )
-@click.option("--after", metavar="ID", type=JobId(), help="Only jobs after this one, where a list ended.")
+@click.option("--after", metavar="ID", type=JobId(), help="Only jobs after this one.")
 @format_option
 @pass_session
 def list_jobs(
@@ -60,7 +64,7 @@ def list_jobs(
 ) -> None:
     """List jobs, oldest first.
 
-    On a terminal each job keeps to one line, shortened to fit; `agents jobs show ID` shows all of it.
+    On a terminal each job takes one line, shortened to fit; `agents jobs show ID` shows all fields.
 
     \b
     Example:
@@ -73,12 +77,12 @@ def list_jobs(
     output.table(
         [_at_a_glance(job) if output.human_readable else as_json(job) for job in page.items],
         ["id", "kind", "state", "attempt", "worker", "updated", "error"],
-        empty="there are no such jobs",
+        empty="no jobs match",
         cut=["kind", "worker", "error"],
         spare=["worker", "attempt", "error", "updated"],
     )
     if page.next is not None:
-        progress(f"there are more: --after {page.next}")
+        progress(f"there are more jobs: pass --after {page.next}")
 
 
 @jobs.command("show")
@@ -99,15 +103,17 @@ def show_job(session: Session, job_id: str, output: Output) -> None:
 
 @jobs.command("cancel")
 @click.argument("job_id", metavar="ID", type=JobId())
-@click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the job.")
+@click.option(
+    "--reason", default="cancelled by the user", show_default=True, help="Reason; recorded with the job."
+)
 @format_option
 @pass_session
 def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> None:
     """Cancel a job.
 
-    A queued job is cancelled at once. A running one is told to stop by its worker, which ends all its
-    processes after the grace (worker.cancel_grace_seconds). A second cancel changes nothing and says so.
-    A job that succeeded or failed stays as it is, and the exit code is 1.
+    A queued job is cancelled at once. The worker of a running job asks it to stop and ends its processes
+    after worker.cancel_grace_seconds. A second cancel changes nothing. A job that has succeeded or failed
+    cannot be cancelled: the exit code is 1.
 
     \b
     Example:
@@ -125,16 +131,16 @@ def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> No
 def _what_cancel_did(before: JobView, after: JobView) -> str:
     why = f"({after.cancel_reason})"
     if before.state.ended:
-        return f"job {after.id} was cancelled already {why}; nothing was changed"
+        return f"job {after.id} is already cancelled {why}; nothing changed"
     if before.cancel_reason is not None and before.cancel_reason == after.cancel_reason:
-        return f"cancelling job {after.id} was requested already {why}; nothing was changed"
+        return f"job {after.id} is already being cancelled {why}; nothing changed"
     if after.state.ended:
-        return f"job {after.id} is cancelled"
-    return f"job {after.id} was told to stop; `agents jobs show {after.id}` says when it has"
+        return f"cancelled job {after.id}"
+    return f"cancelling job {after.id}; follow it with `agents jobs show {after.id}`"
 
 
 def _at_a_glance(job: JobView) -> dict[str, JsonValue]:
-    """Return a row for a terminal, in fewer letters."""
+    """Return a shortened row for a terminal."""
     from cleveragents.api.views import as_json
 
     error = None if job.error is None else job.error.removeprefix(f"the {job.kind} handler failed: ")

@@ -1,4 +1,4 @@
-"""`agents mcp`: the servers that offer tools by the Model Context Protocol."""
+"""`agents mcp`: servers of the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["mcp", "told_working"]
 @click.group()
 @click.pass_context
 def mcp(context: click.Context) -> None:
-    """Add, list, test and remove MCP servers, or be one.
+    """Add, list, test and remove MCP servers, or run as one.
 
-    Yours are in ~/.config/cleveragents/mcp.json; a repository's .mcp.json counts once it is trusted.
+    Your servers are in ~/.config/cleveragents/mcp.json. Servers in .mcp.json of a repository need trust.
 
     \b
     Example:
@@ -38,8 +38,10 @@ def mcp(context: click.Context) -> None:
       agents mcp serve
     """
     name = context.invoked_subcommand
-    if name != "serve" and prefix_in(context) != "agents":  # guard: not done here instead
-        raise click.UsageError(f"agents mcp {name} works on this machine only; leave --server out", context)
+    if (
+        name != "serve" and prefix_in(context) != "agents"
+    ):  # guard: a command for a server does not act on this machine
+        raise click.UsageError(f"agents mcp {name} works on this machine only; omit --server", context)
 
 
 mcp.add_command(serve)
@@ -48,12 +50,14 @@ mcp.add_command(serve)
 @mcp.command("add")
 @click.argument("name")
 @click.argument("words", metavar="[-- COMMAND [ARGS]...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--url", help="Where the server is, instead of a command that starts it.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable that it gets.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with every request.")
-@click.option("--cwd", "directory", metavar="DIR", help="Where it starts; by default, in the sandbox.")
-@click.option("--not-isolated", is_flag=True, help="Run it with your home and network, outside the sandbox.")
-@click.option("--replace", is_flag=True, help="Put it in the place of one with the same name.")
+@click.option("--url", help="URL of the server, instead of a command.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the server.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every request.")
+@click.option("--cwd", "directory", metavar="DIR", help="Working directory. Default: the sandbox.")
+@click.option(
+    "--not-isolated", is_flag=True, help="Run the server outside the sandbox, with your home and network."
+)
+@click.option("--replace", is_flag=True, help="Replace a server with the same name.")
 @pass_session
 def add(
     session: Session,
@@ -66,9 +70,9 @@ def add(
     not_isolated: bool,
     replace: bool,
 ) -> None:
-    """Add a server of your own, under NAME.
+    """Add a server of your own as NAME.
 
-    Keep secrets out of the file: write '${NAME}' and the variable is filled in when the server is started.
+    Keep secrets out of the file: '${NAME}' is replaced by the variable when the server starts.
 
     \b
     Example:
@@ -78,7 +82,7 @@ def add(
     from cleveragents.tools.mcp.configuration import add_server
 
     if bool(words) == bool(url):
-        raise click.UsageError("say either --url URL, or -- and the command that starts it")
+        raise click.UsageError("pass either --url URL, or -- and the command of the server")
     entry: dict[str, object] = {"url": url} if url else {"command": words[0], "args": [*words[1:]]}
     if variables:
         entry["env"] = _pairs(variables, "--env")
@@ -90,14 +94,14 @@ def add(
         entry["isolated"] = False
     file = _user_file()
     add_server(file, name, entry, replace=replace)
-    progress(f"{name} is in {file}; `agents mcp test {name}` tries it")
+    progress(f"added {name} to {file}; try it with `agents mcp test {name}`")
 
 
 @mcp.command("list")
 @format_option
 @pass_session
 def list_servers(session: Session, output: Output) -> None:
-    """List your servers, and those of the repository here.
+    """List your servers and those of the current repository.
 
     \b
     Example:
@@ -110,8 +114,8 @@ def list_servers(session: Session, output: Output) -> None:
         for name, path in found.untrusted.items()
     ]
     columns = columns_for(output, ["name", "from", "starts", "isolated"], spare=["from", "isolated"])
-    # A file that is wrong may be where they are.
-    none = "" if found.notes else "there are no servers; `agents mcp add` adds one"
+    # The servers may be in an invalid file.
+    none = "" if found.notes else "no servers; add one with `agents mcp add`"
     output.table(rows, columns, empty=none)
     for note in found.notes:
         progress(note)
@@ -121,7 +125,7 @@ def list_servers(session: Session, output: Output) -> None:
 @click.argument("name")
 @pass_session
 def remove(session: Session, name: str) -> None:
-    """Remove a server of yours.
+    """Remove one of your servers.
 
     \b
     Example:
@@ -131,7 +135,7 @@ def remove(session: Session, name: str) -> None:
 
     file = _user_file()
     remove_server(file, name)
-    progress(f"{name} is no longer in {file}")
+    progress(f"removed {name} from {file}")
 
 
 @mcp.command("test")
@@ -139,9 +143,9 @@ def remove(session: Session, name: str) -> None:
 @format_option
 @pass_session
 def test(session: Session, name: str, output: Output) -> None:
-    """Start a server, list its tools, and stop it again.
+    """Start a server, list its tools and stop it.
 
-    It runs as a plan's would, in an empty directory in the place of a sandbox. Nothing of it is left.
+    It runs as in a plan, with an empty directory as its sandbox, which is removed afterwards.
 
     \b
     Example:
@@ -162,13 +166,13 @@ def test(session: Session, name: str, output: Output) -> None:
         for spec in specs
     ]
     columns = columns_for(output, ["name", "needs", "description"], spare=["needs"])
-    output.table(rows, columns, empty="it offers no tools")
+    output.table(rows, columns, empty="the server offers no tools")
     progress(told_working(found.servers[name], len(rows)))
 
 
 def told_working(server: McpServer, tools: int) -> str:
-    """That it works; only what was started for the test is stopped after it."""
-    stopped = "" if server.url else "; it was stopped again"
+    """Return the message for a working server; only a local server was started and stopped."""
+    stopped = "" if server.url else "; stopped"
     return f"{server.name} works and offers {counted(tools, 'tool')}{stopped}"
 
 
@@ -191,7 +195,7 @@ def _pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{option} takes NAME=VALUE")  # what was given may be a secret
+            raise click.UsageError(f"{option} takes NAME=VALUE")  # the value may be a secret
         pairs[name] = value
     return pairs
 
@@ -200,18 +204,18 @@ def _no_server(name: str, found: McpConfiguration) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(found.servers), n=1)
-    known = f"there are {', '.join(found.servers)}" if found.servers else "`agents mcp add` adds one"
-    return f"there is no server {name!r}; " + (f"did you mean {near[0]}?" if near else known)
+    known = f"known servers: {', '.join(found.servers)}" if found.servers else "add one with `agents mcp add`"
+    return f"no server {name!r}; " + (f"did you mean {near[0]}?" if near else known)
 
 
 def _row(server: McpServer, output: Output) -> dict[str, JsonValue]:
     starts = server.url or shlex.join(server.command)
-    # Nothing of one behind a URL runs here.
+    # A server behind a URL runs elsewhere.
     isolated = server.isolated if not server.url else None if output.machine_readable else "n/a"
     return {
         "name": server.name,
         "from": server.source,
-        # A repository's command is shown as it is: a name or a shape would hide code.
+        # Unmasked: masking a command of a repository could hide code.
         "starts": redact_text(starts) if server.own else redact_known_text(starts),
         "isolated": isolated,
     }

@@ -10,7 +10,7 @@ import click
 
 from cleveragents.cli.isolation import allow_unisolated_option, ensure_isolated
 from cleveragents.cli.local_only import LocalOption, goes_to_server
-from cleveragents.cli.output import counted, progress
+from cleveragents.cli.output import progress
 from cleveragents.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -24,24 +24,23 @@ __all__ = ["serve"]
 @click.option(
     "--workers",
     type=click.IntRange(0, 1000),
-    help="Plans that this process runs at once; else worker.concurrency. 0 leaves them to other workers.",
+    help="Concurrency of this process. Default: worker.concurrency. 0 leaves plans to other workers.",
     cls=LocalOption,
     reason="the workers of the server run its plans",
 )
-@click.option("--profile", metavar="NAME", help="What the plans may do by themselves; else plan.profile.")
+@click.option("--profile", metavar="NAME", help="Profile of the plans. Default: plan.profile.")
 @allow_unisolated_option
 @pass_session
 def serve(session: Session, workers: int | None, profile: str | None, allow_unisolated: bool) -> None:
     """Offer plans and context to other agents, on stdin and stdout.
 
-    Tools: create_plan, plan_status, plan_diff, apply_plan, cancel_plan, context. Plans run on the repository
-    that you are in, or on registered resources. The other agent says what is wanted; what a plan may do by
-    itself is said here and in your settings, and a result that the profile leaves to a person waits for one.
-    When the other agent leaves, what still runs is given back, and the next worker goes on with it.
+    Tools: create_plan, plan_status, plan_diff, apply_plan, cancel_plan, context. Plans run on the current
+    repository or on registered resources. The profile and your settings decide what a plan may do without
+    approval; other results wait for you. When the other agent disconnects, running jobs return to the queue
+    for the next worker.
 
-    It takes jobs like any worker, so it does not start where commands of plans cannot be isolated, unless you
-    pass --allow-unisolated or --workers 0. Through a server, plans run on its registered resources, and its
-    workers run them.
+    Like every worker, it needs isolation, unless you pass --allow-unisolated or --workers 0. With --server,
+    plans run on the registered resources of the server, by its workers.
 
     \b
     Example:
@@ -56,8 +55,10 @@ def serve(session: Session, workers: int | None, profile: str | None, allow_unis
         policy.profile(profile)
     if goes_to_server(click.get_current_context()):
         if allow_unisolated:
-            raise click.UsageError("--allow-unisolated cannot go through a server: it isolates its plans")
-        progress("speaking MCP on stdin and stdout for the resources of the server")
+            raise click.UsageError(
+                "--allow-unisolated cannot be used with a server: the server isolates its plans"
+            )
+        progress("serving MCP on stdin and stdout for the resources of the server")
         _speak(session.client(), McpServerOptions(profile=profile))
         return
     _serve_here(session, workers, profile, allow_unisolated)
@@ -81,7 +82,7 @@ def _serve_here(session: Session, workers: int | None, profile: str | None, allo
         if at_once:
             parts = WorkerParts(container)
             stack.enter_context(parts.start(name=f"mcp-{os.getpid()}", concurrency=at_once))
-        progress(f"speaking MCP on stdin and stdout for {root}; {counted(at_once, 'plan')} at once")
+        progress(f"serving MCP on stdin and stdout for {root}; max parallel: {at_once}")
         client = LocalClient(container, owner_of(container, "mcp"))
         _speak(client, McpServerOptions(root, profile, container.settings.context.deadline_seconds))
 

@@ -1,4 +1,4 @@
-"""`agents model`: which language models there are, what is known of them, and whether one answers."""
+"""`agents model`: list, describe and test language models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS = "prices in dollars per million tokens"
 
 @click.group()
 def model() -> None:
-    """List language models, describe one, try one out.
+    """List, describe and test language models.
 
     A model is named provider/model. Keys come from the environment or the keyring.
 
@@ -37,11 +37,11 @@ def model() -> None:
 
 
 @model.command("list")
-@click.option("--provider", help="Only models of this one.")
+@click.option("--provider", help="Only models of this provider.")
 @format_option
 @pass_session
 def list_models(session: Session, provider: str | None, output: Output) -> None:
-    """List the models whose prices and limits are known; others work as well.
+    """List the models with known prices and limits; others work as well.
 
     Prices are in dollars per million tokens.
 
@@ -58,7 +58,7 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
         output, ["model", "input", "output", "context_tokens", "key"], ["context_tokens"], 70
     )
     columns = columns_for(output, columns, spare=["input", "output"], width=50)
-    output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
+    output.table(rows, columns, empty=f"no known model of {provider}; others may work")
     if rows and not output.machine_readable:
         as_of = models.prices_as_of()
         progress(_UNITS if as_of is None else f"{_UNITS}, as of {as_of}")
@@ -69,7 +69,7 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
 @format_option
 @pass_session
 def show_model(session: Session, name: str, output: Output) -> None:
-    """Show what is known of a model: prices, limits, whether its key is there.
+    """Show the prices and limits of a model, and whether its key is set.
 
     \b
     Example:
@@ -82,13 +82,13 @@ def show_model(session: Session, name: str, output: Output) -> None:
 
 @model.command("test")
 @click.argument("name", required=False)
-@click.option("--prompt", default=PROMPT, show_default=True, help="What to say to it.")
+@click.option("--prompt", default=PROMPT, show_default=True, help="The prompt.")
 @format_option
 @pass_session
 def test_model(session: Session, name: str | None, prompt: str, output: Output) -> None:
-    """Ask a model something small, and show the answer and what it took.
+    """Send a short prompt to a model, and show the answer, tokens and cost.
 
-    Without a NAME it is the one of models.default. A scripted model needs no key and no network.
+    The default NAME is models.default. A scripted model needs no key and no network.
 
     \b
     Example:
@@ -99,7 +99,9 @@ def test_model(session: Session, name: str | None, prompt: str, output: Output) 
 
     here = not goes_to_server(click.get_current_context())
     if here and not (name or session.configuration().settings.models.default):
-        raise click.UsageError("say which model, or set one: agents config set models.default PROVIDER/MODEL")
+        raise click.UsageError(
+            "no default model; pass NAME, or run `agents config set models.default PROVIDER/NAME`"
+        )
     told = session.client().models.test(name, prompt=prompt, on_text=_show if output.human_readable else None)
     if output.human_readable:
         click.echo()
@@ -111,7 +113,7 @@ def _show(piece: str) -> None:
 
 
 def _row(known: ModelView, output: Output) -> dict[str, JsonValue]:
-    """Return the JSON for programs; for people, to whom an empty price might be none, in words."""
+    """Return the row of a model; for people, an unknown price is a word, not an empty cell."""
     from cleveragents.api.views import as_json
 
     said = as_json(known)

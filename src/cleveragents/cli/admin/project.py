@@ -14,10 +14,10 @@ _PAGE = 1000
 
 @click.group()
 def project() -> None:
-    """Manage projects: their members, and how many of their plans run at once.
+    """Manage projects, their members and their concurrency limits.
 
-    Users of a server see and change only what belongs to the projects they are members of. Plans that name no
-    project belong to the project `default`.
+    Users of a server see and change only the projects they are members of. Plans without a project belong to
+    the project `default`.
 
     \b
     Example:
@@ -29,11 +29,11 @@ def project() -> None:
 
 @project.command("add")
 @click.argument("name")
-@click.option("--description", default="", help="What it is, for those who look at the list.")
+@click.option("--description", default="", help="Description for lists.")
 @click.option(
     "--max-parallel",
     type=click.IntRange(1, 10_000),
-    help="At most so many of its jobs run at once, on all machines together; no bound if not said.",
+    help="Maximum number of jobs in parallel, on all machines together. Default: no limit.",
 )
 @format_option
 @pass_session
@@ -42,7 +42,7 @@ def add_project(
 ) -> None:
     """Add a project.
 
-    NAME is of lower case letters, digits and ._-
+    NAME consists of lower-case letters, digits and ._-
 
     \b
     Example:
@@ -52,8 +52,8 @@ def add_project(
     from cleveragents.cli.servers import prefix_of
 
     added = session.client().projects.add(name, description=description, max_parallel=max_parallel)
-    more = f"`{prefix_of(session)} resource add NAME --project {name}` says what plans may run on"
-    progress(f"{name} is added; {more}")
+    more = f"add repositories with `{prefix_of(session)} resource add NAME --project {name}`"
+    progress(f"added {name}; {more}")
     output.record(as_json(added))
 
 
@@ -61,7 +61,7 @@ def add_project(
 @format_option
 @pass_session
 def list_projects(session: Session, output: Output) -> None:
-    """List projects, with how many resources each has.
+    """List projects with their number of resources.
 
     \b
     Example:
@@ -73,7 +73,7 @@ def list_projects(session: Session, output: Output) -> None:
     projects = session.client().projects
     rows = [as_json(one) for one in every(lambda after: projects.list(limit=_PAGE, after=after))]
     columns = ["name", "max_parallel", "resources", "description"]
-    empty = f"there are no projects; `{prefix_of(session)} project add NAME` adds one"
+    empty = f"no projects; add one with `{prefix_of(session)} project add NAME`"
     output.table(rows, columns, empty=empty)
 
 
@@ -81,7 +81,7 @@ def list_projects(session: Session, output: Output) -> None:
 @click.argument("name")
 @pass_session
 def remove_project(session: Session, name: str) -> None:
-    """Remove a project that has no resources and no plans any more.
+    """Remove a project without resources and plans.
 
     Its memberships end. The project `default` cannot be removed.
 
@@ -90,7 +90,7 @@ def remove_project(session: Session, name: str) -> None:
       agents project remove shop
     """
     session.client().projects.remove(name)
-    progress(f"{name} is removed")
+    progress(f"removed {name}")
 
 
 @project.command("members")
@@ -98,9 +98,9 @@ def remove_project(session: Session, name: str) -> None:
 @format_option
 @pass_session
 def list_members(session: Session, name: str, output: Output) -> None:
-    """List the members of a project, with their roles.
+    """List the members of a project and their roles.
 
-    Server admins may act in every project and are listed only where they were added.
+    Server admins may act in every project; they are listed only where they are members.
 
     \b
     Example:
@@ -111,7 +111,7 @@ def list_members(session: Session, name: str, output: Output) -> None:
 
     projects = session.client().projects
     rows = [as_json(one) for one in every(lambda after: projects.members(name, limit=_PAGE, after=after))]
-    empty = f"{name} has no members; `{prefix_of(session)} project add-member {name} USER` adds one"
+    empty = f"{name} has no members; add one with `{prefix_of(session)} project add-member {name} USER`"
     output.table(rows, ["name", "role"], empty=empty)
 
 
@@ -123,15 +123,15 @@ def list_members(session: Session, name: str, output: Output) -> None:
     type=click.Choice(["viewer", "operator", "admin"]),
     default="viewer",
     show_default=True,
-    help="What they may do in the project.",
+    help="Role in the project.",
 )
 @format_option
 @pass_session
 def add_member(session: Session, name: str, user: str, role: str, output: Output) -> None:
     """Add a user to a project, or change their role in it.
 
-    A viewer reads, an operator also works with plans, an admin also manages the members of the project. It
-    holds from the next request on.
+    A viewer reads, an operator also works with plans, an admin also manages members. The role applies from
+    the next request.
 
     \b
     Example:
@@ -148,11 +148,11 @@ def add_member(session: Session, name: str, user: str, role: str, output: Output
 @click.argument("user")
 @pass_session
 def remove_member(session: Session, name: str, user: str) -> None:
-    """Remove a user from a project, from the next request on.
+    """Remove a user from a project. Takes effect with the next request.
 
     \b
     Example:
       agents project remove-member shop ada
     """
     session.client().projects.remove_member(name, user)
-    progress(f"{user} is no longer a member of {name}")
+    progress(f"removed {user} from {name}")

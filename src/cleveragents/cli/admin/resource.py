@@ -1,4 +1,4 @@
-"""`agents resource`: which repositories the users of a server may run plans on."""
+"""`agents resource`: the repositories that users of a server may run plans on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE = 1000
 
 @click.group()
 def resource() -> None:
-    """Say which repositories the users of a server may run plans on.
+    """Manage the repositories that users of a server may run plans on.
 
     \b
     Example:
@@ -27,15 +27,15 @@ def resource() -> None:
 
 @resource.command("add")
 @click.argument("name")
-@click.option("--project", required=True, help="The project that it belongs to.")
+@click.option("--project", required=True, help="Project of the resource.")
 @click.option(
     "--path",
     type=click.Path(path_type=Path),
-    help="A directory of this machine; the repository that it lies in. The current one, if nothing is said.",
+    help="A directory in a repository of this machine. Default: the current directory.",
 )
-@click.option("--remote", metavar="URL", help="A git repository elsewhere, which workers anywhere can reach.")
-@click.option("--branch", help="What plans on a remote begin with and are applied to; main if not said.")
-@click.option("--no-check", is_flag=True, help="Do not ask the remote whether it is there.")
+@click.option("--remote", metavar="URL", help="URL of a git repository that all workers can reach.")
+@click.option("--branch", help="Branch of the remote for plans. Default: main.")
+@click.option("--no-check", is_flag=True, help="Do not check that the remote has the branch.")
 @format_option
 @pass_session
 def add_resource(
@@ -48,11 +48,11 @@ def add_resource(
     no_check: bool,
     output: Output,
 ) -> None:
-    """Let plans run on a repository.
+    """Register a repository for plans.
 
-    It is a directory of this machine, or a git remote. An address that holds a password is refused, because
-    all users see it: use ssh, or a credential helper of git on the machines where workers run. A remote is
-    asked whether it has the branch; one that cannot be reached from here is added with a warning.
+    The repository is a directory of this machine or a git remote. A URL with a password is refused, because
+    all users see it: use ssh, or a git credential helper on the machines of the workers. A remote without the
+    branch is refused; a remote that is unreachable from here is added with a warning.
 
     \b
     Example:
@@ -60,9 +60,9 @@ def add_resource(
       agents resource add shop-far --project shop --remote git@git.example:shop.git --branch main
     """
     if remote is not None and path is not None:
-        raise click.UsageError("say --path or --remote, not both")
+        raise click.UsageError("pass --path or --remote, not both")
     if remote is None and branch is not None:
-        raise click.UsageError("--branch is for a --remote; plans in a directory begin with what is there")
+        raise click.UsageError("--branch needs --remote; plans in a directory start from its files")
     from cleveragents.api.views import as_json
 
     directory = _directory(session, path) if remote is None else None
@@ -71,28 +71,28 @@ def add_resource(
     )
     fields = as_json(added)
     if warning := fields.pop("warning"):
-        progress(f"warning: {warning}; --no-check says not to ask")
-    progress(f"{name} is added: plans may run on {added.location}")
+        progress(f"warning: {warning}; pass --no-check to skip this check")
+    progress(f"added {name}: plans may run on {added.location}")
     output.record(fields)
 
 
 def _directory(session: Session, path: Path | None) -> str:
-    """Return the directory to add; on this machine, it is the current one if none is said."""
+    """Return the directory to add. Default on this machine: the current directory."""
     from cleveragents.cli.servers import selected_url
 
     if selected_url(click.get_current_context(), session) is None:
         return str(Path.cwd() / (path or ""))
     if path is None:
-        raise click.UsageError("say --remote URL, or --path with a directory of the server's machine")
+        raise click.UsageError("pass --remote URL, or --path with a directory of the server's machine")
     return str(path)
 
 
 @resource.command("list")
-@click.option("--project", help="Only those of this one.")
+@click.option("--project", help="Only resources of this project.")
 @format_option
 @pass_session
 def list_resources(session: Session, project: str | None, output: Output) -> None:
-    """List resources, with where they are.
+    """List resources and their locations.
 
     \b
     Example:
@@ -105,7 +105,7 @@ def list_resources(session: Session, project: str | None, output: Output) -> Non
     found = every(lambda after: resources.list(project=project, limit=_PAGE, after=after))
     rows = [as_json(one) for one in found]
     columns = ["name", "project", "kind", "location", "branch"]
-    empty = f"there are no resources; `{prefix_of(session)} resource add NAME --project PROJECT` adds one"
+    empty = f"no resources; add one with `{prefix_of(session)} resource add NAME --project PROJECT`"
     output.table(rows, columns, empty=empty, cut=["location"], spare=["kind", "branch", "project"])
 
 
@@ -113,11 +113,11 @@ def list_resources(session: Session, project: str | None, output: Output) -> Non
 @click.argument("name")
 @pass_session
 def remove_resource(session: Session, name: str) -> None:
-    """Let no new plan run on a repository; its files stay, and plans that run on it go on.
+    """Remove a repository from the resources. Its files stay, and running plans continue.
 
     \b
     Example:
       agents resource remove shop-main
     """
     session.client().resources.remove(name)
-    progress(f"{name} is removed; nothing in its repository was changed")
+    progress(f"removed {name}; its repository is unchanged")

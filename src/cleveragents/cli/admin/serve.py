@@ -1,4 +1,4 @@
-"""`agents serve`: the HTTP API and the page, from one process."""
+"""`agents serve`: the HTTP API, the page and a worker in one process."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ __all__ = ["print_first_token", "serve"]
 
 
 @click.command()
-@click.option("--host", metavar="ADDRESS", help="Where to listen; else server.host, which is this machine.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: server.host.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), help="The port; else server.port. 0 takes any that is free."
+    "--port", type=click.IntRange(0, 65_535), help="Port. Default: server.port. 0 selects a free port."
 )
 @click.option(
     "--workers",
     type=click.IntRange(0, 1000),
-    help="Plans that this process runs at once; else worker.concurrency. 0 leaves them to `agents worker`.",
+    help="Concurrency of this process. Default: worker.concurrency. 0 leaves plans to `agents worker`.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with a token that lets in as admin; for machines that nobody logs in to.",
+    help="A file with an admin token, for machines without interactive login.",
 )
 @click.option(
     "--drain-seconds",
     default=60.0,
     show_default=True,
     type=click.FloatRange(0, 86_400),
-    help="How long running jobs may go on after it is told to stop.",
+    help="How long running jobs may continue after a stop signal.",
 )
 @allow_unisolated_option
 @click.pass_context
@@ -59,14 +59,12 @@ def serve(
 ) -> None:
     """Serve the page and the HTTP API, and run plans.
 
-    It listens on this machine alone unless told otherwise, and then only if somebody has a token. The first
-    start makes a user called admin and a token in the file server-token of the state directory, which only
-    you can read. A terminal shows an address to log in with, once; a log never gets the token. SIGTERM and
-    Ctrl-C stop it in order: what it works on may end, or is given back, and whoever works on the same
-    database goes on with it.
+    By default it listens on this machine only; other addresses need at least one user with a token. The first
+    start creates a user admin, and a token in the file server-token of the state directory, which only you
+    can read. A terminal shows a login address, once; a log never contains the token. SIGTERM and Ctrl-C stop
+    the server gracefully: running jobs may end, or return to the queue for other workers.
 
-    It does not start where commands of plans cannot be isolated, unless you pass --allow-unisolated, or
-    --workers 0, with which it runs none.
+    The server needs isolation for the commands of plans, unless you pass --allow-unisolated or --workers 0.
 
     \b
     Example:
@@ -119,13 +117,13 @@ def print_first_token(container: Container, listens: socket.socket) -> None:
     first = ensure_first_token(container)
     login = f"{url_of(container.settings.server.host, listens)}/login"
     if first.secret is not None and sys.stderr.isatty():  # guard: a log, which others read, gets no token
-        # Behind the #, which browsers send to nobody: so it is in no log and in no `Referer`.
+        # After the #, which browsers do not send: the token is in no log and in no `Referer`.
         progress(f"log in at {login}#{first.secret}")
-        progress(f"  this is shown once; the token stays in {first.file}")
+        progress(f"  shown once; the token is in {first.file}")
     elif first.secret is not None:
-        progress(f"log in at {login} with a token; `agents user token {first.user}` makes one")
-        progress(f"  a token of {first.user} is in {first.file}; only a terminal shows it")
+        progress(f"log in at {login} with a token; create one with `agents user token {first.user}`")
+        progress(f"  the token of {first.user} is in {first.file}; it is shown on a terminal only")
     elif first.lets_in:
-        progress(f"the admin's token is in {first.file}")
+        progress(f"the admin token is in {first.file}")
     elif not any_token_exists(container):
-        progress("nobody has a token, so that nobody can log in; `agents user token NAME` makes one")
+        progress("no user has a token; create one with `agents user token NAME`")

@@ -1,4 +1,4 @@
-"""`agents tool`: what actions and actors can call."""
+"""`agents tool`: the tools of actions and actors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["tool"]
 
 @click.group()
 def tool() -> None:
-    """List, describe and try the tools that actions can call.
+    """List, describe and try the tools of actions.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def tool() -> None:
 @format_option
 @pass_session
 def list_tools(session: Session, output: Output) -> None:
-    """List the tools there are, built in and from installed packages.
+    """List the built-in tools and those of installed packages.
 
     \b
     Example:
@@ -55,7 +55,7 @@ def list_tools(session: Session, output: Output) -> None:
         for spec in registry.specs()
     ]
     columns = columns_for(output, ["name", "needs", "writes", "description"], spare=["needs", "writes"])
-    output.table(rows, columns, empty="there are no tools")
+    output.table(rows, columns, empty="no tools")
     for problem in registry.problems():
         progress(f"not usable: {problem}")
 
@@ -65,7 +65,7 @@ def list_tools(session: Session, output: Output) -> None:
 @format_option
 @pass_session
 def show_tool(session: Session, name: str, output: Output) -> None:
-    """Show what a tool takes and gives, as JSON Schema.
+    """Show the input and output of a tool as JSON Schema.
 
     \b
     Example:
@@ -86,8 +86,8 @@ def show_tool(session: Session, name: str, output: Output) -> None:
 
 @tool.command("run")
 @click.argument("name")
-@click.option("--arg", "pairs", multiple=True, metavar="KEY=VALUE", help="An argument; JSON, or else a text.")
-@click.option("--json", "document", metavar="OBJECT", help="All arguments at once, as a JSON object.")
+@click.option("--arg", "pairs", multiple=True, metavar="KEY=VALUE", help="An argument: JSON, otherwise text.")
+@click.option("--json", "document", metavar="OBJECT", help="All arguments, as a JSON object.")
 @format_option
 @pass_session
 def run_tool(
@@ -95,9 +95,9 @@ def run_tool(
 ) -> None:
     """Run one tool, without changing your files.
 
-    What could change them runs in a sandbox that is made of the repository here, as it is now, and thrown
-    away afterwards; what it would have changed is named. An MCP server's tool is run in the same way, as
-    mcp__SERVER__TOOL; what a server does elsewhere, at a service say, is done for good.
+    A tool that can change files runs in a temporary sandbox of the current repository, and the changes are
+    listed. Tools of MCP servers, mcp__SERVER__TOOL, run in the same way; effects outside the sandbox, such as
+    requests to a service, are permanent.
 
     \b
     Example:
@@ -117,14 +117,14 @@ def run_tool(
             changed = sorted(ground.sandbox.scan())
     _print(output, result)
     for path in changed:
-        progress(f"changed in the sandbox, and thrown away with it: {path}")
+        progress(f"changed in the temporary sandbox only: {path}")
 
 
 def _arguments(name: str, pairs: tuple[str, ...], document: str | None) -> Mapping[str, JsonValue]:
     from cleveragents.core.errors import InvalidToolCall
 
     if pairs and document is not None:
-        raise click.UsageError("say --arg or --json, not both")
+        raise click.UsageError("pass --arg or --json, not both")
     found: dict[str, object] = {}
     if document is not None:
         try:
@@ -146,7 +146,7 @@ def _arguments(name: str, pairs: tuple[str, ...], document: str | None) -> Mappi
 
 
 def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
-    """What a tool that only reads says of the files themselves."""
+    """Run a read-only tool on the files themselves."""
     from cleveragents.core.errors import ToolRefused
     from cleveragents.jobs.worker.async_worker import CancellationToken
     from cleveragents.sandboxes.resources import find_resource
@@ -154,12 +154,12 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     from cleveragents.tools.ports import Workplace
 
     def refuse(path: str) -> None:
-        raise ToolRefused(found.spec.name, f"it says that it only reads, so it may not change {path!r}")
+        raise ToolRefused(found.spec.name, f"the tool is read-only and may not change {path!r}")
 
     def run(
         argv: tuple[str, ...], *, directory: str, timeout_seconds: float, terms: CommandOptions | None = None
     ) -> CommandResult:
-        raise ToolRefused(found.spec.name, "it says that it only reads, so it may run nothing")
+        raise ToolRefused(found.spec.name, "the tool is read-only and may not run commands")
 
     resource, _ = find_resource(Path.cwd())
     files = ConfinedFiles(resource, before_change=refuse)

@@ -1,4 +1,4 @@
-"""Where a tool is tried by hand: a sandbox that is thrown away, so that nothing of the user's is touched."""
+"""Temporary sandboxes for trying a tool by hand without changing the user's files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ToolSandbox", "isolated_mcp_tools", "temporary_tool_sandbox"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSandbox:
-    """A sandbox of the repository here, and the tools that can be used in it."""
+    """A temporary sandbox of the current repository, and its tools."""
 
     sandbox: Sandbox
     tools: ToolSource
@@ -37,8 +37,8 @@ class ToolSandbox:
 
 @contextmanager
 def temporary_tool_sandbox(session: Session, tool: str) -> Iterator[ToolSandbox]:
-    """Made of the files as they are now, and gone afterwards with all that was done in it. Only the MCP
-    server that `tool` names may be started."""
+    """Create a sandbox from the current files, and remove it on exit. Only the MCP server that `tool` names
+    may be started."""
     from cleveragents.plans.actors.actor_tools import JoinedTools
     from cleveragents.sandboxes.ports import SandboxRequest
     from cleveragents.sandboxes.resources import find_resource
@@ -65,7 +65,7 @@ def temporary_tool_sandbox(session: Session, tool: str) -> Iterator[ToolSandbox]
 
 @contextmanager
 def isolated_mcp_tools(session: Session, configuration: McpConfiguration, server: str) -> Iterator[McpTools]:
-    """The tools of the server of that name, which runs where there is nothing."""
+    """Yield the tools of an MCP server that runs in an empty directory."""
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.tools.mcp.gate import UserNamedGate
     from cleveragents.tools.mcp.tools import open_mcp

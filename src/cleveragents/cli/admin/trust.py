@@ -1,4 +1,4 @@
-"""`agents trust`: what a repository brings along, and whether it may count."""
+"""`agents trust`: trusted config of repositories."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["trust"]
 
 _PAGE = 1000
-_WHAT_COUNTS = "Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; others never do."
+_WHAT_COUNTS = "Trusted files: actions, actors, skills, .mcp.json and .worktreeinclude."
 
 
 @click.command()
 @click.argument("path", default=".", type=click.Path(path_type=Path))
-@click.option("--resource", metavar="NAME", help="What that resource brings along, instead of PATH.")
-@click.option("--yes", is_flag=True, help="Trust it without asking; for scripts.")
-@click.option("--list", "listing", is_flag=True, help="Show all that is trusted, anywhere.")
-@click.option("--revoke", is_flag=True, help="Trust nothing at or below PATH any more.")
+@click.option("--resource", metavar="NAME", help="Files of this resource, instead of PATH.")
+@click.option("--yes", is_flag=True, help="Trust the files without asking, for scripts.")
+@click.option("--list", "listing", is_flag=True, help="List all trusted files.")
+@click.option("--revoke", is_flag=True, help="Revoke the trust of all files at or below PATH.")
 @format_option
 @pass_session
 def trust(
@@ -40,14 +40,14 @@ def trust(
     revoke: bool,
     output: Output,
 ) -> None:
-    """Trust what the repository at PATH brings along.
+    """Trust the config files of the repository at PATH.
 
-    A repository's .cleveragents.toml, .mcp.json, actions, checks and skills run nothing and loosen nothing
-    until you trust them. You are shown what they would run. Trust is given to their content as it is now:
-    when a file changes, you are asked again. PATH may also be a single file.
+    Files of a repository that can run code (.cleveragents.toml, .mcp.json, actions, checks, skills) have no
+    effect until you trust them. The command shows what they would run. Trust covers their present content:
+    a changed file needs trust again. PATH may also be a single file.
 
-    With --resource it is what a resource of the server brings along; of a git remote, its branch as it is
-    now. What is trusted there counts for plans on that remote, on every machine that shares the database.
+    With --resource, the files of a resource of the server; for a git remote, its branch as it is now. Trust
+    of a remote applies to plans on it on every machine that shares the database.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def trust(
       agents trust --revoke ~/src/project
     """
     if listing and revoke:
-        raise click.UsageError("--list shows, --revoke takes away; say one of them")
+        raise click.UsageError("pass --list or --revoke, not both")
     from cleveragents.api.trust import LocalTrust
 
     client = _client(session, resource).trust
@@ -66,19 +66,19 @@ def trust(
         return
     place: Path | str = path if resource is None else resource
     if resource is None and not isinstance(client, LocalTrust):
-        raise click.UsageError("a server has no PATH of yours: --resource NAME names what it has")
+        raise click.UsageError("PATH is on this machine; pass --resource NAME for a server")
     if revoke:
         gone = client.revoke(place).paths
-        output.table([{"path": name} for name in gone], ["path"], empty=f"nothing at {place} was trusted")
+        output.table([{"path": name} for name in gone], ["path"], empty=f"no trusted files at {place}")
         if gone:
-            progress(f"no longer trusted: {counted(len(gone), 'file')}")
+            progress(f"revoked the trust of {counted(len(gone), 'file')}")
     else:
         _trust(client, place, yes, output)
 
 
 def _client(session: Session, resource: str | None) -> Client:
-    """Return the client to ask. A path is one of this machine, unless `--server` was said: where a server was
-    only set, this machine is meant."""
+    """Return the client for the command. A path refers to this machine unless `--server` is passed; the
+    setting `server.address` alone does not count."""
     from cleveragents.api.client import LocalClient
     from cleveragents.cli.servers import given_server
 
@@ -91,7 +91,7 @@ def _show_all(trust: Trust, output: Output) -> None:
     from cleveragents.api.views import as_json, every
 
     rows = [as_json(one) for one in every(lambda after: trust.list(limit=_PAGE, after=after))]
-    output.table(rows, ["path", "trusted", "digest"], empty="nothing is trusted")
+    output.table(rows, ["path", "trusted", "digest"], empty="no trusted files")
 
 
 def _trust(trust: Trust, place: Path | str, yes: bool, output: Output) -> None:
@@ -102,16 +102,16 @@ def _trust(trust: Trust, place: Path | str, yes: bool, output: Output) -> None:
     if pending:
         _preview(survey.resource, pending)
         if not yes and not _confirmed(survey.resource, len(pending), place):
-            progress("nothing was trusted")
+            progress("no files were trusted")
             raise click.exceptions.Exit(1)
-        # What was shown is what is trusted: what changed meanwhile is refused.
+        # Trust covers the shown content: a file that changed since is refused.
         trust.give(place, [(file.path, file.digest) for file in pending])
-    empty = f"{survey.resource} brings nothing along that would need trust"
+    empty = f"{survey.resource} has no files that need trust"
     output.table([_row(file) for file in survey.files], ["path", "size", "state"], empty=empty)
 
 
 def _preview(name: str, pending: list[UntrustedFileView]) -> None:
-    progress(f"{name} brings along:")
+    progress(f"{name} needs trust for:")
     for file in pending:
         progress(f"  {printable(file.path)} ({file.size} bytes)")
         for line in file.preview:
@@ -124,14 +124,14 @@ def _confirmed(name: str, count: int, place: Path | str) -> bool:
 
     if not sys.stdin.isatty():
         resource = None if isinstance(place, Path) else place
-        raise NotTrusted(f"what {name} brings along ({counted(count, 'file')})", name, resource, confirm=True)
-    return confirmed(f"Trust {counted(count, 'file')}, as they are now?")
+        raise NotTrusted(f"{counted(count, 'file')} of {name}", name, resource, confirm=True)
+    return confirmed(f"Trust {counted(count, 'file')} in the present version?")
 
 
 def _row(file: UntrustedFileView) -> dict[str, JsonValue]:
     return {
         "path": file.path,
         "size": file.size,
-        "state": "trusted already" if file.trusted else "trusted",
+        "state": "already trusted" if file.trusted else "trusted",
         "digest": file.digest,
     }

@@ -1,4 +1,4 @@
-"""`agents user`: who may ask the server, and for what."""
+"""`agents user`: users of the server, their roles and tokens."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PAGE = 1000
 
 @click.group()
 def user() -> None:
-    """Add users of the server, give them roles and tokens.
+    """Manage users of the server, their roles and tokens.
 
-    A role holds in a project: a viewer reads, an operator also works with plans, an admin also manages the
-    members of the project. A server admin may act in every project and manages users, projects, resources and
-    trust. `agents project add-member` gives a user a role in another project.
+    A role applies to a project: a viewer reads, an operator also works with plans, an admin also manages the
+    members. A server admin may act in every project and manages users, projects, resources and trust. Give
+    a user a role in another project with `agents project add-member`.
 
     \b
     Example:
@@ -42,15 +42,15 @@ def user() -> None:
     type=_role,
     default="viewer",
     show_default=True,
-    help="The role in the project; admin: see above.",
+    help="Role in the project. For admin, see above.",
 )
-@click.option("--project", metavar="NAME", help="The project they become a member of; else `default`.")
+@click.option("--project", metavar="NAME", help="Project of the user. Default: `default`.")
 @format_option
 @pass_session
 def add_user(session: Session, name: str, role: str, project: str | None, output: Output) -> None:
-    """Add a user, who can log in once there is a token.
+    """Add a user. To log in, the user needs a token.
 
-    They become a member of the project with that role. `--role admin` without `--project` adds a server
+    The user becomes a member of the project with this role. `--role admin` without `--project` adds a server
     admin.
 
     \b
@@ -63,14 +63,14 @@ def add_user(session: Session, name: str, role: str, project: str | None, output
 
     added = session.client().users.add(name, Role(role), project=project)
     output.record(_fields(added, output))
-    progress(f"`{prefix_of(session)} user token {name}` makes a token for them")
+    progress(f"create a token with `{prefix_of(session)} user token {name}`")
 
 
 @user.command("list")
 @format_option
 @pass_session
 def list_users(session: Session, output: Output) -> None:
-    """List users, and how many tokens each has.
+    """List users and their number of tokens.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def list_users(session: Session, output: Output) -> None:
     users = session.client().users
     known = every(lambda after: users.list(limit=_PAGE, after=after))
     rows = [{**_fields(found, output), "tokens": len(_tokens(users, found.name))} for found in known]
-    output.table(rows, ["name", "role", "projects", "tokens", "created"], empty="there are no users yet")
+    output.table(rows, ["name", "role", "projects", "tokens", "created"], empty="no users yet")
 
 
 @user.command("remove")
@@ -95,7 +95,7 @@ def remove_user(session: Session, name: str) -> None:
       agents user remove ada
     """
     session.client().users.remove(name)
-    progress(f"{name} was removed; their tokens are worthless from now on")
+    progress(f"removed {name} and all of their tokens")
 
 
 @user.command("role")
@@ -104,10 +104,10 @@ def remove_user(session: Session, name: str) -> None:
 @format_option
 @pass_session
 def change_role(session: Session, name: str, role: str, output: Output) -> None:
-    """Give a user another role, which holds from the next request on.
+    """Change the role of a user. Takes effect with the next request.
 
-    `admin` makes them a server admin. Any other role holds in all projects they are a member of, and they are
-    no server admin; `agents project add-member` changes the role in one project.
+    `admin` makes the user a server admin. Any other role applies to all projects of the user, who is then no
+    server admin. Change the role in one project with `agents project add-member`.
 
     \b
     Example:
@@ -120,11 +120,11 @@ def change_role(session: Session, name: str, role: str, output: Output) -> None:
 
 @user.command("token")
 @click.argument("name")
-@click.option("--label", default="", help="What it is for, so that you know it again.")
-@click.option("--days", type=click.IntRange(1, 3650), help="How long it is good; else for ever.")
-@click.option("--list", "listing", is_flag=True, help="Show what is known of their tokens and logins.")
-@click.option("--revoke", metavar="ID", help="Make this token of theirs, and those made with it, worthless.")
-@click.option("--alone", is_flag=True, help="With --revoke: those that were made with it stay.")
+@click.option("--label", default="", help="Purpose of the token, for lists.")
+@click.option("--days", type=click.IntRange(1, 3650), help="Lifetime in days. Default: unlimited.")
+@click.option("--list", "listing", is_flag=True, help="List the tokens and logins of the user.")
+@click.option("--revoke", metavar="ID", help="Revoke this token, and tokens created with it.")
+@click.option("--alone", is_flag=True, help="With --revoke: keep tokens created with it.")
 @format_option
 @pass_session
 def token(
@@ -137,10 +137,10 @@ def token(
     alone: bool,
     output: Output,
 ) -> None:
-    """Make a token for a user, and print it once.
+    """Create a token for a user, and print it once.
 
-    Only a digest of it is kept. Whoever has the token can ask the server what the user may. One that is made
-    with another, as through a server, is revoked with that.
+    Only a digest is stored. The token gives all permissions of the user. A token that was created with
+    another token, as through a server, is revoked together with it.
 
     \b
     Example:
@@ -149,9 +149,9 @@ def token(
       agents user token ada --revoke 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
     if listing and revoke:
-        raise click.UsageError("--list shows, --revoke takes away; say one of them")
+        raise click.UsageError("pass --list or --revoke, not both")
     if alone and not revoke:
-        raise click.UsageError("--alone belongs to --revoke")
+        raise click.UsageError("--alone needs --revoke")
     users = session.client().users
     if listing:
         columns = ["id", "kind", "label", "created", "expires"]
@@ -176,21 +176,21 @@ def _issue(users: Users, name: str, label: str, days: int | None, output: Output
         output.record(as_json(made))
         return
     click.echo(made.token)
-    progress(f"this is the only time that it is shown; `--revoke {made.id}` makes it worthless")
+    progress(f"the token is shown only once; revoke it with `--revoke {made.id}`")
 
 
 def _revoke(users: Users, name: str, token_id: str, alone: bool) -> None:
     from cleveragents.core.errors import UnknownUser
 
-    if not any(found["id"] == token_id for found in _tokens(users, name)):  # guard: theirs, and no one else's
+    if not any(found["id"] == token_id for found in _tokens(users, name)):  # guard: only tokens of this user
         raise UnknownUser(token_id)
     users.revoke_token(token_id, alone=alone)
-    others = "those that were made with it stay" if alone else "so are those that were made with it, if any"
-    progress(f"token {token_id} of {name} is worthless from now on; {others}")
+    others = "; tokens created with it stay valid" if alone else " and all tokens created with it"
+    progress(f"revoked token {token_id} of {name}{others}")
 
 
 def _fields(found: UserView, output: Output) -> dict[str, JsonValue]:
-    """Return the row of a user: for people, the projects in one line."""
+    """Return the row of a user; for people, the projects on one line."""
     from cleveragents.api.views import as_json
 
     fields = as_json(found)

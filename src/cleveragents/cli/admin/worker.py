@@ -1,4 +1,4 @@
-"""`agents worker`: one more worker for the plans of a server, here or on another machine."""
+"""`agents worker`: a worker for the plans of a server, on any machine."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ _INTERRUPTED = 130
 
 @click.command()
 @click.option(
-    "--concurrency", metavar="N", type=click.IntRange(1, 1000), help="Jobs at once; as the settings say."
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    help="Jobs in parallel. Default: worker.concurrency.",
 )
-@click.option("--name", metavar="NAME", help="What others see it as; the machine's name and the process.")
+@click.option("--name", metavar="NAME", help="Name of the worker. Default: machine and process.")
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="Where it takes jobs from; may be repeated."
+    "--queue", "queues", multiple=True, metavar="NAME", help="Queue to take jobs from; may be repeated."
 )
-@click.option("--until-idle", is_flag=True, help="End when nothing is queued there or runs, anywhere.")
+@click.option("--until-idle", is_flag=True, help="Exit when no job is queued or running.")
 @click.option(
     "--drain-seconds",
     default=60.0,
     show_default=True,
     type=click.FloatRange(0, 86_400),
-    help="How long running jobs may go on after it is told to stop.",
+    help="How long running jobs may continue after a stop signal.",
 )
 @allow_unisolated_option
 @pass_session
@@ -55,14 +58,13 @@ def worker(
     drain_seconds: float,
     allow_unisolated: bool,
 ) -> None:
-    """Run plans of a server, as one more worker.
+    """Run a worker for the plans of a server.
 
-    It takes jobs from the database that the settings name, on this machine or from another. What a worker
-    left that died, any other takes up. Started before the database or Temporal answers, it waits for that.
-    SIGTERM or Ctrl-C lets running jobs end and takes no more; a second one stops them at once, and another
-    worker goes on with them.
+    The worker takes jobs from the database of the settings, and takes over jobs of dead workers. It waits
+    until the database and Temporal answer. After SIGTERM or Ctrl-C it takes no more jobs and lets running
+    ones end; a second signal stops them, and they return to the queue for other workers.
 
-    It does not start where commands of plans cannot be isolated, unless you pass --allow-unisolated.
+    The worker needs isolation for the commands of plans, unless you pass --allow-unisolated.
 
     \b
     Example:
@@ -76,16 +78,16 @@ def worker(
     with _signals() as told:
         with parts.start(name=known_as, queues=queues, concurrency=at_once) as started:
             places = " and ".join(map(repr, queues or parts.queues))
-            progress(f"{known_as} takes jobs from {places}, {counted(at_once, 'job')} at once")
+            progress(f"worker {known_as} takes jobs from {places}; max parallel: {at_once}")
             told.wait_until(lambda: until_idle and parts.is_idle(queues))
             _drain(started, told, drain_seconds)
-        progress(f"{known_as} is gone; it was at {counted(started.ended, 'job')}")
+        progress(f"worker {known_as} has ended after {counted(started.ended, 'job')}")
     if told.interrupted:
         raise click.exceptions.Exit(_INTERRUPTED)
 
 
 class _Told:
-    """The signals that came, through a pipe: a handler may do no more.
+    """The signals received, through a pipe: a signal handler may not do more.
 
     Not thread-safe: use it on the main thread.
     """
@@ -96,7 +98,7 @@ class _Told:
         self.count = 0
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Returns when that is so, or one more signal came."""
+        """Return when the condition holds or one more signal arrives."""
         before = self.count
         while self.count == before and not done():
             self._look(_LOOK_SECONDS)
@@ -111,11 +113,11 @@ class _Told:
 
 @contextmanager
 def _signals() -> Iterator[_Told]:
-    """SIGTERM and Ctrl-C are told, instead of ending the process."""
+    """Record SIGTERM and Ctrl-C instead of ending the process."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def tell(number: int, frame: object) -> None:
-        with suppress(BlockingIOError):  # it is full of such signals
+        with suppress(BlockingIOError):  # the pipe is full of signals
             os.write(writing, bytes([number]))
 
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -130,10 +132,10 @@ def _signals() -> Iterator[_Told]:
 
 
 def _drain(started: SharedWorker, told: _Told, seconds: float) -> None:
-    """Returns when it runs nothing any more, or is told once more, or the time is over."""
+    """Return when no job runs, one more signal arrives, or the time is over."""
     if told.count:
-        left = f"{counted(started.running, 'job')} may go on for {seconds:g} s"
-        progress(f"stopping: no more jobs are taken, {left} (once more stops them at once)")
+        left = f"{counted(started.running, 'job')} may continue for {seconds:g} s"
+        progress(f"stopping: taking no more jobs; {left} (a second signal stops them now)")
     ended = threading.Event()
 
     def drain() -> None:
@@ -145,4 +147,4 @@ def _drain(started: SharedWorker, told: _Told, seconds: float) -> None:
     threading.Thread(target=drain, name="drain", daemon=True).start()
     told.wait_until(ended.is_set)
     if not ended.is_set():
-        progress("stopping at once: another worker goes on with what it was at")
+        progress("stopping now: running jobs return to the queue")

@@ -1,10 +1,9 @@
-"""What applies left in repositories and the journal does not tell of any more.
+"""Staging directories of applies that no journal entry refers to any more.
 
-An apply lays its new files out in `.git/cleveragents/ID`, or in `.cleveragents-ID` where there is no git
-directory on the same disk, and keeps there what it swaps out. What its journal still knows is ended by
-recovery. What is left without that (its plan was deleted, or somebody wrote into what was swapped out) stands
-in the way of every further apply. It goes only if it was begun by this state and holds nothing but what the
-last commit has, too.
+An apply stages its new files in `.git/cleveragents/ID`, or in `.cleveragents-ID` if no git directory is on
+the same disk, and keeps the replaced files there. Recovery completes applies with an open journal entry.
+A directory without one (its plan was deleted, or a person wrote into it) blocks every further apply. It is
+removed only if this state started the apply and the last commit holds all of its files.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MOST_COMPARED = 200
 
 
 def forgotten_asides(container: Container) -> Sequence[Orphan]:
-    """Directories of applies that no open journal knows, in the resources that plans were made for."""
+    """Return staging directories without an open journal entry, in the resources of all plans."""
     resources = {Path(plan.resource) for plan in all_plans(container)}
     resources |= {row.resource for row in container.plan_parts.sandboxes.rows()}
     applier = container.plan_parts.applier
@@ -54,19 +53,19 @@ def _places(resource: Path) -> list[Path]:
 
 
 def _forgotten(container: Container, resource: Path, place: Path) -> Iterator[Orphan]:
-    # Only now: an apply is in the journal before its directory is there.
+    # After the directory was found: an apply writes its journal entry first.
     if _is_open(container, place):
         return
     look = f"look at {place}, then delete it"
     if not _began_here(container, place):
-        advice = f"let whoever began it run `agents doctor`, or {look}"
-        yield Orphan(f"{place}: an apply of another state left it", advice=advice)
+        advice = f"run `agents doctor` with the state directory that started the apply, or {look}"
+        yield Orphan(f"{place}: left by an apply of another state directory", advice=advice)
     elif (only_copy := _only_copy(resource, place)) is not None:
-        what = f"{place}: it holds what may be nowhere else ({only_copy.relative_to(place)})"
+        what = f"{place}: may hold the only copy of {only_copy.relative_to(place)}"
         yield Orphan(what, advice=look)
     else:
-        mend = partial(_removed, container, resource, place)
-        yield Orphan(f"{place}: an apply that is over left it", mend, look)
+        fix = partial(_removed, container, resource, place)
+        yield Orphan(f"{place}: left by an apply that has ended", fix, look)
 
 
 def _removed(container: Container, resource: Path, place: Path) -> str:
@@ -74,17 +73,17 @@ def _removed(container: Container, resource: Path, place: Path) -> str:
     from cleveragents.apply.moves import remove_staging
 
     with try_resource_lock(resource) as held:
-        if not held or _is_open(container, place):  # guard: nobody's apply loses what it laid out
-            raise NotRemoved("a plan is being applied there")
+        if not held or _is_open(container, place):  # guard: a running apply keeps its staged files
+            raise NotRemoved("a plan is being applied there now")
         if not place.is_dir():
             return ""
-        if _only_copy(resource, place) is not None:  # guard: what is nowhere else stays
-            raise NotRemoved("it holds what may be nowhere else")
+        if _only_copy(resource, place) is not None:  # guard: the only copy of a file stays
+            raise NotRemoved("it may hold the only copy of a file")
         if place.parent.name == "cleveragents":
             unlock_index(place)
         if not remove_staging(str(place)):
             raise NotRemoved("it cannot be removed")
-    return f"removed {place}: an apply that is over had left it"
+    return f"removed {place}: left by an apply that has ended"
 
 
 def _is_open(container: Container, place: Path) -> bool:
@@ -95,7 +94,7 @@ def _is_open(container: Container, place: Path) -> bool:
 
 
 def _began_here(container: Container, place: Path) -> bool:
-    """Whether this state began it: the audit log remembers applies of plans that are deleted."""
+    """Return whether this state started the apply; the audit log keeps applies of deleted plans."""
     from sqlalchemy import select
 
     from cleveragents.storage.tables import applies, events
@@ -109,7 +108,7 @@ def _began_here(container: Container, place: Path) -> bool:
 
 
 def _only_copy(resource: Path, place: Path) -> Path | None:
-    """A file that was put aside, or was to be brought in, and that the last commit does not have."""
+    """Return a staged or replaced file that the last commit does not have, or None."""
     kept = [
         Path(folder, name)
         for part in ("old", "new")

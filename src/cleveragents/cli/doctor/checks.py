@@ -1,6 +1,7 @@
-"""What `agents doctor` looks at. Each check says what it found and, if that is not right, what to do.
+"""The checks of `agents doctor` on the machine: programs, isolation, the state directory, disk space.
 
-A check never raises for what it was made to find, and one that cannot be made is a failure, not a pass.
+A check returns a problem as its finding, with a remedy; it does not raise. `perform` turns an error of the
+check itself into a failed check.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ SQLITE_NEEDED = (3, 35)  # the first with RETURNING
 
 _COMMAND_SECONDS = 10.0
 _LOST = (
-    "without it commands can read and change whatever you can and use the network, `agents serve` and "
-    "`agents worker` do not start, and profiles that deny the network run no command"
+    "without isolation, commands have your permissions and the network, `agents serve` and "
+    "`agents worker` do not start, and profiles that deny the network run no commands"
 )
 _MEBIBYTE = 1 << 20
 _SPACE_NEEDED = 50 * _MEBIBYTE
 _SPACE_WANTED = 1024 * _MEBIBYTE
 _SHARE_WANTED = 0.1
 
-# The kernel's own: permissions there may say yes, and a new file is refused all the same.
+# Kernel file systems refuse new files even where the permissions allow them.
 _NO_PLACE_FOR_FILES = {
     "autofs",
     "binfmt_misc",
@@ -71,17 +72,17 @@ _NO_PLACE_FOR_FILES = {
 
 
 class DoctorVerdict(str, Enum):
-    """`warn`: it works, less well than it could. `fail`: something will not work. `mended`: it was amiss."""
+    """The result of a check. `warn`: works, with a limitation. `fail`: does not work. `fixed`: was wrong."""
 
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
-    MENDED = "mended"
+    FIXED = "fixed"
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """What one check found."""
+    """The finding of one check, and its remedy."""
 
     name: str
     verdict: DoctorVerdict
@@ -90,16 +91,16 @@ class DoctorCheck:
 
 
 def perform(name: str, check: Callable[[], DoctorCheck]) -> DoctorCheck:
-    """The check's finding; a check that breaks is a finding, too."""
+    """Run a check. An error of the check is a failure."""
     try:
         return check()
     except (CleverAgentsError, OSError, subprocess.SubprocessError) as error:
         finding = redact_text("; ".join(str(error).splitlines()))  # a row is one line
-        return DoctorCheck(name, DoctorVerdict.FAIL, finding, "mend that, then run `agents doctor` again")
+        return DoctorCheck(name, DoctorVerdict.FAIL, finding, "fix this, then run `agents doctor` again")
 
 
 def python(version: tuple[int, ...] = sys.version_info[:3]) -> DoctorCheck:
-    """The interpreter that runs us."""
+    """Check the version of this Python interpreter."""
     found = _dotted(version)
     if version < PYTHON_NEEDED:
         return DoctorCheck(
@@ -109,13 +110,13 @@ def python(version: tuple[int, ...] = sys.version_info[:3]) -> DoctorCheck:
 
 
 def _installed(name: str) -> str | None:
-    """Where it is; one that lies in the directory we happen to be in is somebody else's."""
+    """Return the path of a program on PATH; entries of PATH below the current directory do not count."""
     found = look_up(name, os.environ.get("PATH", os.defpath))
     return None if found is None else str(found)
 
 
 def git() -> DoctorCheck:
-    """The git command."""
+    """Check the version of git."""
     remedy = f"install git {_dotted(GIT_NEEDED)} or later and put it on PATH"
     path = _installed("git")
     if path is None:
@@ -130,14 +131,14 @@ def git() -> DoctorCheck:
     said = asked.stdout.strip()
     version = re.search(r"(\d+)\.(\d+)", said)
     if version is None:
-        return DoctorCheck("git", DoctorVerdict.FAIL, f"{path} does not say its version", remedy)
+        return DoctorCheck("git", DoctorVerdict.FAIL, f"{path} prints no version", remedy)
     if (int(version[1]), int(version[2])) < GIT_NEEDED:
         return DoctorCheck("git", DoctorVerdict.FAIL, f"{said} is too old", remedy)
     return DoctorCheck("git", DoctorVerdict.OK, f"{said} ({path})")
 
 
 def bubblewrap(platform: str = sys.platform) -> DoctorCheck:
-    """Whether commands are isolated, and what is lost where they are not."""
+    """Check whether commands are isolated; if not, name the consequences."""
     from cleveragents.processes.bubblewrap import BubblewrapProbe, hardening_of
 
     result = BubblewrapProbe().result()
@@ -146,42 +147,42 @@ def bubblewrap(platform: str = sys.platform) -> DoctorCheck:
             "bubblewrap", DoctorVerdict.OK, f"{result.program} ({', '.join(hardening_of(result.program))})"
         )
     if platform != "linux":
-        problem = "bubblewrap runs on Linux only: commands are not isolated, only ended by process group"
+        problem = "commands are not isolated: bubblewrap runs on Linux only"
         return DoctorCheck(
             "bubblewrap", DoctorVerdict.WARN, problem, f"run plans on Linux, or in a container; {_LOST}"
         )
     remedy = f"install bubblewrap and allow user namespaces; {_LOST}"
     return DoctorCheck(
-        "bubblewrap", DoctorVerdict.WARN, f"{result.problem}: commands are not isolated", remedy
+        "bubblewrap", DoctorVerdict.WARN, f"commands are not isolated: {result.problem}", remedy
     )
 
 
 def sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> DoctorCheck:
-    """The SQLite library inside Python."""
+    """Check the version of SQLite in this Python."""
     if version < SQLITE_NEEDED:
-        remedy = f"use a Python that was built with SQLite {_dotted(SQLITE_NEEDED)} or later"
+        remedy = f"use a Python built with SQLite {_dotted(SQLITE_NEEDED)} or later"
         return DoctorCheck("sqlite", DoctorVerdict.FAIL, _dotted(version), remedy)
     return DoctorCheck("sqlite", DoctorVerdict.OK, _dotted(version))
 
 
 def state_directory(path: Path) -> DoctorCheck:
-    """Where state is kept: ours, writable, and nobody else's to read."""
+    """Check that the state directory is writable and private to this user."""
     name = "state directory"
     if not path.exists():
         why = obstacle(path)
         if why is not None:
-            remedy = "mend that, or set state.directory to a place that can be written"
+            remedy = "fix this, or set state.directory to a writable directory"
             return DoctorCheck(
-                name, DoctorVerdict.FAIL, f"{path} is missing and cannot be made: {why}", remedy
+                name, DoctorVerdict.FAIL, f"{path} does not exist and cannot be created: {why}", remedy
             )
-        return DoctorCheck(name, DoctorVerdict.OK, f"{path} (made at first use)")
+        return DoctorCheck(name, DoctorVerdict.OK, f"{path} (created on first use)")
     facts = path.stat()
     if not stat.S_ISDIR(facts.st_mode):
         return DoctorCheck(
             name, DoctorVerdict.FAIL, f"{path} is not a directory", "move it away, or set state.directory"
         )
     if os.statvfs(path).f_flag & os.ST_RDONLY:
-        remedy = "mount that writable, or set state.directory to a place that can be written"
+        remedy = "remount it writable, or set state.directory to a writable directory"
         return DoctorCheck(name, DoctorVerdict.FAIL, f"{path} is on a read-only file system", remedy)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return DoctorCheck(name, DoctorVerdict.FAIL, f"{path} is not writable", f"chmod u+rwx {path}")
@@ -192,17 +193,17 @@ def state_directory(path: Path) -> DoctorCheck:
     if stat.S_IMODE(facts.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(facts.st_mode):o}"
         return DoctorCheck(
-            name, DoctorVerdict.WARN, f"{path} is open to others (mode {mode})", f"chmod 700 {path}"
+            name, DoctorVerdict.WARN, f"other users can access {path} (mode {mode})", f"chmod 700 {path}"
         )
     return DoctorCheck(name, DoctorVerdict.OK, str(path))
 
 
 def disk_space(path: Path, free: int | None = None, quota: int = 0) -> DoctorCheck:
-    """Room for the state to grow, in bytes; sandboxes may use as much as `quota` of it."""
+    """Check the free disk space, in bytes. `quota` bounds the space of all sandboxes."""
     if free is None:
         free = shutil.disk_usage(_nearest_existing(path)).free
     finding = f"{free // _MEBIBYTE:,} MiB free"
-    remedy = f"free some space on the disk of {path}"
+    remedy = f"free space on the disk of {path}"
     if quota:
         finding += f"; sandboxes may use {quota // _MEBIBYTE:,} MiB"
     if free < _SPACE_NEEDED:
@@ -210,21 +211,21 @@ def disk_space(path: Path, free: int | None = None, quota: int = 0) -> DoctorChe
     if free < _SPACE_WANTED:
         return DoctorCheck("disk space", DoctorVerdict.WARN, finding, remedy)
     if free < quota * _SHARE_WANTED:
-        remedy += ", or lower sandbox.quota_bytes: the disk is full long before that is"
+        remedy += ", or lower sandbox.quota_bytes: the disk is smaller than the quota"
         return DoctorCheck("disk space", DoctorVerdict.WARN, finding, remedy)
     return DoctorCheck("disk space", DoctorVerdict.OK, finding)
 
 
 def obstacle(path: Path) -> str | None:
-    """Why nothing can be made at this path, where nothing is; None if it can. Nothing is made to find out."""
+    """Return why the missing `path` cannot be created, or None if it can. Creates nothing."""
     above = next(place for place in (path, *path.parents) if os.path.lexists(place))
     if not above.exists():
-        return f"{above} is a link that leads nowhere"
+        return f"{above} is a broken link"
     if not above.is_dir():
         return f"{above} is not a directory"
     kind = _file_system_of(above)
     if kind in _NO_PLACE_FOR_FILES:
-        return f"{above} is on {kind}, where no file can be made"
+        return f"{above} is on {kind}, which allows no new files"
     effective = os.access in os.supports_effective_ids
     if not os.access(above, os.W_OK | os.X_OK, effective_ids=effective):
         return f"{above} is not writable"

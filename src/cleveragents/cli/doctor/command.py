@@ -1,4 +1,4 @@
-"""`agents doctor`: is everything there, and is it sound?"""
+"""`agents doctor`: check the installation and the state, and fix what crashes left behind."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ __all__ = ["doctor"]
 
 
 @click.command()
-@click.option("--mend", is_flag=True, help="Mend what was left over, and say what was done.")
+@click.option("--fix", is_flag=True, help="Remove or complete what crashes left behind.")
+@click.option("--mend", is_flag=True, hidden=True)  # the earlier name of --fix
 @format_option
 @pass_session
 @click.pass_context
-def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> None:
-    """Check that everything needed is there and sound.
+def doctor(ctx: click.Context, session: Session, fix: bool, mend: bool, output: Output) -> None:
+    """Check the installation and the state of this machine.
 
-    Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Exits with
-    1 if any check failed.
+    Each check is ok, warn (works, with a limitation) or fail, with a remedy. The exit code is 1 if any check
+    failed.
 
-    What crashes left over is found, too: half-done applies and what they put aside, sandboxes, refs,
-    processes, temporary directories. Nothing is changed unless you say --mend, and even then nothing that
-    holds changes, that somebody uses, or that belongs to another.
+    Also finds what crashes left behind: interrupted applies and their files, sandboxes, refs, processes,
+    temporary directories. --fix completes or removes them. It keeps whatever holds changes, is in use, or
+    belongs to another user or state directory.
 
     \b
     Example:
       agents doctor
-      agents doctor --mend
+      agents doctor --fix
       agents doctor --format json
     """
-    findings = list(_findings(session, mend))
+    findings = list(_findings(session, fix or mend))
     rows: list[dict[str, JsonValue]] = [
         {"check": c.name, "verdict": c.verdict.value, "finding": c.finding, "remedy": c.remedy}
         for c in findings
     ]
     if output.human_readable:
-        # A column of its own for the remedy would leave no room for either.
+        # Two wide columns do not fit on a terminal.
         rows = [{**row, "finding": _in_one(check)} for row, check in zip(rows, findings, strict=True)]
         output.table(rows, ["check", "verdict", "finding"], empty="")
     else:
@@ -74,7 +75,7 @@ def _in_one(check: DoctorCheck) -> str:
     return check.finding if check.remedy is None else f"{check.finding} → {check.remedy}"
 
 
-def _findings(session: Session, mend: bool) -> Iterator[DoctorCheck]:
+def _findings(session: Session, fix: bool) -> Iterator[DoctorCheck]:
     yield perform("python", python)
     yield perform("git", git)
     yield perform("sqlite", sqlite)
@@ -88,17 +89,15 @@ def _findings(session: Session, mend: bool) -> Iterator[DoctorCheck]:
     quota = session.configuration().settings.sandbox.quota_bytes
     yield perform("disk space", lambda: disk_space(directory, quota=quota))
     yield from service_findings(session.container())
-    yield from state_findings(session.container(), mend=mend)
+    yield from state_findings(session.container(), fix=fix)
     now = time.time()
     drafts = partial(setup_drafts, directory / "setups", now)
-    yield from findings_of("setup cache", drafts, mend=mend)
+    yield from findings_of("setup cache", drafts, fix=fix)
     temporary = partial(temporary_directories, Path(tempfile.gettempdir()), now)
-    yield from findings_of("temporary files", temporary, mend=mend)
+    yield from findings_of("temporary files", temporary, fix=fix)
 
 
 def _configuration(session: Session) -> DoctorCheck:
     loaded = session.configuration()
     files = [str(f) for f in (loaded.user_file, loaded.repository_file) if f is not None and f.exists()]
-    return DoctorCheck(
-        "configuration", DoctorVerdict.OK, ", ".join(files) or "defaults; there is no file yet"
-    )
+    return DoctorCheck("configuration", DoctorVerdict.OK, ", ".join(files) or "defaults; no file yet")

@@ -1,7 +1,7 @@
-"""What was left over, as checks of `agents doctor`, and how it is mended.
+"""Orphans, as checks of `agents doctor`, and their fixes.
 
-A survey looks and changes nothing. What it finds carries the one step that mends it, if that is ours to do:
-never for what is dirty, locked or another's. The step looks again before it acts, because time has passed.
+A survey changes nothing. Each orphan it finds carries a fix, unless the orphan holds changes, is locked or
+belongs to another user or state. A fix checks again before it acts, because time has passed.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from cleveragents.core.text.redaction import redact_text
 
 __all__ = ["NotRemoved", "Orphan", "Survey", "findings_of"]
 
-_MEND = "`agents doctor --mend`"
+_FIX = "`agents doctor --fix`"
 _MOST_ROWS = 20
 _MOST_MENTIONED = 3
 
 
 class NotRemoved(Exception):
-    """It was not mended, after a second look; says why."""
+    """An orphan was kept: the check before its fix found a reason, which is the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Something that was left over.
+    """An orphan, with its fix or with advice.
 
-    `mend` returns what it did, or nothing if there was nothing left to do; `NotRemoved`. It is None where
-    nothing is ours to do, and `advice` says what a person can. What is not `amiss` is only mentioned.
+    `fix` returns what it did, or an empty string if nothing was left to do. It raises `NotRemoved` if the
+    orphan must stay. If `fix` is None, `advice` tells the user what to do. An orphan that is not `amiss` is
+    mentioned, without a warning.
     """
 
     what: str
-    mend: Callable[[], str] | None = None
+    fix: Callable[[], str] | None = None
     advice: str | None = None
     amiss: bool = True
 
@@ -41,22 +42,22 @@ class Orphan:
 Survey = Callable[[], Sequence[Orphan]]
 
 
-def findings_of(name: str, survey: Survey, *, mend: bool) -> Iterator[DoctorCheck]:
-    """A check for everything that the survey finds, mended if asked for; one if it finds nothing."""
+def findings_of(name: str, survey: Survey, *, fix: bool) -> Iterator[DoctorCheck]:
+    """Yield a check for each orphan of the survey, fixed if `fix` is set; one check if there is none."""
     try:
         found = survey()
     except (CleverAgentsError, OSError) as error:
         yield DoctorCheck(
-            name, DoctorVerdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again"
+            name, DoctorVerdict.FAIL, redact_text(str(error)), "fix this, then run `agents doctor` again"
         )
         return
     if not any(left.amiss for left in found):
         mentioned = [left.what for left in found[:_MOST_MENTIONED]]
         more = [f"and {len(found) - _MOST_MENTIONED} more"] if len(found) > _MOST_MENTIONED else []
-        yield DoctorCheck(name, DoctorVerdict.OK, "; ".join(["none is left over", *mentioned, *more]))
+        yield DoctorCheck(name, DoctorVerdict.OK, "; ".join(["no orphans", *mentioned, *more]))
         return
-    # Mended is everything, however much of it is shown.
-    rows = [_mended(name, left) if mend else _shown(name, left) for left in found]
+    # All orphans are fixed, even those beyond the shown rows.
+    rows = [_fixed(name, left) if fix else _shown(name, left) for left in found]
     told = [row for row in rows if row is not None]
     yield from told[:_MOST_ROWS]
     if len(told) > _MOST_ROWS:
@@ -65,17 +66,17 @@ def findings_of(name: str, survey: Survey, *, mend: bool) -> Iterator[DoctorChec
 
 def _shown(name: str, left: Orphan) -> DoctorCheck:
     verdict = DoctorVerdict.WARN if left.amiss else DoctorVerdict.OK
-    return DoctorCheck(name, verdict, left.what, left.advice if left.mend is None else _MEND)
+    return DoctorCheck(name, verdict, left.what, left.advice if left.fix is None else _FIX)
 
 
-def _mended(name: str, left: Orphan) -> DoctorCheck | None:
-    if left.mend is None:
+def _fixed(name: str, left: Orphan) -> DoctorCheck | None:
+    if left.fix is None:
         return _shown(name, left)
     try:
-        done = left.mend()
+        done = left.fix()
     except NotRemoved as why:
         return DoctorCheck(name, DoctorVerdict.WARN, f"{left.what}: {why}", left.advice)
     except (CleverAgentsError, OSError) as error:
         problem = redact_text(f"{left.what}: {error}")
-        return DoctorCheck(name, DoctorVerdict.FAIL, problem, f"mend that, then run {_MEND} again")
-    return DoctorCheck(name, DoctorVerdict.MENDED, done) if done else None
+        return DoctorCheck(name, DoctorVerdict.FAIL, problem, f"fix this, then run {_FIX} again")
+    return DoctorCheck(name, DoctorVerdict.FIXED, done) if done else None

@@ -1,4 +1,4 @@
-"""What crashes left of applies and runs: half-done applies, and plans whose worker died."""
+"""Orphans of applies and runs: interrupted applies, and plans whose worker died."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cleveragents.api.plans.status_text import plan_status
 from cleveragents.cli.doctor.orphans import NotRemoved, Orphan
 from cleveragents.core.errors import UnknownJob
 from cleveragents.jobs.model.job import Job, JobState
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, spelt
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -21,7 +22,7 @@ _PAGE = 500
 
 
 def unfinished_applies(container: Container) -> Sequence[Orphan]:
-    """Applies and undos that nobody is at any more, and plans that say they are being applied."""
+    """Return interrupted applies and undos, and plans in the apply phase without a process."""
     from cleveragents.apply.journal import DONE, ApplyJournal
     from cleveragents.apply.recovery import is_absent
 
@@ -29,37 +30,40 @@ def unfinished_applies(container: Container) -> Sequence[Orphan]:
     journal = ApplyJournal(container.database, container.identifiers, container.clock)
     entries = [entry for entry in journal.open_entries() if not applier.is_busy(entry.resource)]
 
-    def mend_entry(entry: JournalEntry) -> str:
+    def fix_entry(entry: JournalEntry) -> str:
         container.plan_parts.apply.settle()
         if any(known.id == entry.id for known in journal.open_entries()):
-            raise NotRemoved("a process that it started still runs, or its files cannot be changed now")
+            raise NotRemoved("one of its processes still runs, or its files cannot be changed now")
         ended = journal.get(entry.id)
         done = ended is not None and ended.state == DONE
-        deed = "completed" if done else "took back"
+        deed = "completed" if done else "reverted"
         return f"{deed} the {entry.kind} of plan {entry.plan_id} to {entry.resource}"
 
-    def mend_plan(plan: Plan) -> str:
+    def fix_plan(plan: Plan) -> str:
         container.plan_parts.apply.settle()
-        return f"plan {plan.id} is {container.plan_parts.plans.get(plan.id).state.value}; apply it again"
+        now = container.plan_parts.plans.get(plan.id)
+        return f"plan {plan.id} is {_status_of(container, now)}; apply it again"
 
     def orphan_of(entry: JournalEntry) -> Orphan:
         what = f"the {entry.kind} of plan {entry.plan_id} to {entry.resource} was interrupted"
         if not is_absent(entry):
-            return Orphan(what, partial(mend_entry, entry))
-        advice = f"bring it back, or `agents plan delete {entry.plan_id} --yes` to give it up"
-        return Orphan(f"{what}, and that is out of reach", advice=advice)
+            return Orphan(what, partial(fix_entry, entry))
+        advice = (
+            f"restore the repository, or give the plan up with `agents plan delete {entry.plan_id} --yes`"
+        )
+        return Orphan(f"{what}, and the repository is out of reach", advice=advice)
 
     found = [orphan_of(entry) for entry in entries]
     told = {entry.plan_id for entry in entries}
     for plan in _running(container):
         if plan.phase is Phase.APPLY and plan.id not in told and not applier.is_busy(plan.resource):
-            what = f"plan {plan.id} says that it is being applied, and nobody does it"
-            found.append(Orphan(what, partial(mend_plan, plan)))
+            what = f"plan {plan.id} counts as being applied, but no process applies it"
+            found.append(Orphan(what, partial(fix_plan, plan)))
     return found
 
 
 def interrupted_plans(container: Container) -> Sequence[Orphan]:
-    """Plans that say they are under way while whoever ran them is dead."""
+    """Return plans that count as running although their worker died."""
     return [left for plan in _running(container) for left in _interrupted(container, plan)]
 
 
@@ -70,27 +74,31 @@ def _interrupted(container: Container, plan: Plan) -> Iterator[Orphan]:
         job = container.jobs.get(plan.job_id)
     except UnknownJob:
         job = None
-    # A sub-plan goes on with all that it is a part of.
-    resume = f"`agents plan resume {plan.root}` goes on with it"
-    phase_state = spelt(plan.phase_state)
+    # A sub-plan resumes with the plan at the top.
+    resume = f"resume it with `agents plan resume {plan.root}`"
+    status = _status_of(container, plan)
     if job is None:
-        yield Orphan(f"plan {plan.id} is {phase_state}, and its job is gone", advice=resume)
+        yield Orphan(f"plan {plan.id} is {status}, but its job is gone", advice=resume)
     elif job.state.ended and container.plan_parts.plans.get(plan.id).version == plan.version:
 
-        def mend() -> str:
+        def fix() -> str:
             moved = container.plan_parts.lifecycle.reconciled(container.plan_parts.plans.get(plan.id))
-            return f"plan {plan.id} is {moved.state.value} now, as its job was {job.state.value}"
+            return f"plan {plan.id} is {_status_of(container, moved)} now: its job has ended"
 
-        yield Orphan(f"plan {plan.id} is {phase_state}, and its job is over: {job.state.value}", mend)
+        yield Orphan(f"plan {plan.id} is {status}, but its job has ended ({job.state.value})", fix)
     elif container.plan_parts.lifecycle.should_cancel(plan):
-        settle = f"`agents plan cancel {plan.id}` settles that"
-        yield Orphan(f"plan {plan.id} was to be cancelled, and its worker died before", advice=settle)
+        settle = f"cancel it with `agents plan cancel {plan.id}`"
+        yield Orphan(f"plan {plan.id} was being cancelled when its worker died", advice=settle)
     elif job.state is JobState.RUNNING and _owner_died(container, job):
-        yield Orphan(f"plan {plan.id} is {phase_state}, and its worker died", advice=resume)
+        yield Orphan(f"plan {plan.id} is {status}, but its worker died", advice=resume)
+
+
+def _status_of(container: Container, plan: Plan) -> str:
+    return plan_status(container.plan_parts, plan).value
 
 
 def _owner_died(container: Container, job: Job) -> bool:
-    """Whether that is certain; of a worker on another machine nothing is."""
+    """Return whether the owner is known to be dead; a worker on another machine never is."""
     return job.owner is not None and container.processes.is_alive(job.owner) is False
 
 
@@ -99,7 +107,7 @@ def _running(container: Container) -> Iterator[Plan]:
 
 
 def all_plans(container: Container, states: Sequence[PlanState] = ()) -> Iterator[Plan]:
-    """Every plan in one of the states; in any, if none is named."""
+    """Yield every plan in one of the states; all plans if `states` is empty."""
     after: str | None = None
     while page := container.plan_parts.plans.list(states=states, limit=_PAGE, after=after):
         yield from page

@@ -1,4 +1,4 @@
-"""Mirrors of git remotes that nobody uses any more."""
+"""Mirrors of git remotes that are no longer used."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ __all__ = ["remove_mirrors", "unneeded_mirrors"]
 
 
 def unneeded_mirrors(container: Container) -> Sequence[Orphan]:
-    """Those of remotes that no plan and no resource names, and that nobody has fetched of late; and what
-    somebody who died was making there."""
+    """Return mirrors of remotes without a plan or resource and without a recent fetch, and stale drafts."""
     remotes = container.plan_parts.remotes
-    drafts = [Orphan(f"a draft, {path}", partial(_without_draft, path)) for path in remotes.mirrors.drafts()]
+    drafts = [
+        Orphan(f"{path}: never completed", partial(_without_draft, path)) for path in remotes.mirrors.drafts()
+    ]
     mirrors = [
         Orphan(
-            f"the mirror {path.name} of a remote that no plan and no resource names",
+            f"the mirror {path.name}: no plan and no resource uses its remote",
             partial(_without_mirror, remotes, path),
         )
         for path in _unneeded(remotes)
@@ -32,18 +33,18 @@ def unneeded_mirrors(container: Container) -> Sequence[Orphan]:
 
 
 def remove_mirrors(remotes: RemoteParts, *, dry_run: bool) -> int:
-    """How many were removed, or would be."""
+    """Remove unneeded mirrors and return their number; `dry_run` only counts."""
     return sum(dry_run or remotes.mirrors.remove(path, remotes.needed) for path in _unneeded(remotes))
 
 
 def _unneeded(remotes: RemoteParts) -> Sequence[Path]:
-    # Most have no mirror at all, and then nobody needs to be asked.
+    # Most installations have no mirrors; then the query for needed ones is skipped.
     return remotes.mirrors.unneeded(remotes.needed()) if remotes.mirrors.unneeded(()) else ()
 
 
 def _without_mirror(remotes: RemoteParts, path: Path) -> str:
     if not remotes.mirrors.remove(path, remotes.needed):
-        raise NotRemoved("somebody uses it now")
+        raise NotRemoved("it is in use now")
     return f"removed the mirror {path.name}"
 
 

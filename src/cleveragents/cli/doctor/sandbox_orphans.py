@@ -1,7 +1,7 @@
-"""What crashes left of sandboxes: half of one, one without its plan, and refs in the user's repositories.
+"""Orphans of sandboxes: incomplete ones, ones without their plan, and refs in the user's repositories.
 
-What belongs to another state directory is not ours to know, so a ref is let go only if this state's own log
-says that the plan was made here.
+A repository may also hold refs of another state directory. A ref is removed only if the log of this state
+shows that its plan was created here.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 __all__ = ["lost_refs", "lost_sandboxes"]
 
-# An applied plan is not among them: without its sandbox it could not be undone.
+# Applied plans are not in this list: undo needs their sandbox.
 _GIVEN_UP = (PlanState.REJECTED, PlanState.CANCELLED, PlanState.UNDONE)
 _MADE_HERE = (EventType.PLAN_CREATED.value, EventType.SANDBOX_CREATED.value)
 
 
 def lost_sandboxes(container: Container) -> Sequence[Orphan]:
-    """Sandboxes that were half made or half removed, that nobody knows, or whose plan is gone."""
+    """Return sandboxes that are incomplete, unknown, or without their plan."""
     registry = container.plan_parts.sandboxes
     rows = {row.plan_id: row for row in registry.rows()}
-    mending = _SandboxMending(container, registry)
+    fixes = _SandboxFixes(container, registry)
     found: list[Orphan] = []
     damaged = registry.leftovers()
     for left in damaged:
         what = f"the sandbox of plan {left.plan_id}: {left.reason}"
         precious = _is_precious(container, rows.get(left.plan_id))
         if left.removable and not precious:
-            found.append(Orphan(what, partial(mending.mend, left)))
+            found.append(Orphan(what, partial(fixes.fix, left)))
         else:
             found.append(Orphan(what, advice=precious or f"{left.location}: {left.advice}"))
     told = {left.plan_id for left in damaged}
@@ -53,10 +53,12 @@ def lost_sandboxes(container: Container) -> Sequence[Orphan]:
     return found
 
 
-class _SandboxMending:
-    """`Registry.mend`, sparing what is precious. Mends all at once, at the first call.
+class _SandboxFixes:
+    """A view of the registry for its repair that refuses to remove sandboxes with work in them.
 
-    Not thread-safe: the command that made it uses it.
+    The first call of `fix` repairs all sandboxes.
+
+    Not thread-safe: use it in the command that made it.
     """
 
     def __init__(self, container: Container, registry: SandboxRegistry) -> None:
@@ -75,52 +77,52 @@ class _SandboxMending:
         return self._registry.taken_over()
 
     def remove(self, plan_id: str) -> None:
-        """As the registry does it. `SandboxBusy` for one that is to be spared."""
-        if _is_precious(self._container, self._registry.row(plan_id)):  # guard: never what holds work
+        """Remove a sandbox. Raises `SandboxBusy` if it must stay."""
+        if _is_precious(self._container, self._registry.row(plan_id)):  # guard: work stays
             raise SandboxBusy(plan_id)
         self._registry.remove(plan_id)
 
-    def mend(self, left: SandboxOrphan) -> str:
+    def fix(self, left: SandboxOrphan) -> str:
         from cleveragents.sandboxes.orphans import remove_orphans
 
         if self._done is None:
-            mended = remove_orphans(self, self._container.clock.now())
-            self._done = {(one.kind, one.location) for one in mended}
+            removed = remove_orphans(self, self._container.clock.now())
+            self._done = {(one.kind, one.location) for one in removed}
         if (left.kind, left.location) not in self._done:
             return ""
         return f"removed the sandbox of plan {left.plan_id}: {left.reason}"
 
 
 def _is_precious(container: Container, row: SandboxRow | None) -> str | None:
-    """Why a sandbox that is damaged must stay, as advice: somebody may bring back what is missing."""
+    """Return advice if a damaged sandbox must stay, because its missing part may come back; else None."""
     from cleveragents.sandboxes.facts import SandboxLayout
     from cleveragents.sandboxes.rows import READY
 
     if row is None or row.state != READY:
-        return None  # half made, or half removed: nothing was, or is, to be done with it
+        return None  # incomplete: it holds no work, or its removal had begun
     if SandboxLayout(row.directory).tree.exists():
-        return f"its files are there; look at {row.directory / 'tree'}, then delete {row.directory}"
+        return f"its files exist: look at {row.directory / 'tree'}, then delete {row.directory}"
     plan = _plan(container, row.plan_id)
     if plan is None or plan.state in _GIVEN_UP:
         return None
-    return f"bring {row.directory} back, or give it up: `agents plan delete {row.plan_id}`"
+    return f"restore {row.directory}, or give the plan up with `agents plan delete {row.plan_id}`"
 
 
 def _remove_clean(registry: SandboxRegistry, row: SandboxRow) -> str:
     try:
         changed = sorted(registry.open(row.plan_id).scan())
-        if changed:  # guard: nobody else has these changes
-            raise NotRemoved(f"it holds changes that are nowhere else ({', '.join(changed[:3])})")
+        if changed:  # guard: these changes exist nowhere else
+            raise NotRemoved(f"it holds changes that exist nowhere else ({', '.join(changed[:3])})")
         registry.remove(row.plan_id)
     except SandboxBusy:
-        raise NotRemoved("somebody works in it") from None
+        raise NotRemoved("it is in use") from None
     except SandboxMissing:
         return ""
-    return f"removed the sandbox of plan {row.plan_id}: its plan is gone, and nothing was changed in it"
+    return f"removed the sandbox of plan {row.plan_id}: its plan is gone, and it held no changes"
 
 
 def lost_refs(container: Container) -> Sequence[Orphan]:
-    """Refs that keep bases of sandboxes that are gone, in the repositories that plans were made for."""
+    """Return refs that keep the base of a missing sandbox, in the repositories of all plans."""
     registry = container.plan_parts.sandboxes
     resources = {Path(plan.resource) for plan in all_plans(container)}
     resources |= {row.resource for row in registry.rows()}
@@ -135,25 +137,25 @@ def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Orp
 
     registry = container.plan_parts.sandboxes
     if registry.row(plan_id) is not None:
-        return  # it was made while we looked
+        return  # created since the survey
     if not _made_here(container, plan_id):
-        what = f"refs/cleveragents/base/{plan_id} in {location} is another state's, and left alone"
+        what = f"refs/cleveragents/base/{plan_id} in {location} belongs to another state directory"
         yield Orphan(what, amiss=False)
         return
 
-    def mend() -> str:
+    def fix() -> str:
         plan = _plan(container, plan_id)
         at_work = plan is not None and plan.state.running
-        if at_work or registry.row(plan_id) is not None:  # guard: it is about to be made anew
-            raise NotRemoved("its plan is at work again")
+        if at_work or registry.row(plan_id) is not None:  # guard: the plan is about to create its sandbox
+            raise NotRemoved("its plan runs again")
         unpin(Path(location), plan_id)
         return f"removed refs/cleveragents/base/{plan_id} from {location}"
 
-    yield Orphan(f"refs/cleveragents/base/{plan_id} in {location}: its sandbox is gone", mend)
+    yield Orphan(f"refs/cleveragents/base/{plan_id} in {location}: its sandbox is gone", fix)
 
 
 def _made_here(container: Container, plan_id: str) -> bool:
-    """Whether it was a plan of this state, whatever became of it: the audit log forgets nothing."""
+    """Return whether the plan was created in this state; the audit log also keeps deleted plans."""
     from sqlalchemy import select
 
     from cleveragents.storage.tables import events

@@ -1,6 +1,6 @@
-"""What `agents doctor` looks at around the state: models, the server, traces, and who hands out jobs.
+"""The checks of `agents doctor` on services: models, the server, telemetry and the job engine.
 
-What has to be asked over a network is asked at once, and given up after a moment.
+Network checks run in parallel, each with a timeout.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cleveragents.api.format import counted
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict, perform
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable
 from cleveragents.core.text.redaction import redact_text
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["engine", "models", "server", "service_findings", "telemetry"]
 
 Find = Callable[[str], object]
-"""Whether a package is installed: None if not."""
+"""Returns the spec of a package, or None if the package is not installed."""
 
 _SECONDS = 3.0
 _LATELY = timedelta(seconds=60)
@@ -40,7 +41,7 @@ _PAGE = 10_000
 
 
 def service_findings(container: Container) -> Iterator[DoctorCheck]:
-    """The findings about models, the server and traces."""
+    """Yield the checks of models, the server and telemetry."""
     checks: dict[str, Callable[[], DoctorCheck]] = {
         "models": partial(models, container),
         "server": partial(server, container.state_directory),
@@ -52,53 +53,60 @@ def service_findings(container: Container) -> Iterator[DoctorCheck]:
 
 
 def models(container: Container) -> DoctorCheck:
-    """Those of the settings: is there a key, and does the server answer that was named?"""
+    """Check that the configured models have keys and that `models.base_url` answers."""
     settings = container.settings.models
     named = list(dict.fromkeys(filter(None, (settings.default, settings.fallback))))
     if not named:
-        return DoctorCheck("models", DoctorVerdict.OK, "none is set; who works with models names one")
+        return DoctorCheck(
+            "models",
+            DoctorVerdict.OK,
+            "no default model",
+        )
     keyless = [name for name in named if not container.models.facts(name).keyed]
     if keyless:
-        remedy = f"`agents model test {keyless[0]}` says where its key belongs"
-        return DoctorCheck("models", DoctorVerdict.WARN, f"there is no key for {', '.join(keyless)}", remedy)
+        remedy = f"run `agents model test {keyless[0]}` to see where to put the key"
+        return DoctorCheck("models", DoctorVerdict.WARN, f"no key for {', '.join(keyless)}", remedy)
     if settings.base_url and any(name.startswith("openai/") for name in named):
         problem = _silence(settings.base_url)
         if problem is not None:
             finding = f"{redact_text(settings.base_url)} does not answer: {problem}"
             return DoctorCheck(
-                "models", DoctorVerdict.WARN, finding, "start what answers there, or set models.base_url"
+                "models",
+                DoctorVerdict.WARN,
+                finding,
+                "start the server at this address, or change models.base_url",
             )
     return DoctorCheck("models", DoctorVerdict.OK, ", ".join(named))
 
 
 def server(state_directory: Path) -> DoctorCheck:
-    """The one that commands go through, and the token that lets them in."""
+    """Check the server that commands go through, and the permissions of its token."""
     from cleveragents.server.first_token import token_file
     from cleveragents.server.server_file import running_server, server_file
 
     token = token_file(state_directory)
     if token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
-        finding = f"others can read {token}, and whoever does is an admin"
-        remedy = f"chmod 600 {token}, and give out another token; `agents user token --help` says how"
+        finding = f"other users can read {token} and act as admin"
+        remedy = f"chmod 600 {token}, then replace the token; see `agents user token --help`"
         return DoctorCheck("server", DoctorVerdict.WARN, finding, remedy)
     file = server_file(state_directory)
     running = running_server(state_directory)
     if running is None and file.exists():
-        finding = f"none runs; one was killed and left {file}"
+        finding = f"not running; a killed server left {file}"
         return DoctorCheck(
-            "server", DoctorVerdict.WARN, finding, "`agents serve` starts one, and replaces that"
+            "server", DoctorVerdict.WARN, finding, "start a server with `agents serve`; it replaces the file"
         )
     if running is None:
-        return DoctorCheck("server", DoctorVerdict.OK, "none runs")
+        return DoctorCheck("server", DoctorVerdict.OK, "not running")
     problem = _silence(f"{running.url}/healthz")
     if problem is not None:
         finding = f"{running.url} (pid {running.pid}) does not answer: {problem}"
-        return DoctorCheck("server", DoctorVerdict.WARN, finding, "look at its log, or restart it")
+        return DoctorCheck("server", DoctorVerdict.WARN, finding, "read its log, or restart it")
     return DoctorCheck("server", DoctorVerdict.OK, f"{running.url} (pid {running.pid})")
 
 
 def telemetry(settings: Settings, find: Find = find_spec) -> DoctorCheck:
-    """Who gets traces."""
+    """Check that the collector of traces answers."""
     from cleveragents.contrib.telemetry.otlp import ensure_installed, traces_url
 
     endpoint = settings.telemetry.endpoint
@@ -115,12 +123,12 @@ def telemetry(settings: Settings, find: Find = find_spec) -> DoctorCheck:
         return DoctorCheck("telemetry", DoctorVerdict.OK, redact_text(url))
     finding = f"{redact_text(url)} does not answer: {problem}"
     return DoctorCheck(
-        "telemetry", DoctorVerdict.WARN, finding, "start the collector; until then traces are lost"
+        "telemetry", DoctorVerdict.WARN, finding, "start the collector; traces are lost until then"
     )
 
 
 def engine(container: Container, *, has_database: bool = True, find: Find = find_spec) -> DoctorCheck:
-    """Who hands out the jobs of shared queues, and whether somebody takes them."""
+    """Check that the job engine answers and that workers take jobs from the shared queues."""
     name = container.settings.jobs.engine
     problem = _temporal(container, find) if name == "temporal" else None
     if problem is not None:
@@ -131,21 +139,24 @@ def engine(container: Container, *, has_database: bool = True, find: Find = find
     heard = [worker for worker in container.worker_registry.list() if worker.state != "gone"]
     living = [worker for worker in heard if now - worker.seen_at <= _LATELY]
     waiting = [job for job in _shared(container, JobState.QUEUED) if job.not_before <= now]
-    finding = f"{name}; {len(living)} workers were heard of in the last minute"
+    finding = f"{name}; {counted(len(living), 'worker')} seen in the last minute"
     if waiting and not living:
-        remedy = "start one: `agents worker`, or `agents serve`"
+        remedy = "start a worker with `agents worker` or `agents serve`"
         return DoctorCheck(
-            "engine", DoctorVerdict.WARN, f"{finding}, and {len(waiting)} jobs wait for one", remedy
+            "engine", DoctorVerdict.WARN, f"{finding}; {counted(len(waiting), 'job')} queued", remedy
         )
     if name != "embedded":
-        return DoctorCheck("engine", DoctorVerdict.OK, finding)  # it minds its silent workers by itself
+        return DoctorCheck("engine", DoctorVerdict.OK, finding)  # Temporal handles silent workers itself
     patience = timedelta(seconds=_SILENT_LEASES * container.settings.worker.lease_seconds)
     stuck = [job for job in _shared(container, JobState.RUNNING) if now - job.updated_at > patience]
     if stuck:
-        finding += f"; {len(stuck)} jobs were given no sign of life for long: "
+        finding += f"; {counted(len(stuck), 'job')} without a heartbeat: "
         finding += ", ".join(job.id for job in stuck[:5])
         return DoctorCheck(
-            "engine", DoctorVerdict.WARN, finding, "start a worker: it takes them over by itself"
+            "engine",
+            DoctorVerdict.WARN,
+            finding,
+            "start a worker with `agents worker`: it takes over these jobs",
         )
     return DoctorCheck("engine", DoctorVerdict.OK, finding)
 
@@ -155,10 +166,10 @@ def _shared(container: Container, state: JobState) -> list[Job]:
 
 
 def _temporal(container: Container, find: Find) -> DoctorCheck | None:
-    """What is wrong with it; None if it answers, and knows our namespace."""
+    """Return the problem with Temporal, or None if it answers and knows the namespace."""
     settings = container.settings.jobs
     connection = container.temporal
-    assert connection is not None  # the settings say so
+    assert connection is not None  # jobs.engine is temporal
 
     async def described(client: Client) -> None:
         from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -170,7 +181,7 @@ def _temporal(container: Container, find: Find) -> DoctorCheck | None:
         return DoctorCheck(
             "engine", DoctorVerdict.FAIL, "temporal needs its SDK", "pip install 'cleveragents[temporal]'"
         )
-    # A look at the port first, because the SDK is patient.
+    # The port first: the SDK retries for a long time.
     problem = _refusal(settings.temporal_address)
     if problem is None:
         try:
@@ -179,7 +190,7 @@ def _temporal(container: Container, find: Find) -> DoctorCheck | None:
         except EngineUnavailable as error:
             problem = error.problem
     finding = f"temporal at {settings.temporal_address}, namespace {settings.temporal_namespace}: {problem}"
-    remedy = "start it, or mend jobs.temporal_address and jobs.temporal_namespace"
+    remedy = "start Temporal, or correct jobs.temporal_address and jobs.temporal_namespace"
     return DoctorCheck("engine", DoctorVerdict.FAIL, redact_text(finding), remedy)
 
 
@@ -195,7 +206,7 @@ def _refusal(address: str) -> str | None:
 
 
 def _silence(url: str) -> str | None:
-    """Why nobody answers there; None if somebody does, whatever is said."""
+    """Return why the URL does not answer, or None if any response came."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     try:

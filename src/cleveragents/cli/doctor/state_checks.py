@@ -1,7 +1,6 @@
-"""What `agents doctor` looks at inside the state: the database, the audit log, jobs, plans
-and what was left over of them.
+"""The checks of `agents doctor` on the state: the database, the audit log, jobs, plans and their orphans.
 
-A database that is not there yet is fine and stays that way: looking must not make one.
+A missing database is fine, and no check creates one.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["state_findings"]
 
-# Processes before sandboxes: what still runs in one is to end before somebody looks at it.
+# Processes before sandboxes: a process that runs in a sandbox ends before the sandbox is examined.
 _SURVEYS: Mapping[str, Callable[[Container], Sequence[Orphan]]] = {
     "applies": unfinished_applies,
-    "put aside": forgotten_asides,
+    "apply files": forgotten_asides,
     "plans": interrupted_plans,
     "processes": stray_processes,
     "sandboxes": lost_sandboxes,
@@ -40,10 +39,10 @@ _SURVEYS: Mapping[str, Callable[[Container], Sequence[Orphan]]] = {
 }
 
 
-def state_findings(container: Container, *, mend: bool = False) -> Iterator[DoctorCheck]:
-    """The findings about the database and, if that can be used, about what is in it and what was left over.
+def state_findings(container: Container, *, fix: bool = False) -> Iterator[DoctorCheck]:
+    """Yield the checks of the database and, if it can be used, of its content and of orphans.
 
-    Only `mend` changes anything.
+    Nothing is changed without `fix`.
     """
     url = container.settings.database.url
     database = perform("database", lambda: _missing_database(url) or _database(container))
@@ -56,7 +55,7 @@ def state_findings(container: Container, *, mend: bool = False) -> Iterator[Doct
     yield perform("audit log", lambda: _audit_log(container))
     yield perform("jobs", lambda: _jobs(container))
     for name, survey in _SURVEYS.items():
-        yield from findings_of(name, partial(survey, container), mend=mend)
+        yield from findings_of(name, partial(survey, container), fix=fix)
 
 
 def _missing_database(url: str) -> DoctorCheck | None:
@@ -65,11 +64,11 @@ def _missing_database(url: str) -> DoctorCheck | None:
         return None
     why = obstacle(missing)
     if why is not None:
-        remedy = "mend that, or set database.url to a file in a directory that can be written"
+        remedy = "fix this, or set database.url to a file in a writable directory"
         return DoctorCheck(
-            "database", DoctorVerdict.FAIL, f"{missing} is missing and cannot be made: {why}", remedy
+            "database", DoctorVerdict.FAIL, f"{missing} does not exist and cannot be created: {why}", remedy
         )
-    return DoctorCheck("database", DoctorVerdict.OK, f"{missing} (made at first use)")
+    return DoctorCheck("database", DoctorVerdict.OK, f"{missing} (created on first use)")
 
 
 def _missing_file(url: str) -> Path | None:
@@ -88,7 +87,7 @@ def _database(container: Container) -> DoctorCheck:
     database = container.database
     if database.dialect == "sqlite":
         holder = write_lock_holder(database.location)
-        if holder is not None and holder.stopped:  # nobody needs to wait for a minute to be told so
+        if holder is not None and holder.stopped:  # at once, without the timeout of a write
             return DoctorCheck(
                 "database", DoctorVerdict.FAIL, f"{database.location}: {holder}", holder.remedy
             )
@@ -100,7 +99,7 @@ def _database(container: Container) -> DoctorCheck:
         mode = connection.execute(text("PRAGMA journal_mode")).scalar()
         damage = connection.execute(text("PRAGMA quick_check(1)")).scalar()
     if damage != "ok":
-        remedy = "restore a backup, or move the file away; `sqlite3 FILE .recover` saves what can be read"
+        remedy = "restore a backup, or move the file away and save its data with `sqlite3 FILE .recover`"
         return DoctorCheck(
             "database", DoctorVerdict.FAIL, f"{database.location} is damaged: {damage}", remedy
         )
@@ -116,10 +115,10 @@ def _audit_log(container: Container) -> DoctorCheck:
         # Raises unless the head can be read and attests the end of the log; `events verify` reads all of it.
         container.audit.sequence_pending()
     except AuditLogBroken as broken:
-        remedy = "`agents events verify` names everything that is wrong"
+        remedy = "list all findings with `agents events verify`"
         return DoctorCheck("audit log", DoctorVerdict.FAIL, str(broken), remedy)
     return DoctorCheck(
-        "audit log", DoctorVerdict.OK, "its head is sound; `agents events verify` reads all of it"
+        "audit log", DoctorVerdict.OK, "head verified; `agents events verify` verifies all events"
     )
 
 
@@ -127,12 +126,15 @@ def _jobs(container: Container) -> DoctorCheck:
     running = container.jobs.list(states=[JobState.RUNNING], limit=10_000)
     queued = container.jobs.list(states=[JobState.QUEUED], limit=10_000)
     finding = f"{len(queued)} queued, {len(running)} running"
-    # What became of a plan's job is told with the plan: its remedy is another.
+    # The check of plans reports their jobs, with another remedy.
     others = [job for job in running if not job.kind.startswith(kind_of_plan(""))]
     dead = [job for job in others if job.owner and container.processes.is_alive(job.owner) is False]
     if dead:
-        finding += f"; the workers of {len(dead)} died: {', '.join(job.id for job in dead[:5])}"
+        finding += f"; the worker died: {', '.join(job.id for job in dead[:5])}"
         return DoctorCheck(
-            "jobs", DoctorVerdict.WARN, finding, "start a worker: it takes them over by itself"
+            "jobs",
+            DoctorVerdict.WARN,
+            finding,
+            "start a worker with `agents worker`: it takes over these jobs",
         )
     return DoctorCheck("jobs", DoctorVerdict.OK, finding)

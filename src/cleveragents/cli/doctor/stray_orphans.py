@@ -1,8 +1,7 @@
-"""What crashes left outside of plans: processes of jobs, drafts of the setup cache, temporary directories.
+"""Orphans outside of plans: processes of jobs, drafts of the setup cache, temporary directories.
 
-A file says nothing of who uses it. So a directory goes only when no living process has anything to do with
-it, it is this user's own, and whoever made it is dead or, where it does not say who that is, nothing in it
-was touched for long.
+A directory is removed only if no living process uses it, it belongs to this user, and its creator is dead
+or, if the creator is unknown, nothing in it has changed for a long time.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ __all__ = ["setup_drafts", "stray_processes", "temporary_directories"]
 
 _HOUR = 3600.0
 _DRAFTS = ("draft-*", "thrown-*")
-# A demo that failed leaves its directory to be looked at.
+# A failed demo keeps its directory for inspection.
 _TEMPORARY = {
-    # That of a command which is isolated is known to nobody by its name, so only its maker or its age tells.
+    # No process shows the name of an isolated command's directory: its creator or its age decides.
     f"{PREFIX}*": 24 * _HOUR,
     "cleveragents-merge-*": _HOUR,
     "cleveragents-demo-*": 24 * _HOUR,
@@ -39,20 +38,20 @@ _TEMPORARY = {
 
 
 def stray_processes(container: Container) -> Sequence[Orphan]:
-    """Processes of attempts that are over, or whose worker is dead."""
+    """Return processes of attempts that have ended, or whose worker is dead."""
     markers: dict[str, list[int]] = {}
     for pid, marker in _marked():
         markers.setdefault(marker, []).append(pid)
 
-    def mend(marker: str) -> str:
-        if marker == os.environ.get(MARKER_VARIABLE):  # guard: who mends would end itself
-            raise NotRemoved("this very command was started by one of them")
+    def fix(marker: str) -> str:
+        if marker == os.environ.get(MARKER_VARIABLE):  # guard: `doctor` would end itself
+            raise NotRemoved("this command was started by one of them")
         grace = container.settings.worker.cancel_grace_seconds
         ended = container.processes.end(marker, grace_seconds=grace)
         return f"ended {_pids(ended)} of job {marker}" if ended else ""
 
     return [
-        Orphan(f"{_pids(pids)} of job {marker}", partial(mend, marker), "end them with kill")
+        Orphan(f"{_pids(pids)} of job {marker}", partial(fix, marker), "stop them with kill")
         for marker, pids in sorted(markers.items())
         if _is_over(container, marker)
     ]
@@ -63,7 +62,7 @@ def _pids(pids: Sequence[int]) -> str:
 
 
 def _marked() -> Iterator[tuple[int, str]]:
-    """Processes of this machine that were started for a job, and for which attempt."""
+    """Yield each process of this machine that was started for a job, with the attempt's marker."""
     import psutil
 
     for process in psutil.process_iter():
@@ -78,20 +77,20 @@ def _is_over(container: Container, marker: str) -> bool:
     try:
         job = container.jobs.get(job_id)
     except UnknownJob:
-        return False  # of somebody else's database
+        return False  # of another database
     if job.state is not JobState.RUNNING or str(job.fence) != fence:
         return True
     return job.owner is not None and container.processes.is_alive(job.owner) is False
 
 
 def setup_drafts(directory: Path, now: float) -> Sequence[Orphan]:
-    """What whoever filled or trimmed the setup cache did not finish."""
+    """Return entries of the setup cache that were never completed or never fully removed."""
     found = [path for pattern in _DRAFTS for path in sorted(directory.glob(pattern))]
     return [_removable(path, "never completed") for path in found if _is_abandoned(path, _HOUR, now)]
 
 
 def temporary_directories(parent: Path, now: float) -> Sequence[Orphan]:
-    """Directories of ours that nobody uses."""
+    """Return temporary directories of CleverAgents that are no longer used."""
     limits = {
         path: limit if (lives := owner_lives(path)) is None else math.inf if lives else -math.inf
         for pattern, limit in _TEMPORARY.items()
@@ -99,37 +98,37 @@ def temporary_directories(parent: Path, now: float) -> Sequence[Orphan]:
     }
     old = [path for path, limit in limits.items() if _is_abandoned(path, limit, now)]
     used = _in_use(old)
-    return [_removable(path, "nobody uses it") for path in old if path not in used]
+    return [_removable(path, "not in use") for path in old if path not in used]
 
 
 def _removable(path: Path, reason: str) -> Orphan:
     from cleveragents.storage.files.paths import remove_all
 
-    def mend() -> str:
+    def fix() -> str:
         if _in_use([path]):
             raise NotRemoved("a process uses it")
         remove_all(path)
         return f"removed {path}: {reason}"
 
-    return Orphan(f"{path}: {reason}", mend, f"look at {path}, then delete it")
+    return Orphan(f"{path}: {reason}", fix, f"look at {path}, then delete it")
 
 
 def _is_abandoned(path: Path, limit: float, now: float) -> bool:
-    """Whether it is a directory of this user's in which nothing was changed, or moved, for so long."""
+    """Return whether `path` is a directory of this user without changes or moves for `limit` seconds."""
     try:
         facts = path.lstat()
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():  # guard: never another's
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():  # guard: not another user's
             return False
         if now - facts.st_ctime <= limit:
             return False
         inside = (Path(place, name) for place, below, files in os.walk(path) for name in (*below, *files))
         return all(now - one.lstat().st_ctime > limit for one in inside)
     except OSError:
-        return False  # somebody is at it now
+        return False  # in use: it changes now
 
 
 def _in_use(paths: Sequence[Path]) -> set[Path]:
-    """Those that some process has open, stands in, or knows by name."""
+    """Return the paths that a process has open, works in, or names in its arguments or environment."""
     names = {path: str(path) for path in paths}
     used: set[Path] = set()
     for known in _known_to_processes() if paths else ():
@@ -138,7 +137,7 @@ def _in_use(paths: Sequence[Path]) -> set[Path]:
 
 
 def _known_to_processes() -> Iterator[str]:
-    """The names that a process works with, for every process that we may look into."""
+    """Yield the paths that readable processes use."""
     import psutil
 
     for process in psutil.process_iter():

@@ -1,7 +1,7 @@
-"""Follows plans until nobody works at them: shows what they say and print, and stops them on Ctrl-C.
+"""Followers of plans that workers run: they show progress and output, and stop the plans on Ctrl-C.
 
-A plan that the command line made runs here, in front. Any other is run by workers, here or on a server, and
-shown as they keep what it prints.
+A plan of this command runs in the foreground. Workers, here or on a server, run all others; their recorded
+output is shown.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.run.foreground import end_unless_cancelled
 from cleveragents.cli.run.interruption import STOPPING, left_running_message
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
@@ -41,26 +43,28 @@ __all__ = [
 ]
 
 _RUNNING = ("queued", "processing")
+_NEEDS_REASON = ("waiting", "complete", "errored")
+"""States whose status depends on more than the event of the move."""
 _JOB_ENDS = ("job.succeeded", "job.failed", "job.cancelled")
 _LOOK_SECONDS = 1.0
 _LEAVES = "leaves it to the server"
 _OTHERWISE = (404, 409)
-"""What HTTP says where the plan is not as it was thought to be."""
+"""HTTP statuses of a plan that is gone or has moved."""
 
 Hear: TypeAlias = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A place in the log, and in what some plans printed: what comes after it is new."""
+    """A position in the event log and in the output of some plans; later entries are new."""
 
     position: int
     numbers: Mapping[str, int]
 
 
 def current_position(client: Client, plan: PlanView | None = None) -> StreamPosition:
-    """This one, to be taken before anything is asked for; of a `plan` that has begun, with what it has
-    printed."""
+    """Return the present moment, to be taken before a request. With a `plan` that has begun, its output up
+    to now is not new."""
     found = client.events.list(limit=1).items
     numbers: dict[str, int] = {}
     for plan_id in [] if plan is None else [plan.id, *_below(client, plan)]:
@@ -70,13 +74,13 @@ def current_position(client: Client, plan: PlanView | None = None) -> StreamPosi
 
 
 class BackgroundRunner(Protocol):
-    """Who goes on with plans of this machine, by themselves."""
+    """Processes of this machine that continue plans on their own."""
 
     def is_kept_by(self, plan: PlanSummary) -> bool:
-        """Whether a process may still go on with it, though no job of it runs."""
+        """Return whether a process may continue the plan although no job of it runs."""
 
     def is_gone(self, plan: PlanView) -> bool:
-        """Whether nobody works at it, and nobody is there to go on with it."""
+        """Return whether no process works on the plan and none will continue it."""
 
 
 def run_until_rest(
@@ -90,9 +94,11 @@ def run_until_rest(
     hear: Hear | None = None,
     at_it: BackgroundRunner | None = None,
 ) -> PlanView:
-    """The plan, when nobody works at it. Ctrl-C has its workers stop it, and that is waited for; a second one
-    leaves it to them. Exits with 130 where that came too late for a cancel. `quiet`: its goal is not said
-    again. `at_it` says who goes on with it."""
+    """Return the plan once no worker runs it.
+
+    Ctrl-C asks the workers to stop it and waits for that; a second Ctrl-C does not wait. Exits with 130 if
+    the cancel came too late. `quiet` omits the goal. `at_it` knows the processes that continue the plan.
+    """
     following = PlansFollower(client, [plan], output, after=after, hear=hear, at_it=at_it)
     try:
         if not quiet:
@@ -108,8 +114,10 @@ def run_until_rest(
 
 
 class PlansFollower:
-    """What is shown of some plans and of those below them; `hear` gets each line that they say of themselves.
-    Not thread-safe: who watches asks."""
+    """The display of some plans and their sub-plans; `hear` receives each progress line.
+
+    Not thread-safe: use it in the thread that made it.
+    """
 
     def __init__(
         self,
@@ -118,7 +126,7 @@ class PlansFollower:
         output: Output,
         *,
         after: StreamPosition,
-        standings: bool = False,
+        statuses: bool = False,
         alone: bool = True,
         hint: str = "Ctrl-C stops it",
         hear: Hear | None = None,
@@ -129,13 +137,13 @@ class PlansFollower:
         self._at_it = at_it
         self._stream = plan_stream(client, after.position)
         self._after = after
-        self._standings = standings
-        self._said_standings: dict[str, str] = {}
+        self._statuses = statuses
+        self._said_statuses: dict[str, PlanStatus] = {}
         self._counts_money = is_for_terminal(output)
         self._meters: dict[str, ViewMeter] = {}
         self._looked_at: dict[str, float] = {}
         self._left: dict[str, None] = {}
-        # The board reads this very list: whoever comes later is shown, too.
+        # The board reads this list itself, so it also shows plans that are added later.
         self._drawn = [ViewMeter(plan) for plan in plans]
         self._board = board_of(self._drawn, output, alone=alone, hint=hint, last=_LEAVES)
         self._view = PlanOutputView(self._board)
@@ -148,31 +156,30 @@ class PlansFollower:
             raise
 
     def add(self, plan: PlanView) -> None:
-        """One more is followed, from now on."""
+        """Follow one more plan from now on."""
         meter = ViewMeter(plan)
         self._drawn.append(meter)
         self._follow(plan, meter)
 
     def say(self, plan_id: str, message: str) -> None:
-        """About one of the plans."""
+        """Print a line of one plan."""
         self._view.say(plan_id, message)
 
     def close(self) -> None:
-        """Nothing more is shown. A second call changes nothing."""
+        """Stop showing. A second call changes nothing."""
         self._view.close()
         _tell_waits(self._client, progress)
 
     def to_rest(self, *, rested: Callable[[], None] | None = None) -> list[PlanView]:
-        """The plans, when nobody works at any of them; whenever one has come to rest, `rested` may add
-        another."""
+        """Return the plans once no worker runs any of them. `rested` is called whenever one comes to rest;
+        it may add another."""
         self._left = dict.fromkeys(self._meters)
         self._show_kept()
-        for meter in self._meters.values():
-            plan = meter.last.plan
-            self._say_standing(plan.id, plan.phase.value, plan.state.value)
+        for plan_id, meter in self._meters.items():
+            self._say_status(plan_id, meter.last.status)
         for asked in self._news():
             for plan_id in [one for one in self._left if asked is None or one == asked]:
-                # guard: looked at twice, because it may have moved between the plan and its job
+                # guard: looked at twice, because it may move between reading the plan and reading its job
                 if (self._rests(plan_id) and self._rests(plan_id)) or self._is_given_up(plan_id):
                     del self._left[plan_id]
                     if rested is not None:
@@ -181,12 +188,12 @@ class PlansFollower:
                 break
         self._show_rest()
         plans = [self._looked(plan_id) for plan_id in self._meters]
-        for one in plans:  # it may have come to rest before all was heard of it
-            self._say_standing(one.id, one.phase.value, one.state.value)
+        for one in plans:  # a plan may come to rest before its last event arrives
+            self._say_status(one.id, one.status)
         return plans
 
     def to_end_of(self, job_id: str) -> PlanView:
-        """The only plan, when that job of it has ended."""
+        """Return the only plan once this job of it has ended."""
         (plan_id,) = self._meters
         for _ in self._news():
             if self._is_over(job_id):
@@ -195,8 +202,11 @@ class PlansFollower:
         return self._looked(plan_id)
 
     def stopped(self, prefix: str) -> list[PlanView]:
-        """The plans, when all of them that run are stopped; Ctrl-C leaves that to their workers. One that is
-        not stopped, such as one that is being applied, comes to rest by itself, and why is said."""
+        """Cancel all running plans and return them once they have stopped; Ctrl-C ends the wait.
+
+        A plan that cannot be cancelled, such as one that is being applied, comes to rest on its own; the
+        reason is printed.
+        """
         names = list(self._meters)
         told: set[str] = set()
         resting: set[str] = set()
@@ -210,7 +220,7 @@ class PlansFollower:
                     told.add(plan_id)
                 else:
                     refused[plan_id] = why
-            # Said afterwards: who does not read it must not keep the worker from hearing of it.
+            # Printed after the requests: a reader that stalls must not delay the cancel.
             if told:
                 what = "the plan" if len(names) == 1 else counted(len(told), "plan")
                 self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
@@ -226,15 +236,23 @@ class PlansFollower:
                     progress(left_running_message(plan_id, prefix, told=plan_id in told))
             raise click.exceptions.Exit(INTERRUPTED) from None
 
-    def _say_standing(self, plan_id: str, phase: str, state: str) -> None:
-        """Says where the plan stands, unless that was said last."""
-        phase_state = f"{phase}/{state}"
-        if self._standings and self._said_standings.get(plan_id) != phase_state:
-            self._said_standings[plan_id] = phase_state
-            self.say(plan_id, phase_state)
+    def _say_status(self, plan_id: str, status: PlanStatus) -> None:
+        """Print the status of the plan, unless it was printed last."""
+        if self._statuses and self._said_statuses.get(plan_id) is not status:
+            self._said_statuses[plan_id] = status
+            self.say(plan_id, status.value)
+
+    def _show_move(self, root: str, plan_id: str, facts: Mapping[str, Any]) -> None:
+        """Show the status after a move; the plan is read where the event alone does not determine it."""
+        if facts["state"] not in _NEEDS_REASON:
+            self._say_status(plan_id, status_of(Phase(facts["phase"]), PlanState(facts["state"])))
+        elif self._statuses or self._counts_money:
+            plan = self._client.plans.get(plan_id)
+            self._meters[root].take(plan)
+            self._say_status(plan_id, plan.status)
 
     def _refusal(self, plan_id: str) -> str | None:
-        """Has it cancelled; why it is not, where that is about this plan alone."""
+        """Cancel a plan. Return the reason if this plan cannot be cancelled."""
         try:
             self._client.plans.cancel(plan_id, reason="interrupted by the user")
         except (Conflict, PlanError, UnknownPlan) as said:  # it is being applied, or has just ended
@@ -253,8 +271,7 @@ class PlansFollower:
             self._listen(self._client.plans.get(plan_id), plan.id)
 
     def _news(self) -> Iterator[str | None]:
-        """Whenever there is reason to look: the plan that something happened to, or None for all of them.
-        What is printed meanwhile is shown."""
+        """Yield the plan of each event, or None if all plans are to be read; output is shown on the way."""
         yield None
         for news in self._stream.news():
             if news is None:
@@ -265,7 +282,7 @@ class PlansFollower:
                 yield from self._heard(news)
 
     def _heard(self, event: EventView) -> Iterator[str]:
-        """The plan that is to be looked at because of an event, if any is."""
+        """Yield the followed plan that must be read because of this event, if any."""
         facts = event.facts
         if event.type == "plan.created":
             self._join(event.subject, facts)
@@ -278,11 +295,11 @@ class PlansFollower:
             return
         self._meters[root].hear(event.type, event.subject, facts)
         if event.type == "plan.moved":
-            self._say_standing(event.subject, facts["phase"], facts["state"])
+            self._show_move(root, event.subject, facts)
             if facts["state"] not in _RUNNING:
                 yield root
         elif event.type == "model_call.ended" and self._counts_money and self._is_due(root):
-            self._looked(root)  # for what it costs, which events do not say
+            self._looked(root)  # for its cost, which events do not contain
 
     def _root_of(self, plan_id: str) -> str | None:
         return next((root for root, meter in self._meters.items() if _knows(meter, plan_id)), None)
@@ -307,11 +324,11 @@ class PlansFollower:
             return False
         if plan.waits_for_sub_plans and plan.needs is None:
             return not any(row.state in _RUNNING for row in self._client.plans.get(plan_id).sub_plans)
-        # A worker that is done with it may still be about to apply it.
+        # The worker may still be about to apply the result.
         return plan.at_rest and (plan.job is None or self._is_over(plan.job))
 
     def _is_given_up(self, plan_id: str) -> bool:
-        """Whether nobody works at it, and nobody is there to go on with it."""
+        """Return whether no process works on the plan and none will continue it."""
         if self._at_it is None or not self._is_due(plan_id):
             return False
         return self._at_it.is_gone(self._looked(plan_id))
@@ -335,8 +352,7 @@ class PlansFollower:
             self._show(piece)
 
     def _show_rest(self) -> None:
-        """What was printed last may be kept a moment later than the plan came to rest; and it may have come
-        to rest before all was heard of it."""
+        """Show the output that was recorded after the plan came to rest, and sub-plans of late events."""
         after: int | None = self._stream.position
         while after is not None:
             page = self._client.events.list(after=after, event_type="plan.created")
@@ -347,12 +363,12 @@ class PlansFollower:
 
 
 def on_server(plan_id: str, prefix: str) -> str:
-    """What is true of a plan that goes on there, whatever becomes of the command that began it."""
-    return f"plan {plan_id} is on the server; `{prefix} plan show {plan_id}` says more"
+    """Return a hint for a plan that continues on the server after this command."""
+    return f"plan {plan_id} is on the server; show it with `{prefix} plan show {plan_id}`"
 
 
 def _tell_waits(client: Client, tell: Callable[[str], None]) -> None:
-    """Has a client that waits for its server say so there."""
+    """Set where an HTTP client reports that it waits for its server."""
     from cleveragents.api.client import HttpClient
 
     if isinstance(client, HttpClient):
@@ -360,7 +376,7 @@ def _tell_waits(client: Client, tell: Callable[[str], None]) -> None:
 
 
 def _below(client: Client, plan: PlanView) -> list[str]:
-    """The plans below it, each after its parent."""
+    """Return the ids of all sub-plans, each after its parent."""
     if not any(row.id for row in plan.sub_plans):
         return []
     nodes = every(lambda after: client.plans.decisions(plan.id, after=after))

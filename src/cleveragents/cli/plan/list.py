@@ -1,4 +1,4 @@
-"""`agents plan list`: what plans there are, those that belong to others below them."""
+"""`agents plan list`: plans, with their sub-plans below them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import short_of
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus, possible_states
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanSummary
@@ -25,27 +26,34 @@ __all__ = ["empty_list_message", "list_plans"]
 
 Row = dict[str, JsonValue]
 
+_STATUSES = tuple(status.value for status in PlanStatus)
 _STATES = tuple(state.value for state in PlanState)
 
 
 @click.command("list")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(_STATUSES),
+    help="Only plans with this status; may be repeated.",
 )
-@click.option("--here", is_flag=True, help="Only plans of the repository or directory you are in.")
-@click.option("--all", "every", is_flag=True, help="Sub-plans, too, below the plans that they are parts of.")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), hidden=True)  # before --status
+@click.option("--here", is_flag=True, help="Only plans of the current repository or directory.")
+@click.option("--all", "every", is_flag=True, help="Include all sub-plans, below their plans.")
 @click.option(
     "--limit",
     default=100,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="At most so many, the latest of them.",
+    help="Maximum number of plans.",
 )
-@click.option("--after", metavar="ID", help="The first ones after this plan, instead of the latest.")
+@click.option("--after", metavar="ID", help="List the plans after this one, instead of the latest.")
 @format_option
 @pass_session
 def list_plans(
     session: Session,
+    statuses: tuple[str, ...],
     states: tuple[str, ...],
     here: bool,
     every: bool,
@@ -55,16 +63,16 @@ def list_plans(
 ) -> None:
     """List plans, the latest last.
 
-    Of sub-plans only those that need somebody are listed, unless --all is said. On a terminal each plan keeps
-    to one line: what does not fit is shortened or left out.
+    Sub-plans are listed only if they need a person; --all lists all of them. On a terminal each plan takes
+    one line; long values are shortened.
 
     \b
     Example:
-      agents plan list --state complete --state constrained
+      agents plan list --status ready --status blocked
       agents plan list --here --all
     """
-    plans = _wanted(session, states, here=here, every=every, after=after)
-    if after is None:  # one more than is shown says whether there are others
+    plans = _found(session, statuses, states, here=here, every=every, after=after)
+    if after is None:  # one more than is shown, to know whether there are more
         known = [*islice(plans, limit + 1)]
         shown = known[:limit][::-1]
     else:
@@ -73,27 +81,30 @@ def list_plans(
     found = _in_families(shown)
     ids = {plan.id for plan in found}
     rows = [_row(plan, output, below=plan.parent in ids) for plan in found]
-    columns = ["id", "phase", "state", "updated", "goal"]
-    if output.human_readable:
-        columns.remove("phase")  # an id and a goal need the room
-        if is_narrow():
-            shorts = short_ids([plan.id for plan in found])
-            rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
+    if output.human_readable and is_narrow():
+        shorts = short_ids([plan.id for plan in found])
+        rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
     output.table(
         rows,
-        columns,
-        empty=empty_list_message(narrowed=bool(states or here or after)),
+        ["id", "status", "updated", "goal"],
+        empty=empty_list_message(narrowed=bool(statuses or states or here or after)),
         cut=["goal"],
         spare=["updated"],
     )
     if len(known) > limit and after is None:
-        progress(f"these are the latest {limit}; --limit shows more")
+        progress(f"only the latest {limit} plans are shown; raise --limit to show more")
     elif len(known) > limit:
-        progress(f"there are more: --after {shown[-1].id}")
+        progress(f"there are more plans: pass --after {shown[-1].id}")
 
 
-def _wanted(
-    session: Session, states: Sequence[str], *, here: bool, every: bool, after: str | None
+def _found(
+    session: Session,
+    statuses: Sequence[str],
+    states: Sequence[str],
+    *,
+    here: bool,
+    every: bool,
+    after: str | None,
 ) -> Iterator[PlanSummary]:
     """Yield plans, newest first."""
     from cleveragents.api.views import every as all_of
@@ -104,20 +115,27 @@ def _wanted(
     if here and selected_url(click.get_current_context(), session) is not None:
         from cleveragents.cli.run.server_resources import resource_here
 
-        resource = resource_here(client, prefix_of(session), None, otherwise="leave --here out")
+        resource = resource_here(client, prefix_of(session), None, otherwise="omit --here")
     elif here:
         from cleveragents.sandboxes.resources import find_resource
 
         place = str(find_resource(Path.cwd())[0])
-    wanted = [PlanState(state) for state in states]
+    selected = [PlanStatus(status) for status in statuses]
+    # The server filters by state; the status is checked below.
+    asked = {PlanState(state) for state in states}.union(*map(possible_states, selected))
     found = all_of(
-        lambda last: client.plans.list(states=wanted, resource=resource, sub_plans=every, after=last)
+        lambda last: client.plans.list(states=sorted(asked), resource=resource, sub_plans=every, after=last)
     )
-    return (plan for plan in found if place in (None, plan.resource))
+    return (
+        plan
+        for plan in found
+        if place in (None, plan.resource)
+        if not (statuses or states) or plan.status in selected or plan.state.value in states
+    )
 
 
 def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
-    """Sub-plans after their parents; those whose parent is not among them stay where they are."""
+    """Return the plans with sub-plans after their parents; one without a listed parent keeps its place."""
     known = {plan.id for plan in plans}
     children: dict[str | None, list[PlanSummary]] = {}
     for plan in plans:
@@ -130,8 +148,8 @@ def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
 
 
 def empty_list_message(*, narrowed: bool) -> str:
-    """What is said where a list would be; only if something was asked for are there others."""
-    return "there are no such plans" if narrowed else "there are no plans yet; `agents run` makes one"
+    """Return the message for an empty list; `narrowed` by options or not."""
+    return "no plans match" if narrowed else "no plans yet; start one with `agents run`"
 
 
 def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
@@ -145,8 +163,7 @@ def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
     if plan.parent is not None:
         whole = "" if below else f" (part of {short_of(plan.parent)})"
         row |= {"goal": f"{'  ' * plan.depth * below}{plan.title}{whole}"}
-    if plan.waits_for_sub_plans:  # and not for whoever reads this
-        row |= {"state": plan.label}
     if output.human_readable:
-        row |= {"updated": ago(plan.updated, datetime.now(UTC)), "state": plan.label}
+        label = plan.label if plan.label.startswith(plan.status.value) else plan.status.value
+        row |= {"updated": ago(plan.updated, datetime.now(UTC)), "status": label}
     return row

@@ -1,4 +1,4 @@
-"""Where plans stand and what they have spent, looked up while they run, here or elsewhere."""
+"""Meters: the status and the spending of plans, read while they run here or on a server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cleveragents.api.plans.status_text import plan_status
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import freeze, freeze_object
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend, dollars
 from cleveragents.plans.family import below, spend_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
@@ -22,46 +24,47 @@ __all__ = ["Meter", "MeterReading", "PlanMeter", "ViewMeter", "plan_of", "spendi
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """What the records say. What was spent is, of a root, what its whole tree spent."""
+    """The status and the spending of a plan; the spending of a root includes its sub-plans."""
 
     plan: Plan
     spent: Spend
     limits: BudgetLimits
+    status: PlanStatus
 
 
 class Meter(Protocol):
-    """Where one plan and those below it stand, for whoever draws it."""
+    """Readings of one plan and its sub-plans, for a view."""
 
     @property
     def last(self) -> MeterReading:
-        """What was read last."""
+        """The last reading of the plan."""
         ...
 
     @property
     def below(self) -> Sequence[MeterReading]:
-        """The same of the plans below it."""
+        """The last readings of its sub-plans."""
         ...
 
     def read(self) -> MeterReading:
-        """What holds now, as far as that is to be had."""
+        """Return a new reading, or the last one if none is available."""
         ...
 
 
 class PlanMeter:
-    """Reads the records of one plan and of those below it. Not thread-safe: whoever draws reads it."""
+    """A meter over the stores of this machine. Not thread-safe: use it in the thread that draws."""
 
     def __init__(self, parts: PlanParts, plan: Plan) -> None:
         self._parts = parts
-        self.last = MeterReading(plan, Spend(), BudgetLimits())
+        self.last = MeterReading(plan, Spend(), BudgetLimits(), status_of(plan.phase, plan.state))
         self.below: Sequence[MeterReading] = ()
 
     def read(self) -> MeterReading:
-        """What holds now; what held before, when the store is not to be had just then."""
+        """Return a new reading, or the last one if the store is not available."""
         plan = self.last.plan
         with suppress(CleverAgentsError):
             budget = self._parts.thinking.budgets.view(plan.root)
             plan = self._parts.plans.get(plan.id)
-            self.last = MeterReading(plan, budget.spent, budget.limits)
+            self.last = MeterReading(plan, budget.spent, budget.limits, plan_status(self._parts, plan))
             known = {reading.plan.id: reading for reading in self.below}
             self.below = [
                 self._part(child, known.get(child.id), budget.limits) for child in below(self._parts, plan)
@@ -69,15 +72,22 @@ class PlanMeter:
         return self.last
 
     def _part(self, plan: Plan, known: MeterReading | None, limits: BudgetLimits) -> MeterReading:
-        """Of what has not moved, and does not run, nothing is read again."""
-        if known is not None and known.plan.version == plan.version and not plan.state.running:
+        """Return the reading of a sub-plan; of one at rest only the status can change, when it is merged."""
+        at_rest = known is not None and known.plan.version == plan.version and not plan.state.running
+        if known is not None and at_rest and known.status is not PlanStatus.READY:
             return known
-        return MeterReading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits)
+        status = plan_status(self._parts, plan)
+        if known is not None and at_rest:
+            return replace(known, status=status)
+        return MeterReading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits, status)
 
 
 class ViewMeter:
-    """Where a plan that a client shows and those below it stand. Who follows the plan tells it, on one
-    thread; whoever draws may read it meanwhile, because what was read before is replaced in one step."""
+    """A meter over views of a client.
+
+    The thread that follows the plan writes; other threads may read, because each reading is replaced in one
+    step.
+    """
 
     def __init__(self, plan: PlanView) -> None:
         self.last = _reading(plan)
@@ -87,19 +97,20 @@ class ViewMeter:
         return self.last
 
     def take(self, plan: PlanView) -> None:
-        """What is known now of the plan, or of one below it."""
+        """Take a new view of the plan or of a sub-plan."""
         self._put(_reading(plan))
 
     def hear(self, kind: str, plan_id: str, facts: Mapping[str, Any]) -> None:
-        """Something happened to one of them: it moved, or a model answered."""
+        """Take an event of the plan or of a sub-plan: a move, or the end of a model call."""
         known = next((one for one in (self.last, *self.below) if one.plan.id == plan_id), None)
         if known is None:
             return
         if kind == "plan.moved":
-            plan = replace(known.plan, phase=Phase(facts["phase"]), state=PlanState(facts["state"]))
-            self._put(replace(known, plan=plan))
+            phase, state = Phase(facts["phase"]), PlanState(facts["state"])
+            plan = replace(known.plan, phase=phase, state=state)
+            self._put(replace(known, plan=plan, status=status_of(phase, state)))
         elif kind == "model_call.ended" and known is not self.last:
-            # What the plan itself has spent is asked for, as it costs money, too.
+            # The follower asks for the spending of the plan itself: it includes money.
             self._put(_with_more(known, int(facts.get("tokens") or 0)))
 
     def _put(self, reading: MeterReading) -> None:
@@ -113,7 +124,7 @@ class ViewMeter:
 
 
 def plan_of(plan: PlanView) -> Plan:
-    """The plan that a view shows, as far as boards need it."""
+    """Return the plan of a view, with the fields that boards need."""
     parts = [{"sub_plan": True} for _ in plan.sub_plans]
     return Plan(
         id=plan.id,
@@ -150,13 +161,13 @@ def _reading(plan: PlanView) -> MeterReading:
         steps=spending.model_calls or 0,
     )
     if limits is None:
-        return MeterReading(plan_of(plan), spent, BudgetLimits())
+        return MeterReading(plan_of(plan), spent, BudgetLimits(), plan.status)
     allowed = limits_of(limits.usd, limits.tokens, limits.steps, limits.seconds)
-    return MeterReading(plan_of(plan), spent, allowed)
+    return MeterReading(plan_of(plan), spent, allowed, plan.status)
 
 
 def spending_label(reading: MeterReading) -> list[str]:
-    """`1,234 of 50,000 tokens`, `$0.0012 of $0.50`; nothing before a model was asked."""
+    """Return `1,234 of 50,000 tokens`, `$0.0012 of $0.50`; nothing before the first model call."""
     spent, limits = reading.spent, reading.limits
     if not spent.tokens and limits == BudgetLimits():
         return []

@@ -152,9 +152,8 @@ def print_denied(deciding: WorkOptions, plan: PlanView) -> None:
 def _how(whole: PlanView) -> str:
     if whole.state is not PlanState.QUEUED:
         return whole.meaning
-    # Whoever ran its part may not have come to that yet.
-    stands = f"{whole.phase.value}/{whole.state.value}"
-    return f"{stands}: whoever runs it goes on with it; if nobody does, a resume does"
+    # The worker of the sub-plan may not have continued the parent yet.
+    return f"{whole.status.value}: its worker continues it; without one, resume it"
 
 
 def _tell_answered(plan: PlanView) -> None:

@@ -110,7 +110,7 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
     said: Row = {
         "plan": plan.id,
         "goal": goal,
-        "state": plan.meaning,
+        "status": plan.meaning,
         "waits for": _waits_for(plan),
         "error": first_line(plan.error) if plan.state is not PlanState.APPLIED else None,
         "part of": None if parent is None else f"{parent.id}: {parent.title}",

@@ -34,7 +34,7 @@ def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
     if output.machine_readable:
         output.record(details_of(parts, plan))
         return
-    output.record({"plan": plan.id, "goal": goal_of(plan), "state": status_text_of(parts, plan)})
+    output.record({"plan": plan.id, "goal": goal_of(plan), "status": status_text_of(parts, plan)})
 
 
 def told_changes(parts: PlanParts, plan: Plan) -> bool:

@@ -73,7 +73,7 @@ def print_plan(output: Output, plan: PlanView) -> None:
 
 
 def _tell_briefly(output: Output, plan: PlanView | PlanSummary) -> None:
-    output.record({"plan": plan.id, "goal": on_one_line(plan.goal), "state": plan.meaning})
+    output.record({"plan": plan.id, "goal": on_one_line(plan.goal), "status": plan.meaning})
 
 
 @dataclass(slots=True)

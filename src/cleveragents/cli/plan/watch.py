@@ -44,7 +44,7 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     plan = client.plans.get(plan_id)
     hint = "Ctrl-C ends the watching, not the plan"
     at_it = _Company(client, plan) if isinstance(client, LocalClient) else None
-    following = PlansFollower(client, [plan], output, after=after, standings=True, hint=hint, at_it=at_it)
+    following = PlansFollower(client, [plan], output, after=after, statuses=True, hint=hint, at_it=at_it)
     try:
         following.say(plan.id, f"plan {plan.id}: {plan.title}")
         (plan,) = following.to_rest()

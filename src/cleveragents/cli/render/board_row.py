@@ -9,24 +9,35 @@ from typing import TYPE_CHECKING
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.render.live_view import lines_of, one_line
 from cleveragents.cli.render.narrow_terminal import NARROW
-from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
-    from cleveragents.plans.model.plan import Plan
+    from cleveragents.cli.plan.meter import Reading
 
-__all__ = ["COLOURS", "GAP", "BoardRow", "beside", "fitted", "rank", "state_label"]
+__all__ = ["COLOURS", "GAP", "BoardRow", "beside", "fitted", "rank"]
 
 GAP = "  "
 _STEP = re.compile(r"^step (\d+) of (\d+): ")
 COLOURS = {
-    PlanState.PROCESSING: "cyan",
-    PlanState.COMPLETE: "green",
-    PlanState.WAITING: "yellow",
-    PlanState.ERRORED: "red",
-    PlanState.CANCELLED: "magenta",
+    PlanStatus.PLANNING: "cyan",
+    PlanStatus.RUNNING: "cyan",
+    PlanStatus.APPLYING: "cyan",
+    PlanStatus.READY: "green",
+    PlanStatus.UNCHANGED: "green",
+    PlanStatus.MERGED: "green",
+    PlanStatus.APPLIED: "green",
+    PlanStatus.WAITING: "yellow",
+    PlanStatus.PAUSED: "yellow",
+    PlanStatus.BLOCKED: "red",
+    PlanStatus.FAILED: "red",
+    PlanStatus.CANCELLED: "magenta",
 }
-_RANKS = (PlanState.PROCESSING, PlanState.WAITING, PlanState.ERRORED, PlanState.QUEUED)
+_RANKS = (
+    {PlanStatus.PLANNING, PlanStatus.RUNNING, PlanStatus.APPLYING},
+    {PlanStatus.WAITING},
+    {PlanStatus.FAILED, PlanStatus.BLOCKED, PlanStatus.PAUSED},
+    {PlanStatus.QUEUED},
+)
 
 
 class BoardRow:
@@ -58,23 +69,17 @@ class BoardRow:
         """The board is closed, not its rows."""
 
 
-def rank(plan: Plan) -> int:
-    """What runs is seen first, then what needs somebody, what is to come, what is over."""
-    if waits_for_sub_plans(plan):
-        return 0  # its parts run
-    return _RANKS.index(plan.state) if plan.state in _RANKS else len(_RANKS)
+def rank(reading: Reading) -> int:
+    """Return the place of a plan on the board: running first, then waiting, failed, queued, ended."""
+    found = (place for place, statuses in enumerate(_RANKS) if reading.status in statuses)
+    return next(found, len(_RANKS))
 
 
-def state_label(plan: Plan) -> str:
-    """In one word; whose sub-plans run waits for nobody else."""
-    return "sub-plans" if waits_for_sub_plans(plan) else plan.state.value
-
-
-def fitted(short: str, phase: str, state: str, tokens: str, goal: str, doing: str, width: int) -> str:
-    """The cells beside each other; on a narrow terminal without those that say least."""
-    cells = [short.ljust(6), state.ljust(10)]
+def fitted(short: str, status: str, tokens: str, goal: str, doing: str, width: int) -> str:
+    """Return the row of a plan; a narrow terminal shows no tokens."""
+    cells = [short.ljust(6), status.ljust(10)]
     if width >= 70:
-        cells = [short.ljust(6), phase.ljust(10), state.ljust(10), tokens.rjust(8)]
+        cells.append(tokens.rjust(8))
     return beside(cells, goal, doing, width)
 
 

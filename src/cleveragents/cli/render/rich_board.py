@@ -11,7 +11,7 @@ from cleveragents.cli.log_lines import logs_to
 from cleveragents.cli.output import printable
 from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.render.board import announced
-from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank, state_label
+from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_view import LiveView
 from cleveragents.cli.render.rich_view import elapsed, in_lines, spinner, styled
@@ -105,18 +105,18 @@ class RichBoard:
         width, height = room
         readings = [
             reading
-            for meter in sorted(self._meters, key=lambda meter: rank(meter.last.plan))
+            for meter in sorted(self._meters, key=lambda meter: rank(meter.last))
             for reading in (meter.last, *meter.below)
         ]
         most = max(1, height - _OTHER_LINES)
         # Those that count most, at the places that they have anyway.
-        first = sorted(readings, key=lambda reading: rank(reading.plan))[:most]
+        first = sorted(readings, key=rank)[:most]
         kept = {reading.plan.id for reading in first}
-        lines = [styled(fitted("plan", "phase", "state", "tokens", "goal", "what it does", width), "bold")]
+        lines = [styled(fitted("plan", "status", "tokens", "goal", "activity", width), "bold")]
         lines += [self._line(reading, width) for reading in readings if reading.plan.id in kept]
-        rest = [reading.plan.state.value for reading in readings if reading.plan.id not in kept]
+        rest = [reading.status.value for reading in readings if reading.plan.id not in kept]
         if rest:
-            told = ", ".join(f"{number} {state}" for state, number in Counter(rest).items())
+            told = ", ".join(f"{number} {status}" for status, number in Counter(rest).items())
             lines.append(styled(f"… and {told}", "dim"))
         lines += [styled(line, "dim") for line in in_lines(self._sums(), width)]
         return lines
@@ -127,8 +127,10 @@ class RichBoard:
         working = plan.state is PlanState.PROCESSING and row is not None
         doing = f"{spinner(self._clock())} {row.doing}" if working and row is not None else ""
         short = self._shorts.get(plan.id) or f"{'  ' * plan.depth}{short_of(plan.id)}"
-        cells = (short, plan.phase.value, state_label(plan), f"{reading.spent.tokens:,}")
-        return styled(printable(fitted(*cells, title_of(plan), doing, width)), COLOURS.get(plan.state, ""))
+        cells = (short, reading.status.value, f"{reading.spent.tokens:,}")
+        return styled(
+            printable(fitted(*cells, title_of(plan), doing, width)), COLOURS.get(reading.status, "")
+        )
 
     def _sums(self) -> list[str]:
         plans = [meter.last.plan for meter in self._meters]

@@ -17,7 +17,7 @@ from cleveragents.cli.log_lines import logs_to
 from cleveragents.cli.output import printable
 from cleveragents.cli.plan.meter import spending_label
 from cleveragents.cli.render.board import announced
-from cleveragents.cli.render.board_row import COLOURS, BoardRow, beside, rank, state_label
+from cleveragents.cli.render.board_row import COLOURS, BoardRow, beside, rank
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_output import ChunkFlow
 from cleveragents.cli.render.live_view import LiveView, PlainView, one_line
@@ -160,7 +160,7 @@ class RichView:
         now = self._clock()
         reading = self._meter.last
         shown = self._now
-        heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step, self._progress()]))
+        heading = " · ".join(filter(None, [reading.status.value, shown.step, self._progress()]))
         spent = [*spending_label(reading), elapsed(now - self._started)]
         spent.append(self._last_hint if self._stopping else self._hint)
         doing = "stopping …" if self._stopping else shown.doing or self._idle(reading.plan)
@@ -190,7 +190,7 @@ class RichView:
         """A line for each sub-plan, of too many for those that count most."""
         readings = self._meter.below
         room = most if len(readings) <= most else most - 1
-        first = sorted(readings, key=lambda reading: rank(reading.plan))[: max(room, 0)]
+        first = sorted(readings, key=rank)[: max(room, 0)]
         kept = {reading.plan.id for reading in first}
         lines = [self._part(reading, width) for reading in readings if reading.plan.id in kept]
         if lines and len(lines) < len(readings):
@@ -205,10 +205,10 @@ class RichView:
         # Those of sub-plans stand further in; the plan itself is the heading.
         inset = "  " * max(1, plan.depth - self._meter.last.plan.depth)
         spent = any(one.spent.tokens for one in self._meter.below)
-        cells = [short_of(plan.id), state_label(plan).ljust(10)]
+        cells = [short_of(plan.id), reading.status.value.ljust(10)]
         cells += [f"{reading.spent.tokens:,}".rjust(7)] if spent and width >= _WIDE else []
         line = beside(cells, title_of(plan), doing, width - len(inset))
-        return styled(printable(f"{inset}{line}"), COLOURS.get(plan.state, ""))
+        return styled(printable(f"{inset}{line}"), COLOURS.get(reading.status, ""))
 
 
 def styled(text: str, style: str) -> Text:

@@ -1,1 +1,1 @@
-"""`agents run`: create plans and follow them, in front or in the background."""
+"""`agents run`: create plans and run them, in the foreground or in the background."""

@@ -1,7 +1,7 @@
-"""Plans that run without a terminal: in a process of its own, which nothing here can interrupt.
+"""Background runs: plans in a process of their own, independent of this terminal.
 
-The process writes to a log, and as long as it lives it holds a lock on that file: so others can tell whether
-somebody is still at it, also in the moments in which no job of the plan runs.
+The process writes to a log and holds a lock on it while it lives. Other commands test the lock to see whether
+the process still runs, also in moments when no job of the plan does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.plans.details import fields_of
 from cleveragents.cli.output import progress
 from cleveragents.plans.background_logs import log_of
+from cleveragents.plans.model.status import status_of
 
 if TYPE_CHECKING:
     from cleveragents.cli.output import Output
@@ -33,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StartedWorker:
-    """A process that works on plans by itself."""
+    """A background process that runs plans."""
 
     pid: int
     log: Path
@@ -42,17 +43,17 @@ class StartedWorker:
 def start_in_background(
     state_directory: Path, plans: Sequence[Plan], overrides: Sequence[str], options: Sequence[str]
 ) -> StartedWorker:
-    """Starts a process that works on these plans; `options` are more of `agents run`."""
+    """Start a process that runs these plans; `options` are further options of `agents run`."""
     logs = [log_of(state_directory, plan.id) for plan in plans]
     logs[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = [word for pair in overrides for word in ("--set", pair)]
     named = [word for plan in plans for word in ("--plan", plan.id)]
-    # Not from the current directory, -P: whatever lies there is not ours to import.
+    # -P: do not import from the current directory, which may hold foreign code.
     command = [sys.executable, "-P", "-m", "cleveragents", *settings, "run", *named, *options]
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(logs[0], flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # guard: the process inherits it, and nobody else has it
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # guard: only the process inherits the lock
         for log in logs[1:]:
             os.link(logs[0], log)
         process = subprocess.Popen(
@@ -60,7 +61,7 @@ def start_in_background(
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
-            start_new_session=True,  # Ctrl-C and the end of this terminal are nothing to it
+            start_new_session=True,  # survives Ctrl-C and the end of this terminal
         )
     finally:
         os.close(descriptor)
@@ -68,21 +69,24 @@ def start_in_background(
 
 
 def print_started(plans: Sequence[Plan], started: StartedWorker, output: Output) -> None:
-    """Which plans run, and how they are followed."""
+    """Print the plans that were started, and the commands to follow them."""
     for plan in plans:
         progress(f"plan {plan.id} runs in the background")
     named = plans[0].id if len(plans) == 1 else "PLAN"
-    steps = (("watch", "follows it"), ("show", "says where it stands"), ("cancel", "stops it"))
+    steps = (("watch", "follow the plan"), ("show", "show the plan"), ("cancel", "cancel the plan"))
     for step, what in steps:
         progress(f"  {f'agents plan {step} {named}'.ljust(19 + len(named))}  {what}")
     rows: list[dict[str, JsonValue]] = []
     for plan in plans:
         known = fields_of(plan)
+        states: dict[str, JsonValue] = {"status": status_of(plan.phase, plan.state).value}
+        if output.for_programs:
+            states["state"] = known["state"]
         facts: dict[str, JsonValue] = {"log": str(started.log), "process": started.pid}
-        # As other runs name it, for programs.
+        # Programs find the id under the same name as in other runs.
         name: dict[str, JsonValue] = {"id": plan.id} if output.machine_readable else {}
-        rows.append({**name, "plan": plan.id, "goal": known["goal"], "state": known["state"], **facts})
+        rows.append({**name, "plan": plan.id, "goal": known["goal"], **states, **facts})
     if len(rows) == 1:
         output.record(rows[0])
     else:
-        output.table(rows, ["plan", "state", "log", "goal"], empty="", cut=["goal", "log"], spare=["log"])
+        output.table(rows, ["plan", "status", "log", "goal"], empty="", cut=["goal", "log"], spare=["log"])

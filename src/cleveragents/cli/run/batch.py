@@ -1,4 +1,4 @@
-"""Several plans at once: worked on by one worker, then applied in order or left for their user to decide."""
+"""Several plans in parallel: one worker runs them, then they are applied in order or left for review."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ __all__ = ["print_outcomes", "run_many"]
 
 
 def run_many(deciding: WorkOptions, plans: Sequence[Plan]) -> None:
-    """Works on all of them and tells what came of each. Nobody is asked: what needs a person rests.
+    """Run all plans and print the outcome of each. No question is asked: plans that need a person come to
+    rest.
 
-    Exits with 1 if any failed, else with 3 if any needs a person; with 130 after Ctrl-C.
+    Exits with 1 if any failed, otherwise with 3 if any needs a person; with 130 after Ctrl-C.
     """
     client, only_review = deciding.client, deciding.only_review
     assert isinstance(client, LocalClient)
@@ -51,7 +52,7 @@ def run_many(deciding: WorkOptions, plans: Sequence[Plan]) -> None:
 
 
 def print_outcomes(deciding: WorkOptions, plans: Sequence[PlanView], *, interrupted: bool) -> None:
-    """What came of each plan, and what can be done with it. Exits as `run_many` does."""
+    """Print the outcome of each plan and its next steps. Exits as `run_many` does."""
     _tell(plans, deciding.output)
     codes = [exit_code(plan, only_review=deciding.only_review) for plan in plans]
     for plan, code in zip(plans, codes, strict=True):
@@ -62,7 +63,7 @@ def print_outcomes(deciding: WorkOptions, plans: Sequence[PlanView], *, interrup
 
 
 def _work_on_all(container: Container, plans: Sequence[Plan], deciding: WorkOptions) -> bool:
-    """Whether it was interrupted; when it returns, none of them is worked on here any more."""
+    """Run the plans and return whether they were interrupted; afterwards none of them runs here."""
     from cleveragents.plans.jobs.names import kind_of_plan
 
     def hire(board: Board, recorder: OutputRecorder) -> AsyncWorker:
@@ -76,7 +77,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], deciding: WorkOpti
 
 
 def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """The plan, applied if that needs no question; what stands in the way is said, and no more."""
+    """Return the plan, applied if no question is needed; otherwise print the reason."""
     if (plan.phase, plan.state) != (Phase.EXECUTE, PlanState.COMPLETE) or not plan.changes:
         return plan
     below = _Below(f"plan {plan.id}: {on_one_line(plan.goal)}")
@@ -90,7 +91,9 @@ def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 class _Below:
-    """What is said below a heading; nothing said, no heading. Not thread-safe: one plan after another."""
+    """Messages below a heading, which is printed before the first one. Not thread-safe: plans are handled one
+    after another.
+    """
 
     def __init__(self, heading: str) -> None:
         self._heading: str | None = heading
@@ -113,15 +116,15 @@ def _tell(plans: Sequence[PlanView], output: Output) -> None:
     rows: list[dict[str, JsonValue]] = [
         {
             "plan": shorts[plan.id] if output.human_readable else plan.id,
-            "state": plan.meaning,
+            "status": plan.meaning,
             "files": len(plan.changes),
             "tokens": plan.spending.tokens,
             "goal": plan.title,
         }
         for plan in plans
     ]
-    columns = ["plan", "state", "files", "tokens", "goal"]
-    output.table(rows, columns, empty="", cut=["goal", "state"], spare=["tokens", "files"])
+    columns = ["plan", "status", "files", "tokens", "goal"]
+    output.table(rows, columns, empty="", cut=["goal", "status"], spare=["tokens", "files"])
 
 
 def _tell_what_next(deciding: WorkOptions, plan: PlanView, code: int) -> None:
@@ -130,5 +133,5 @@ def _tell_what_next(deciding: WorkOptions, plan: PlanView, code: int) -> None:
             progress(f"plan {one.id} needs you: {name_of(one)}")
             print_next_steps(one)
     elif code:
-        progress(f"plan {plan.id}: {redact_text(plan.error or 'it failed')}")
+        progress(f"plan {plan.id}: {redact_text(plan.error or 'failed')}")
         print_next_steps(plan)

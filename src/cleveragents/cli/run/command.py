@@ -1,4 +1,4 @@
-"""`agents run`: plans from goals or an action, worked on here and now, or in the background."""
+"""`agents run`: plans from goals or an action."""
 
 from __future__ import annotations
 
@@ -16,70 +16,79 @@ __all__ = ["run"]
 
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="GOAL | -- ARGUMENTS…")
-@click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
+@click.option("--model", metavar="PROVIDER/NAME", help="Model. Default: models.default.")
 @click.option(
-    "--actor", metavar="NAME_OR_FILE", help="Who does all of it, instead of the usual three actors."
+    "--actor",
+    metavar="NAME_OR_FILE",
+    help="Actor for the whole plan, instead of strategist, executor and reviewer.",
 )
 @budget_options
-@click.option("--action", metavar="NAME", help="An action instead of a goal; see `agents action list`.")
+@click.option("--action", metavar="NAME", help="Run an action instead of a goal; see `agents action list`.")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument of the action.")
 @click.option(
-    "--check", "checks", multiple=True, metavar="COMMAND", help="Must pass on the result; may be repeated."
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="COMMAND",
+    help="Command that must pass on the result; may be repeated.",
 )
 @click.option(
     "--invariant",
     "invariants",
     multiple=True,
     metavar="TEXT",
-    help="Must hold: 'never touch migrations/'; may be repeated.",
+    help="Rule for the plan: 'never touch migrations/'; may be repeated.",
 )
-@click.option("--profile", metavar="NAME", help="What the plan may do by itself (plan.profile).")
+@click.option(
+    "--profile", metavar="NAME", help="Profile: what the plan may do without approval. Default: plan.profile."
+)
 @click.option(
     "--from",
     "start",
     type=click.Choice(["tree", "HEAD"]),
     default="tree",
     show_default=True,
-    help="Start from your files as they are, or from what is committed.",
+    help="Start from your current files or from the last commit.",
 )
 @click.option(
     "--include",
     multiple=True,
     metavar="PATTERN",
-    help="Ignored files to bring along.",
+    help="Ignored files to include.",
     cls=LocalOption,
-    reason="the files of this machine stay here; say --server local for them",
+    reason="a server does not see the files of this machine; pass --server local",
 )
-@click.option("--goal", metavar="TEXT", help="What it is for, in your words; kept with the plan.")
+@click.option("--goal", metavar="TEXT", help="Purpose of the plan; recorded with it.")
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
-@click.option("--commit", "message", metavar="MESSAGE", help="When applied, commit it with this message.")
-@click.option("--review", "only_review", is_flag=True, help="Stop before Apply, whatever the profile says.")
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit the applied result with this message.")
 @click.option(
-    "-f", "--file", "file", metavar="FILE", help="Several goals: one to a line, or a .yaml; - reads stdin."
+    "--review", "only_review", is_flag=True, help="Do not apply the result, whatever the profile allows."
 )
-@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most so many plans at once.")
-@click.option("--background", is_flag=True, help="Return at once; `agents plan watch` follows it.")
+@click.option(
+    "-f", "--file", "file", metavar="FILE", help="File with several goals: one per line, or YAML; - is stdin."
+)
+@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="Maximum number of parallel plans.")
+@click.option("--background", is_flag=True, help="Run in the background; follow with `agents plan watch`.")
 @click.option(
     "--here",
     is_flag=True,
-    help="In this terminal, though a server runs that would take it.",
+    help="Run in this terminal, even if a local server could take the plan.",
     cls=LocalOption,
-    reason="say --server local to run it in this terminal",
+    reason="pass --server local to run the plan in this terminal",
 )
 @click.option(
     "--resource",
     metavar="NAME",
-    help="What a server works on; else the one that is the repository you are in.",
+    help="Resource of the server. Default: the one of the current repository.",
     cls=ServerOption,
 )
 @click.option(
     "--to-branch",
     metavar="NAME",
-    help="Of a git remote of a server: the result is pushed to this new branch; {plan} in it stands for the "
-    "plan's id.",
+    help="Push the result to this new branch of the server's git remote; {plan} stands for the plan id.",
     cls=ServerOption,
 )
-@click.option("--plan", "going_on", multiple=True, hidden=True, help="Plans that are made already.")
+@click.option("--plan", "going_on", multiple=True, hidden=True, help="Run existing plans.")
 @format_option
 @pass_session
 def run(
@@ -108,11 +117,11 @@ def run(
     going_on: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.
+    """Run a goal or an action as a plan, in a sandbox.
 
-    Your files are not touched until you say so. What the plan changed is shown as a diff; on a terminal you
-    are asked whether to apply it, elsewhere the exit code is 3. With --review nobody is asked, and the exit
-    code is 0. `agents plan apply` does it later.
+    Your files do not change until the result is applied. On a terminal you are asked whether to apply it;
+    elsewhere the exit code is 3. With --review there is no question, and the exit code is 0: apply the result
+    later with `agents plan apply`.
 
     \b
     Example:
@@ -136,7 +145,7 @@ def run(
     deciding = WorkOptions(client, prefix, output, yes, only_review, message, parallel)
     if going_on:
         if not isinstance(client, LocalClient):
-            raise click.UsageError("--plan cannot go through a server")
+            raise click.UsageError("--plan cannot be used with a server")
         continue_plans(client, going_on, deciding)
         return
     wanted = PlanSpec(

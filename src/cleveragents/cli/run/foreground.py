@@ -1,4 +1,4 @@
-"""Plans that are run in front: by a worker of this very command, until they rest or are interrupted."""
+"""Foreground runs: a worker of this command runs plans until they come to rest or are interrupted."""
 
 from __future__ import annotations
 
@@ -45,12 +45,11 @@ def work_in_front(
     quiet: bool = False,
     answered: tuple[str, int] | None = None,
 ) -> PlanView:
-    """The plan, once no job of it or of the tree that it belongs to is left. Ctrl-C cancels the tree, and its
-    processes are gone when this returns; twice kills them. Exits with 130, having said how it goes on, where
-    that came too late for a cancel.
+    """Run the plan and return it once no job of its tree is left.
 
-    `quiet`: its goal is not said again. What was said when the call was asked for, of a plan, that is now
-    `answered` is not said again, either.
+    Ctrl-C cancels the tree; its processes are gone when this returns. A second Ctrl-C kills them. Exits with
+    130, and prints how to continue, if the cancel came too late. `quiet` omits the goal. Lines that were
+    printed when the call that is now `answered` was requested are not repeated.
     """
     from cleveragents.plans.jobs.names import kind_of_plan
 
@@ -81,7 +80,7 @@ def _call(parts: PlanParts, answered: tuple[str, int] | None) -> ToolCall | None
 
 
 def _asked_parallel(plan: Plan) -> int | None:
-    """How many plans of its tree may run at once, as its user said."""
+    """Return the maximum number of parallel plans that the user requested for the tree."""
     asked = plan.request.get("max_parallel")
     return asked if isinstance(asked, int) else None
 
@@ -114,12 +113,14 @@ def run_in_front(
     show: Callable[[], Board],
     hire: Callable[[Board, OutputRecorder], AsyncWorker],
 ) -> bool:
-    """Whether it was interrupted. `show` makes the board; `hire` says there what is run, and makes the worker
-    that does it, for this to start. When it returns, nothing of the plans runs here, and the board is closed.
+    """Run plans on the main thread and return whether they were interrupted.
 
-    Ctrl-C cancels those that run; what was done already, or waits for a person, is as it was, and whoever
-    interrupted is to be asked nothing more. SIGTERM leaves all to be resumed, and is raised; so does a store
-    that cannot be used for a whole lease, as `StoreFull`.
+    `show` makes the board; `hire` prints what is run and makes the worker, which this function starts. When
+    it returns, nothing of the plans runs here, and the board is closed.
+
+    Ctrl-C cancels running plans; results and waiting plans stay as they are, and the user is not asked about
+    them. SIGTERM leaves all plans resumable and is raised. So does a store that is unusable for a whole
+    lease, as `StoreFull`.
     """
     from cleveragents.plans.output_recorder import OutputRecorder
     from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
@@ -134,7 +135,7 @@ def run_in_front(
             worker = hire(board, recorder)
             worker.start()
             run_until_rest(container, plans, worker)
-            # guard: it would compete for what is queued after the next answer, and tell of that here
+            # guard: the worker would take the jobs that the next answer queues
             worker.close()
         except KeyboardInterrupt:
             heard.stopping = True
@@ -148,7 +149,7 @@ def run_in_front(
             give_back(worker)
             board.close()
             for plan in plans:
-                progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+                progress(f"stopped; resume with `agents plan resume {plan.id}`")
             raise
         except NO_STORE:
             give_back(worker)
@@ -163,24 +164,25 @@ def run_in_front(
 
 def _tell_unrecorded(plans: Sequence[Plan]) -> None:
     for plan in plans:
-        progress(f"stopped: what plan {plan.id} does cannot be recorded; what was recorded is kept")
-        progress(f"once that is mended, `agents plan resume {plan.id}` goes on with it")
+        progress(f"stopped: the progress of plan {plan.id} cannot be recorded; earlier records are safe")
+        progress(f"fix this, then run `agents plan resume {plan.id}`")
 
 
 def end_unless_cancelled(plan: PlanView) -> None:
-    """Ends the command that was interrupted when the plan had come to rest already: whoever stops it wants it
-    neither to be applied, nor to be asked about it."""
+    """Exit if the interrupted plan had come to rest already: the user who stops it does not want to apply it
+    or to be asked about it.
+    """
     if plan.state is PlanState.CANCELLED:
         return
-    progress(f"interrupted; plan {plan.id} is left as it is: {plan.meaning}")
+    progress(f"interrupted; plan {plan.id} is unchanged: {plan.meaning}")
     print_next_steps(plan)
     raise click.exceptions.Exit(INTERRUPTED)
 
 
 def run_until_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
-    """Returns when nothing of these plans, or below them, goes on by itself any more.
+    """Return when nothing of these plans or their sub-plans continues on its own.
 
-    A job whose worker was killed too often ends without a word: whoever waits for its plan hears of it here.
+    A job whose worker was killed too often ends without an event; this loop notices it.
     """
     parts = container.plan_parts
     taken_up = True
@@ -190,7 +192,7 @@ def run_until_rest(container: Container, plans: Sequence[Plan], worker: AsyncWor
 
 
 def _is_taken_up(parts: PlanParts, plan: Plan) -> bool:
-    """Whether there is something to be done for the plan, now that it knows what became of its jobs."""
+    """Return whether the plan can continue, now that the outcome of its jobs is known."""
     plan = parts.lifecycle.reconciled(parts.plans.get(plan.id))
     jobs = (parts.lifecycle.queueing.job_of(one) for one in (plan, *below(parts, plan)))
     return any(job is not None and not job.state.ended and not job.queue for job in jobs)

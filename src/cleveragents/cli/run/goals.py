@@ -1,4 +1,4 @@
-"""`agents run -f goals.yaml`: one plan whose parts are the goals of the file."""
+"""`agents run -f goals.yaml`: one plan with the goals of the file as its parts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ __all__ = ["is_goals_document", "requested_goals"]
 
 
 def is_goals_document(name: str, typed: str | None = None) -> bool:
-    """Whether the file holds goals that belong together, by its name; what was `typed`, or came from another
-    program, has none, and is looked at."""
+    """Return whether the file holds goals of one plan, by its name. Text that was `typed`, or came from a
+    pipe, is recognized by its content.
+    """
     return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_goals_yaml(typed))
 
 
 def requested_goals(container: Container, wanted: PlanSpec, name: str, typed: str | None = None) -> PlanDraft:
-    """The plan of all goals in the file, or of those that were `typed`. `InvalidGoals`, every mistake being
-    told; `click.UsageError` and whatever else is a wrong request."""
+    """Return the plan of all goals in the file, or of the `typed` text. Raises `InvalidGoals` after printing
+    every mistake, and `click.UsageError` and other errors of invalid requests.
+    """
     content = content_of(name) if typed is None else typed.encode()
     text = goal_requests.GoalsText(content, name if typed is None else "stdin")
     try:
@@ -38,4 +40,4 @@ def requested_goals(container: Container, wanted: PlanSpec, name: str, typed: st
             raise
         for problem in error.problems:
             progress(f"{text.source}, {problem}")
-        raise InvalidGoals(text.source, (f"{len(error.problems)} mistakes, as told above",)) from None
+        raise InvalidGoals(text.source, (f"{len(error.problems)} mistakes, listed above",)) from None

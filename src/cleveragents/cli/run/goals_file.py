@@ -1,5 +1,6 @@
-"""Several goals from a file: one to a line. What is YAML of goals is told from that, since each of its lines
-would else be taken for a goal, and paid for."""
+"""Goals from a file, one per line. A YAML document of goals is detected, because each of its lines would
+otherwise become a paid plan.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +13,42 @@ import click
 __all__ = ["content_of", "is_goals_yaml", "read_goals", "text_of", "text_of_stdin"]
 
 _MOST = 1000
-# As it begins a line of YAML, or of JSON, even one that cannot be read for some mistake elsewhere.
+# The start of a line of YAML or JSON, also of a document with mistakes elsewhere.
 _KEY = re.compile(r"""^\s*\{?\s*["']?goals["']?\s*:\s*(?:$|[#\[])""", re.MULTILINE)
 
 
 def read_goals(name: str, typed: str | None = None) -> list[str]:
-    """The goals in the file, or those that were `typed`; empty lines and lines that begin with `#` are none.
+    """Return the goals in the file, or in the `typed` text, without empty lines and comments.
 
-    `click.UsageError` says what is wrong with the file.
+    Raises `click.UsageError` if the file is invalid.
     """
     text = text_of(name) if typed is None else typed
-    if is_goals_yaml(text):  # guard: each line would be a plan of its own, and be paid for
+    if is_goals_yaml(text):  # guard: each line would become a paid plan
         raise click.UsageError(
-            f"{name} is YAML with `goals:`, and one goal to a line is read from a file of that name; "
+            f"{name} is YAML with `goals:`, but a file of this name is read as one goal per line; "
             f"rename it to {name}.yaml"
         )
     goals = [line.strip() for line in text.splitlines()]
     goals = [goal for goal in goals if goal and not goal.startswith("#")]
     where = "stdin" if name == "-" else name
     if not goals:
-        raise click.UsageError(f"there is no goal in {where}; write one to a line")
+        raise click.UsageError(f"no goals in {where}; write one per line")
     if len(goals) > _MOST:
-        raise click.UsageError(f"there are {len(goals):,} goals in {where}; {_MOST:,} at once are the most")
+        raise click.UsageError(f"too many goals in {where}: {len(goals):,}; at most {_MOST:,} are allowed")
     if "-" in goals:
-        raise click.UsageError(f"one of the goals in {where} is just a dash; say what is wanted")
+        raise click.UsageError(f"a goal in {where} is only a dash; describe the goal")
     return goals
 
 
 def is_goals_yaml(text: str) -> bool:
-    """Whether the text is meant to be a YAML document of goals that belong together."""
+    """Return whether the text looks like a YAML document of goals."""
     return _KEY.search(text) is not None
 
 
 def text_of_stdin(what: str) -> str:
-    """All of it, whatever the terminal's encoding is. `click.UsageError` unless it is UTF-8."""
+    """Return stdin as text, whatever the encoding of the terminal. Raises `click.UsageError` unless it is
+    UTF-8.
+    """
     source = getattr(sys.stdin, "buffer", None)
     try:
         return sys.stdin.read() if source is None else source.read().decode("utf-8-sig")
@@ -54,7 +57,7 @@ def text_of_stdin(what: str) -> str:
 
 
 def content_of(name: str) -> bytes:
-    """What the file of goals holds. `click.UsageError` if it cannot be read."""
+    """Return the content of a file of goals. Raises `click.UsageError` if it cannot be read."""
     try:
         return Path(name).read_bytes()
     except OSError as error:
@@ -62,7 +65,7 @@ def content_of(name: str) -> bytes:
 
 
 def text_of(name: str) -> str:
-    """The same as text. `click.UsageError` unless it is UTF-8, too."""
+    """Return the content of a file of goals as text. Raises `click.UsageError` unless it is UTF-8."""
     try:
         return content_of(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:

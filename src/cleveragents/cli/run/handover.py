@@ -1,7 +1,7 @@
-"""Plans that the server of this very state runs: `agents run` hands them over, and watches.
+"""Handover of plans to the server of this state directory; `agents run` then watches them.
 
-Both look into the same database, so nothing goes over HTTP. Only a server that lives, and works itself, gets
-a plan: it holds a lock as long as it lives, and its worker has reported.
+Both use the same database, so nothing goes over HTTP. Only a server that lives and has a worker gets a plan:
+it holds a lock while it lives, and its worker has reported.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["LocalServer", "hand_over", "local_server_here", "print_handover"]
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """The server that takes plans of this directory, and the resource by whose name it knows it."""
+    """The server that takes plans of this directory, and the name of the directory's resource there."""
 
     url: str
     resource: str
 
 
 def local_server_here(container: Container) -> LocalServer | None:
-    """Who takes a plan that is wanted in the current directory; None: it is run here."""
+    """Return the server for a plan in the current directory, or None if it runs here."""
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.server.server_file import running_server
@@ -44,36 +44,36 @@ def local_server_here(container: Container) -> LocalServer | None:
     running = running_server(container.state_directory)
     if running is None or not _works(container, running.pid):  # guard: a dead server gets no plan
         return None
-    with suppress(SandboxRefused):  # whoever makes the plan says it
+    with suppress(SandboxRefused):  # creating the plan reports it
         root, inside = find_resource(Path.cwd())
         known = [
             one.name
             for one in container.projects.resources()
             if one.kind is ResourceKind.DIRECTORY and one.location == str(root)
         ]
-        # Below the root, commands of the plan begin where the user is, which only a run here does.
+        # Below the root, only a run here starts commands in the user's directory.
         if len(known) == 1 and not inside:
             return LocalServer(running.url, known[0])
     return None
 
 
 def hand_over(container: Container, taker: LocalServer, wanted: PlanSpec, handling: RunOptions) -> Plan:
-    """The plan, made and queued for the server."""
+    """Create the plan and queue it for the server."""
     from cleveragents.api.server_requests import ServerPlanRequest, shared_plan
     from cleveragents.cli.usage import as_usage
 
-    # What is to be committed is applied here, where the message is known.
+    # With a commit message, the result is applied here, where the message is known.
     decided = "review" if handling.only_review or handling.message is not None else None
     apply = "auto" if handling.yes and decided is None else decided
     with as_usage():
         plan = shared_plan(container, ServerPlanRequest(taker.resource, wanted, apply), by=_user())
-    progress(f"the server at {taker.url} runs it; --here runs it in this terminal")
+    progress(f"the server at {taker.url} runs the plan; use --here to run it in this terminal")
     return plan
 
 
 def print_handover(plan: Plan, taker: LocalServer, output: Output) -> None:
-    """Which plan the server runs, and how it is followed."""
-    progress(f"`agents plan watch {plan.id}` follows it")
+    """Print the plan that the server runs, and how to follow it."""
+    progress(f"follow it with `agents plan watch {plan.id}`")
     known = fields_of(plan)
     told = {"plan": plan.id, "goal": known["goal"], "state": known["state"]}
     output.record({**({"id": plan.id} if output.machine_readable else {}), **told, "server": taker.url})
@@ -94,4 +94,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return "somebody"  # a number without a name, as in a bare container
+        return "somebody"  # a user id without a name, as in a bare container

@@ -1,9 +1,9 @@
-"""What Ctrl-C does to plans that run here: once stops them in order, twice kills their processes at once.
+"""Ctrl-C while plans run here: the first stops them in order, the second kills their processes.
 
-Both ways end in the same records: what a call had done is filed, the call says that it was cancelled, and
-only then is the plan. Killed processes leave little to wait for; where something hangs all the same, be it
-only that nobody reads our output, this process is gone after a few seconds. A third Ctrl-C makes the fourth
-one end it on the spot. What is not recorded then, the next who looks at the plan or cancels it records.
+Both end in the same records: the effects of a call are recorded, then the call is marked as cancelled, then
+the plan. If something hangs after the kill, even if only the reader of our output stalls, this process ends
+within a few seconds. After a third Ctrl-C, the fourth ends it at once. The next command that reads or cancels
+the plan records what is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 STOPPING = "interrupted: stopping"
-"""So begins what is said when plans are told to stop."""
+"""The beginning of the message that plans are being stopped."""
 
 _END_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
@@ -50,7 +50,7 @@ _INTERRUPTED = 130
 
 
 class PlanDisplay(Protocol):
-    """Where the plans are shown."""
+    """The view of the plans."""
 
     def say(self, message: str) -> None: ...
 
@@ -58,14 +58,17 @@ class PlanDisplay(Protocol):
 
 
 class Interrupts:
-    """Ctrl-C while plans run here. Each raises `KeyboardInterrupt`, as ever, until they are stopped. From
-    then on the next is only noted, so that what stops them is not interrupted itself, and the one after it
-    makes Ctrl-C end the process, as it does where nobody listens. Left, it is what it was before.
+    """The handler of Ctrl-C while plans run here.
 
-    `stopping` is set by whoever caught the interrupt, with no call before it: Python runs the handler of a
-    signal at calls, so that none can come between.
+    Each Ctrl-C raises `KeyboardInterrupt` until the plans are being stopped. The next one is only noted, so
+    that the stop itself is not interrupted; the one after it restores the default, which ends the process. On
+    exit the previous handler is restored.
 
-    Thread safety: the main thread makes and leaves it, for signals are its own; any may read `again`.
+    Set `stopping` where the interrupt is caught, with no call before it: Python runs signal handlers at
+    calls, so none can run in between.
+
+    Thread safety: the main thread makes and leaves it, because signals belong to that thread; any thread may
+    read `again`.
     """
 
     def __init__(self) -> None:
@@ -74,7 +77,7 @@ class Interrupts:
         self._former: object = None
 
     def __enter__(self) -> Interrupts:
-        # guard: who was started with Ctrl-C ignored, or listens to it in a way of its own, goes on so
+        # guard: a process started with Ctrl-C ignored, or with its own handler, keeps that
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler and _is_main_thread():
             self._former = signal.signal(signal.SIGINT, self._hear)
         return self
@@ -86,7 +89,9 @@ class Interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if not self.stopping:  # each of them, for one may be lost: where it hits a finalizer, Python drops it
+        if (
+            not self.stopping
+        ):  # each of them, because one may be lost: Python drops an exception inside a finalizer
             raise KeyboardInterrupt
         if self.again:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -100,19 +105,19 @@ def stop_plans(
     view: PlanDisplay,
     heard: Interrupts,
 ) -> None:
-    """Cancels those that run, whether or not their jobs were begun; returns when nothing of them runs
-    any more, and the view is closed.
+    """Cancel the running plans, also those with queued jobs. Return when nothing of them runs and the view is
+    closed.
 
-    Another Ctrl-C meanwhile kills their processes; where that does not end it either, this one ends without a
-    return.
+    Another Ctrl-C kills their processes; if that does not help either, this process ends without a return.
     """
     with ForcedStop(heard, view, plans, lambda: _kill(container, plans)):
         try:
             stopped, failed = _cancel_each(container, plans, worker)
             if stopped:
                 what = "the plan" if len(plans) == 1 else counted(stopped, "plan")
-                # guard: not in this thread, which hears no Ctrl-C while another's line is stuck in the pipe
-                telling = _begun(view.say, f"{STOPPING} {what} … (Ctrl-C once more ends it at once)")
+                # guard: not in this thread, which hears no Ctrl-C while the line of another thread is stuck
+                # in the pipe
+                telling = _begun(view.say, f"{STOPPING} {what} … (Ctrl-C again kills it)")
                 telling.join(_WORDS_SECONDS)
             if worker is not None:
                 worker.run_until_idle(_END_SECONDS)
@@ -123,15 +128,15 @@ def stop_plans(
 
 
 class ForcedStop:
-    """Has the processes of plans killed once Ctrl-C is hit again, as long as the block lasts; if it lasts on
-    after that, ends this process.
+    """A block in which a second Ctrl-C kills the processes of plans; if the block lasts on after that, this
+    process ends.
 
     Thread safety:
-        Owner: the main thread, which stops the plans in the block. One thread kills; another does nothing but
-            end this process, whatever hangs. What is said, which may hang as well, each has said by a third.
-        Lock: none. `_over` is set by the owner; all else is read only.
+        Owner: the main thread, which stops the plans in the block. One thread kills; another only ends this
+        process, whatever hangs. A third thread prints for each of them, because printing may hang as well.
+        Lock: none. `_over` is set by the owner; all else is read-only.
         Guarantee: no kill begins after the block was left, and this process ends within `patience_seconds` of
-            the second Ctrl-C, and of two seconds that the last words may take.
+        the second Ctrl-C, plus two seconds for the last message.
     Cancel safety: the block may be left in any way, at any time.
     """
 
@@ -170,28 +175,28 @@ class ForcedStop:
             return
         for last in (self._view.close, self._tell_what_is_left):
             _begun(last).join(_WORDS_SECONDS)
-            if self._over.is_set():  # guard: all was stopped and recorded meanwhile
+            if self._over.is_set():  # guard: all plans were stopped and recorded by now
                 return
-        self._leave(_INTERRUPTED)  # nothing is closed: that would be the orderly way, which takes its time
+        self._leave(_INTERRUPTED)  # nothing is closed: closing takes time
 
     def _hurry(self) -> None:
         if not self._is_hit_again():
             return
         telling: threading.Thread | None = None
         while not self._over.is_set():
-            # Whatever goes wrong, it is tried again, as for what may just have been started.
+            # Errors are retried: a process may have just been started.
             with suppress(Exception):
                 self._kill()
             if telling is None:
-                said = "interrupted again: killing what still runs, and recording what it did …"
+                said = "interrupted again: killing running processes and recording their effects …"
                 telling = _begun(self._view.say, said)
             self._over.wait(_KILL_AGAIN_SECONDS)
         if telling is not None:
             telling.join(_WORDS_SECONDS)
 
     def _is_hit_again(self) -> bool:
-        """Waits for it; False if the block is left before."""
-        # Looked at again and again, because nothing that wakes a thread can be done safely in a handler.
+        """Wait for the next Ctrl-C; return False if the block is left before."""
+        # Polling, because a signal handler cannot safely wake a thread.
         while not self._heard.again:
             if self._over.wait(_LOOK_SECONDS):
                 return False
@@ -199,33 +204,36 @@ class ForcedStop:
 
     def _tell_what_is_left(self) -> None:
         for plan in self._plans:
-            progress(f"plan {plan.id} was ended at once and may still count as running")
+            progress(f"plan {plan.id} was killed and may still count as running")
         named = self._plans[0].id if len(self._plans) == 1 else "PLAN"
         cancel = f"`agents plan cancel {named}`"
-        progress(f"{cancel} settles it and records what it did, `agents doctor` finds whatever else is left")
+        progress(f"run {cancel} to record its end; find other orphans with `agents doctor`")
         sys.stdout.flush()
 
 
 def give_back(worker: AsyncWorker | None) -> None:
-    """Stops what the worker runs, for another to go on with; what its jobs use is closed afterwards."""
+    """Stop the jobs of the worker and return them to the queue; close what they use afterwards."""
     if worker is not None:
-        worker.close()  # an actor whose runner is closed under it may fail, and its plan with it
+        worker.close()  # an actor whose runner closes too early may fail, and its plan with it
 
 
 def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
-    """What is true of a plan that a server runs when nobody waits any more for it to be stopped there; `told`
-    if the server has heard that it is to be."""
+    """Return the message for a plan on a server when this command no longer waits for its stop. `told` if the
+    server has received the cancel.
+    """
     if told:
         show = f"`{prefix} plan show {plan_id}`"
-        return f"the server is stopping plan {plan_id}, which is not waited for; {show} says where it stands"
+        return f"the server is stopping plan {plan_id}; check with {show}"
     cancel = f"`{prefix} plan cancel {plan_id}`"
-    return f"the server may not have heard that plan {plan_id} is to be stopped; {cancel} makes sure of it"
+    return f"the server may not have received the cancel of plan {plan_id}; run {cancel}"
 
 
 def _cancel_each(
     container: Container, plans: Sequence[Plan], worker: AsyncWorker | None
 ) -> tuple[int, CleverAgentsError | None]:
-    """How many were told to stop, and the first error: one that cannot be told keeps no other running."""
+    """Cancel the plans. Return how many were cancelled, and the first error, which does not keep the others
+    from being cancelled.
+    """
     stopped, failed = 0, None
     for plan in plans:
         try:
@@ -236,7 +244,9 @@ def _cancel_each(
 
 
 def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> bool:
-    """The plan and all below it; one that is done, or waits for a person, stays as it is, which is False."""
+    """Cancel the plan and its sub-plans. Return False if it has a result or waits for a person: it stays as
+    it is.
+    """
     parts = container.plan_parts
     plan = parts.plans.get(plan.id)
     runs = plan.state.running or waits_for_sub_plans(plan)
@@ -245,7 +255,7 @@ def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> boo
             parts.lifecycle.cancel(plan, _REASON)
     if worker is not None:
         for one in (plan, *below(parts, plan)):
-            # At once, and not only when the worker looks next.
+            # At once, not only when the worker looks next.
             with suppress(JobAlreadyEnded, UnknownJob):
                 if one.state.running:
                     worker.cancel(str(one.job_id), _REASON)
@@ -269,7 +279,7 @@ def _end_processes(container: Container, plan: Plan) -> None:
 
 
 def _begun(do: Callable[..., None], *arguments: object) -> threading.Thread:
-    """A thread that does it, and that nobody has to wait for."""
+    """Start a daemon thread that runs the function, and return it."""
     thread = threading.Thread(target=do, args=arguments, name=f"interrupted {do.__name__}", daemon=True)
     thread.start()
     return thread

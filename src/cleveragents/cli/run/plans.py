@@ -1,4 +1,4 @@
-"""What `agents run` does, once it is known what is wanted: makes plans, works on them or has it done."""
+"""The run of a complete request: create plans, and run them here, in the background or on a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["RunOptions", "continue_plans", "run_new"]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where the plans run, how many at once, and what is to become of their results."""
+    """Where plans run, how many in parallel, and whether their results are applied."""
 
     yes: bool = False
     only_review: bool = False
@@ -37,39 +37,39 @@ class RunOptions:
     parallel: int | None = None
     background: bool = False
     here: bool = False
-    """Whether it runs in this terminal, though a server is there that would take it."""
+    """Whether to run in this terminal although a server would take the plan."""
     typed: str | None = None
-    """What came on stdin, where that is the file."""
+    """The text from stdin, if that is the file."""
     resource: str | None = None
     to_branch: str | None = None
 
     def ensure_sound(self, wanted: PlanSpec) -> None:
-        """`click.UsageError` for options that contradict each other."""
+        """Raise `click.UsageError` for options that exclude each other."""
         if self.yes and self.only_review:
-            raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
+            raise click.UsageError("pass --yes or --review, not both")
         if self.file is not None and (wanted.words or wanted.pairs or wanted.action or wanted.goal):
-            raise click.UsageError("-f FILE says what is wanted; leave the goal or the action out")
+            raise click.UsageError("-f FILE excludes a goal and an action; pass one of them")
         if self.one_by_one and self.message is not None:
             raise click.UsageError(
-                "--commit is for one goal; `agents plan apply PLAN --commit` does it later"
+                "--commit needs a single goal; commit later with `agents plan apply PLAN --commit`"
             )
 
     @property
     def one_by_one(self) -> bool:
-        """Whether each goal of the file is a plan for itself, and not a part of one."""
+        """Whether each goal of the file is a plan of its own, not a part of one plan."""
         from cleveragents.cli.run.goals import is_goals_document
 
         return self.file is not None and not is_goals_document(self.file, self.typed)
 
     def options(self) -> list[str]:
-        """As `agents run` takes them, for a process that does the rest."""
+        """Return the options of `agents run` for a background process."""
         words = ["--yes"] * self.yes + ["--review"] * self.only_review
         words += [] if self.message is None else [f"--commit={self.message}"]
         return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
 
 
 def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> None:
-    """Makes the plans and works on them, or has that done. Exits as `agents run` says."""
+    """Create the plans and run them, here or elsewhere. Exits as `agents run` documents."""
     if handling.file == "-":
         handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
     handling.ensure_sound(wanted)
@@ -83,7 +83,7 @@ def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: Wo
     if handling.file is None and not handling.here and _handed_over(client, wanted, handling, deciding):
         return
     parts = container.plan_parts
-    # What is wrong with it is told before the database is opened.
+    # Mistakes in the file are reported before the database is opened.
     requests = _requests(container, wanted, handling)
     parts.apply.settle()
     plans = _made(parts, [left_for_review(new) for new in requests] if handling.only_review else requests)
@@ -96,7 +96,7 @@ def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: Wo
 
 
 def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> bool:
-    """Whether the server of this state took the plan, which is then watched and decided about."""
+    """Return whether the server of this state directory took the plan; this command then watches it."""
     from cleveragents.server.server_file import server_file
 
     container = client.access.container
@@ -118,7 +118,7 @@ def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, de
 
 
 def continue_plans(client: LocalClient, plan_ids: Sequence[str], deciding: WorkOptions) -> None:
-    """Works on plans that were made before, as the process does that runs in the background."""
+    """Run existing plans, as the background process does."""
     parts = client.access.container.plan_parts
     plans = [parts.lifecycle.resume(parts.plans.get(plan_id)) for plan_id in plan_ids]
     if len(plans) == 1:
@@ -143,7 +143,7 @@ def _requests(container: Container, wanted: PlanSpec, handling: RunOptions) -> l
 
 
 def _made(parts: PlanParts, requests: Sequence[PlanDraft]) -> list[Plan]:
-    """A plan for each; whoever interrupts that wants none of them."""
+    """Create a plan for each request; Ctrl-C during this cancels all of them."""
     plans: list[Plan] = []
     try:
         plans.extend(parts.lifecycle.create(request) for request in requests)

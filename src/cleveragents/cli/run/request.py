@@ -1,4 +1,4 @@
-"""What `agents run` is asked for, in the directory where it is asked."""
+"""The request of `agents run`, in the directory of the command."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["left_for_review", "requested_plan", "with_goal_read"]
 
 
 def with_goal_read(wanted: PlanSpec) -> PlanSpec:
-    """The same; a goal that is `-` is read from stdin."""
+    """Return the request with a goal `-` read from stdin."""
     if wanted.action is None and wanted.words == ("-",):
         return replace(wanted, words=(text_of_stdin("the goal on stdin"),))
     return wanted
 
 
 def requested_plan(parts: PlanParts, wanted: PlanSpec) -> PlanDraft:
-    """The plan to be made; a goal that is `-` is read from stdin. `click.UsageError` and whatever else is a
-    wrong request."""
+    """Return the plan to create, with a goal `-` read from stdin. Raises `click.UsageError` and other errors
+    of invalid requests.
+    """
     with as_usage():
         return create.requested_plan(parts, with_goal_read(wanted), Path.cwd())
 
 
 def left_for_review(new: PlanDraft) -> PlanDraft:
-    """The same plan, which is never applied by itself, whoever goes on with it after a question, an
-    interruption or a spent budget."""
+    """Return the plan marked for review: it is never applied automatically, also not after a resume."""
     return replace(new, request=FrozenObject({**new.request, "apply": "review"}))

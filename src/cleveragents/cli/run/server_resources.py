@@ -1,4 +1,4 @@
-"""Which resource of a server is the repository that the user is in."""
+"""The resource of a server that corresponds to the current repository."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def resource_here(
     named: str | None,
     directory: str | None = None,
     *,
-    otherwise: str = "say --resource NAME",
+    otherwise: str = "pass --resource NAME",
 ) -> str:
-    """The one that was named, or the only one that has the path of the repository that the user is in, or
-    that the directory lies in, or one of its remotes; of several, the one of the branch that is checked out.
-    `click.UsageError` if none has, or several, with what the command can do `otherwise`."""
+    """Return the named resource, or the only one with the path or a remote of the current repository; of
+    several, the one of the checked-out branch.
+
+    Raises `click.UsageError` if there is none or several; `otherwise` tells what to do instead.
+    """
     if named is not None:
         return named
     root, no_work_tree = _root(directory)
@@ -50,22 +52,22 @@ def resource_here(
         return found[0].name
     if found:
         several = ", ".join(one.name for one in found)
-        raise click.UsageError(f"several resources are this repository: {several}; {otherwise}")
+        raise click.UsageError(f"several resources match this repository: {several}; {otherwise}")
     names = [one.name for one in known]
     raise click.UsageError(no_resource(names, prefix, otherwise, no_work_tree))
 
 
 def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = "") -> str:
-    """That no resource of these is meant, perhaps why, and what can be done about it."""
+    """Return the error that no resource matches, with the reason and a remedy."""
     if not known:
-        return f"the server has no resources yet; `{prefix} resource add NAME --project PROJECT` adds one"
+        return f"the server has no resources; add one with `{prefix} resource add NAME --project PROJECT`"
     because = f": {why}" if why else ""
     there = ", ".join(known)
-    return f"no resource of the server is this repository{because}; {otherwise} (there: {there})"
+    return f"no resource of the server matches this repository{because}; {otherwise} (known: {there})"
 
 
 def same_remote(one: str, other: str) -> bool:
-    """Whether two addresses are of the same repository, however it is reached."""
+    """Return whether two URLs name the same repository, by any protocol."""
     return _place(one) == _place(other)
 
 
@@ -77,17 +79,17 @@ def _place(address: str) -> str:
 
 
 def _root(directory: str | None) -> tuple[Path, str]:
-    """The repository, and why there are no files of one to work on, if so: a server works on its own."""
+    """Return the repository, and the reason if a local plan could not use it; a server uses its own files."""
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
 
     here = Path.cwd() if directory is None else Path(directory)
     if not here.is_dir():
-        raise click.UsageError(f"{here} is no directory")
+        raise click.UsageError(f"{here} is not a directory")
     try:
         return find_resource(here, seconds=_SECONDS)[0], ""
     except SandboxRefused as refused:
-        # Without what would help a plan here: the server's has files of its own.
+        # Without remedies for local plans: the server has its own files.
         return here.resolve(), refused.reason.partition(";")[0]
 
 
@@ -101,7 +103,7 @@ def _branch(root: Path) -> str:
 
 
 def _asked(root: Path, *words: str) -> str:
-    """What git says; nothing where there is none, or it is no repository."""
+    """Return the output of git; empty without git or outside a repository."""
     from cleveragents.core.errors import GitFailed
     from cleveragents.git.plumbing import run_git, user_environment, within
 

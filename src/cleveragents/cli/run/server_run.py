@@ -1,4 +1,4 @@
-"""`agents run` through a server: made and run there, followed and decided about here."""
+"""`agents run` through a server: plans are created and run there, followed and reviewed here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["given_arguments", "run_on_server", "run_together"]
 
 
 def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> None:
-    """Has the server make the plans and work on them. Exits as `agents run` says."""
+    """Create and run the plans on the server. Exits as `agents run` documents."""
     from cleveragents.cli.run.goals_file import read_goals, text_of
 
     file, typed = handling.file, handling.typed
@@ -61,10 +61,10 @@ def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, de
 
 
 def _request(wanted: PlanSpec, handling: RunOptions, place: str) -> PlanRequest:
-    """What all plans of the command have in common."""
+    """Return the request fields that all plans of the command share."""
     limits = wanted.limits
     usd = None if limits.picodollars is None else limits.picodollars / PICODOLLARS
-    # What is to be committed is applied when the message is told, and not before.
+    # With a commit message, the result is applied when the message is sent, not before.
     left = handling.only_review or handling.message is not None
     named, sent = _who(wanted.actor)
     return PlanRequest(
@@ -84,16 +84,16 @@ def _request(wanted: PlanSpec, handling: RunOptions, place: str) -> PlanRequest:
 
 
 def _who(actor: str | None) -> tuple[str | None, str | None]:
-    """An actor of the server's by its name; one in a file of the user's goes along, with its prompts."""
+    """Return an actor of the server by name, or the content of an actor file with its prompts."""
     if actor is None or not is_actor_file(actor):
         return actor, None
     from cleveragents.api.actors import own_text
     from cleveragents.cli.yaml_input import yaml_content
 
-    yaml_content(Path(actor))  # what cannot be read is told as everywhere
+    yaml_content(Path(actor))  # reports an unreadable file as everywhere
     try:
         return None, own_text(Path(actor))
-    except ValueError as problem:  # of a prompt's file, or of what is no text
+    except ValueError as problem:  # of a prompt file, or of content that is not text
         raise ConfigurationError(actor, str(problem)) from None
 
 
@@ -103,19 +103,19 @@ def _with_action(client: Client, base: PlanRequest, wanted: PlanSpec) -> PlanReq
         arguments = given_arguments(wanted.action, found.arguments, wanted.pairs, wanted.words)
         return replace(base, action=wanted.action, arguments=arguments, goal=wanted.goal)
     if wanted.pairs:
-        raise click.UsageError("--arg is for an --action; say the goal in words")
+        raise click.UsageError("--arg needs --action; put the details into the goal")
     goal = " ".join(wanted.words).strip()
     if not goal:
-        raise click.UsageError('say what is wanted: `agents run "Add a --json flag to the export"`')
+        raise click.UsageError('missing goal; pass one: `agents run "Add a --json flag to the export"`')
     return replace(base, goal=goal)
 
 
 def given_arguments(
     action: str, described: Sequence[ArgumentView], pairs: Sequence[str], rest: Sequence[str]
 ) -> dict[str, object]:
-    """The values that were said, for arguments as the server describes them. `InvalidArguments`.
+    """Return the given arguments of an action, as the server describes them. Raises `InvalidArguments`.
 
-    A default is left to the server: what it shows of one is masked, and would be run as it is shown.
+    Defaults are left to the server: it shows them masked, and the masked value must not be sent back.
     """
     known = [
         Argument(
@@ -139,19 +139,20 @@ def _run_many(
         run_together(client, deciding, requests)
         return
     if handling.parallel is not None:
-        said = "--parallel needs somebody who waits; leave it or --background out"
-        raise click.UsageError(f"{said} (`agents project add --max-parallel` bounds a project's plans)")
+        said = "--parallel cannot be combined with --background; omit one of them"
+        raise click.UsageError(f"{said} (limit a project with `agents project add --max-parallel`)")
     made: list[PlanView] = []
     try:
         made.extend(client.plans.create(request) for request in requests)
     finally:
-        if made:  # guard: what was begun goes on, whatever became of the next
+        if made:  # guard: created plans continue, whatever happens to the next one
             _tell_started(client, deciding, made)
 
 
 def run_together(client: Client, deciding: WorkOptions, requests: Sequence[PlanRequest]) -> None:
-    """Has the server work on all of them, at most so many at once as was said, and tells what came of each.
-    Nobody is asked: what needs a person rests. Exits as `agents run -f` does here."""
+    """Run all plans on the server, with the requested concurrency limit, and print the outcome of each. No
+    question is asked: plans that need a person come to rest. Exits as a local `agents run -f` does.
+    """
     waiting, made = deque(requests), list[str]()
     hint = "Ctrl-C stops them all"
     following = PlansFollower(
@@ -175,7 +176,7 @@ def run_together(client: Client, deciding: WorkOptions, requests: Sequence[PlanR
             plans = following.stopped(deciding.prefix)
     except (CleverAgentsError, click.ClickException):
         following.close()
-        for plan_id in made:  # guard: what was begun goes on, whatever became of the next
+        for plan_id in made:  # guard: created plans continue, whatever happens to the next one
             progress(on_server(plan_id, deciding.prefix))
         raise
     finally:
@@ -187,16 +188,17 @@ def _tell_started(client: HttpClient, deciding: WorkOptions, plans: Sequence[Pla
     url, told = client.http.url, []
     for plan in plans:
         progress(f"plan {plan.id} runs on {url}")
-        row = {"plan": plan.id, "goal": plan.goal, "state": plan.state.value, "server": url}
-        told.append({**({"id": plan.id} if deciding.output.machine_readable else {}), **row})
+        row = {"plan": plan.id, "goal": plan.goal, "status": plan.status.value, "server": url}
+        more = {"id": plan.id, "state": plan.state.value} if deciding.output.machine_readable else {}
+        told.append({**more, **row})
     named = plans[0].id if len(plans) == 1 else "PLAN"
-    said = (("watch", "follows it"), ("show", "says where it stands"), ("cancel", "stops it"))
+    said = (("watch", "follow the plan"), ("show", "show the plan"), ("cancel", "cancel the plan"))
     steps = [(f"{deciding.prefix} plan {step} {named}", what) for step, what in said]
     if deciding.message is not None:
-        progress("it is not applied by itself: `plan apply --commit` does both")
+        progress("the result is not applied automatically: apply and commit it with `plan apply --commit`")
     for line in steps_in_lines(steps, sys.stderr):
         progress(line)
     if len(told) == 1:
         deciding.output.record(told[0])
     else:
-        deciding.output.table(told, ["plan", "state", "goal"], empty="", cut=["goal"])
+        deciding.output.table(told, ["plan", "status", "goal"], empty="", cut=["goal"])

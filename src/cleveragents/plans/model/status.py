@@ -7,10 +7,12 @@ phase and the state.
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
+from itertools import product
 
 from cleveragents.plans.model.plan import Phase, PlanState
 
-__all__ = ["PlanStatus", "status_of"]
+__all__ = ["PlanStatus", "possible_states", "status_of"]
 
 
 class PlanStatus(str, Enum):
@@ -91,3 +93,23 @@ def status_of(
     if merged:
         return PlanStatus.MERGED
     return PlanStatus.READY if changed else PlanStatus.UNCHANGED
+
+
+@cache
+def possible_states(status: PlanStatus) -> frozenset[PlanState]:
+    """Return the states of plans that may have this status."""
+    return frozenset(
+        state
+        for phase, state in product(Phase, PlanState)
+        for stopped, sub_plans_run, in_conflict, merged, changed in product((False, True), repeat=5)
+        if status
+        is status_of(
+            phase,
+            state,
+            stopped=stopped,
+            sub_plans_run=sub_plans_run,
+            in_conflict=in_conflict,
+            merged=merged,
+            changed=changed,
+        )
+    )

@@ -321,7 +321,7 @@ class SqlPlanStore:
         if connection.execute(
             _UNFINISHED, {"plan_id": held.id}
         ).first():  # guard: only the plan can end its apply
-            finish = Remedy("doctor", options={"mend": True}, text="Finish it")
+            finish = Remedy("doctor", options={"fix": True}, text="Finish it")
             force = Remedy(
                 "plan.delete", held.id, {"force": True}, "Delete it and keep the files as they are"
             )
