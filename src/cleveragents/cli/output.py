@@ -82,7 +82,7 @@ def format_option(command: _Command) -> _Command:
         type=click.Choice(FORMATS),
         default=None,
         callback=lambda ctx, parameter, value: Output(value or _default_format()),
-        help="How to print the result: rich on a terminal, else plain, unless you say.",
+        help="Format of the result. Default: rich on a terminal, otherwise plain.",
     )(command)
 
 

@@ -36,7 +36,7 @@ def wait_until_reachable(container: Container, *, engine: bool = True) -> Worker
         words = "".join(filter(str.isalpha, problem))  # the message may contain the time
         if words != said:
             progress(problem)
-            progress("waiting for that, and looking again every few seconds; Ctrl-C ends it")
+            progress("retrying every few seconds; stop with Ctrl-C")
             said = words
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

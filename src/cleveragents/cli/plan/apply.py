@@ -1,9 +1,9 @@
-"""`agents plan apply|undo|discard`: what becomes of a result, on this machine or through a server.
+"""`agents plan apply|undo|discard`: actions on a result, on this machine or through a server.
 
-Whether a result can be applied is the client's to say. What prevents it is shown, with what can be done about
-it, before the error is raised.
+The client decides whether a result can be applied. The obstacles are printed, with remedies, before the error
+is raised.
 
-Two may well apply the same plan. One of them applies it, and for the other it is done.
+Two processes may apply the same plan. One of them applies it; for the other it is done.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ __all__ = [
     "wait_for_other_apply",
 ]
 
-# Its checks may take long.
+# Checks may take long.
 _LONGEST_SECONDS = 3600.0
 _RENAMED = "followed a rename: "
 
 
 @click.command("apply")
 @plan_argument
-@click.option("--commit", "message", metavar="MESSAGE", help="Commit what was applied, with this message.")
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit the applied result with this message.")
 @to_branch_option
 @format_option
 @pass_session
 def apply_plan(
     session: Session, plan_id: str, message: str | None, to_branch: str | None, output: Output
 ) -> None:
-    """Apply a plan's result to your files: merged with what they are now, all of it or nothing.
+    """Apply a plan's result to your files.
 
-    Required checks run first, on the merged result. Where your own edits or another plan's overlap with it,
-    nothing is changed, the places are shown and the exit code is 3. Without --commit git's index, branches
-    and stash stay as they are. What was made on a git remote is pushed there, as one commit: to the branch
-    that the plan began with, unless --to-branch names another.
+    The result is merged with your current files, completely or not at all. Required checks run first, on the
+    merged result. In a conflict with your edits or another plan, nothing changes, the conflicts are shown,
+    and the exit code is 3. Without --commit, the index, branches and stash of git stay as they are. A result
+    for a git remote is pushed as one commit, to the branch of the plan or to --to-branch.
 
     \b
     Example:
@@ -87,13 +87,13 @@ def apply_plan(
 
 @click.command("undo")
 @plan_argument
-@click.option("--commit", "message", metavar="MESSAGE", help="Commit the undoing, with this message.")
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit the undo with this message.")
 @format_option
 @pass_session
 def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
-    """Undo an applied plan; what you changed since stays.
+    """Undo an applied plan; later edits stay.
 
-    A commit that was made when it was applied stays in the history: an undo adds, it never rewrites.
+    A commit of the apply stays in the history: undo never rewrites commits.
 
     \b
     Example:
@@ -107,8 +107,8 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
         for line in conflict.details.splitlines():
             progress(line)
         by_hand = f"{_prefix()} plan diff {plan.id} | git apply --reverse --reject"
-        progress("take your edits of those places out for a moment, and undo it again; or by hand:")
-        progress(f"  {by_hand}  undoes what fits; the rest is left in *.rej files")
+        progress("remove your edits of these lines, then run undo again; or undo by hand:")
+        progress(f"  {by_hand}  undo what fits; the rest goes to *.rej files")
         raise
     except KeyboardInterrupt:
         _tell_left_to_server(client, plan)
@@ -122,7 +122,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
 @format_option
 @pass_session
 def discard_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Discard a plan's result. Your files were not touched, and will not be.
+    """Discard a plan's result. Your files stay as they are.
 
     \b
     Example:
@@ -134,13 +134,13 @@ def discard_plan(session: Session, plan_id: str, output: Output) -> None:
 def apply_now(
     client: Client, plan: PlanView, *, commit: str | None = None, to_branch: str | None = None
 ) -> PlanView:
-    """Return the plan, applied, be it by another process meanwhile.
+    """Apply the plan and return it, also if another process applied it in the meantime.
 
-    A plan that changed nothing is returned as it is. What prevents the apply is shown before it is raised:
+    A plan without changes is returned unchanged. Obstacles are printed before the error is raised:
     `ApplyConflict`, `CheckFailed`, `ApplyRefused`, `PlanError` …
     """
     if _is_unchanged(plan):
-        progress("nothing was changed, so there is nothing to apply")
+        progress("the plan changed nothing; there is nothing to apply")
         ensure_checked(plan)
         return plan
     try:
@@ -165,57 +165,62 @@ def apply_now(
 
 
 def wait_for_other_apply(client: Client, plan: PlanView, commit: str | None = None) -> PlanView:
-    """Return the plan; if another process applies it, once that is done.
+    """Return the plan; if another process applies it, wait until that is done.
 
-    `StalePlan` if the other did not apply it either, with what can be done now. That another process works on
-    it in any other way is said, and no more.
+    Raises `StalePlan`, with remedies, if the other process did not apply it. If another process works on it
+    in any other way, that is printed.
     """
     if _is_being_applied(plan):
         return _applied_by_another(client, plan, StalePlan(plan.id, 0), commit, None)
     if plan.state.running:
-        progress("another process works on it now")
+        progress("another process works on the plan now")
     return plan
 
 
 def ensure_checked(plan: PlanView) -> None:
-    """`CheckFailed` if a required check of the result did not pass."""
+    """Raise `CheckFailed` if a required check of the result did not pass."""
     for check in plan.checks:
         if check.required and not check.passed:
-            said = "passed on other files" if check.verdict == "passed" else check.verdict
+            said = (
+                "out of date: the files changed after this check"
+                if check.verdict == "passed"
+                else check.verdict
+            )
             raise CheckFailed(plan.id, check.name, f"did not pass ({said})")
 
 
 def _shown(plan: PlanView) -> Callable[[str], None]:
-    """Return what shows the progress of an apply or an undo, but for what is said at its end anyway: by the
-    error, or by `_tell_renames`."""
+    """Return the printer for the progress of an apply or undo. It leaves out what is printed at the end
+    anyway, by the error or by `_tell_renames`.
+    """
     last = f"plan {plan.id} was not ", _RENAMED
     return lambda line: None if line.startswith(last) else progress(line)
 
 
 def _tell_renames(plan: PlanView) -> None:
-    """Which renames the last apply or undo followed, on stderr."""
+    """Print the renames that the last apply or undo followed on stderr."""
     for rename in plan.renames:
         progress(f"{_RENAMED}{rename.old} → {rename.new}")
 
 
 def _tell_left_to_server(client: Client, plan: PlanView) -> None:
-    """After Ctrl-C: what a server was asked for, it does. Here it ended with the command."""
+    """After Ctrl-C, print that the server completes the request; a local one ended with the command."""
     from cleveragents.api.client import HttpClient
 
     if isinstance(client, HttpClient):
         show = f"{_prefix()} plan show {plan.id}"
-        progress(f"the server goes on with it; `{show}` says where it stands")
+        progress(f"the server continues; check with `{show}`")
 
 
 def print_applied(plan: PlanView) -> None:
-    """Say what was applied where, and how it is undone."""
+    """Print where the result was applied, and how to undo it."""
     _tell_renames(plan)
-    undo, done = f"`{_prefix()} plan undo {plan.id}` takes it back", plan.last_apply
-    files = len(plan.changes) if done is None else done.files  # a server of 0.1.0 does not say it
+    undo, done = f"undo with `{_prefix()} plan undo {plan.id}`", plan.last_apply
+    files = len(plan.changes) if done is None else done.files  # a server of 0.1.0 does not report it
     if files:
         progress(f"applied to {counted(files, 'file')} of {plan.place}; {undo}")
     else:
-        progress("your files have it already; nothing was changed")
+        progress("your files already contain the result; nothing changed")
     if done is not None and done.commit is not None:
         progress(f"committed as {done.commit}")
 
@@ -223,17 +228,17 @@ def print_applied(plan: PlanView) -> None:
 def _tell_undone(before: PlanView, plan: PlanView) -> None:
     _tell_renames(plan)
     done = plan.last_apply
-    files = len(before.changes) if done is None else done.files  # a server of 0.1.0 does not say it
+    files = len(before.changes) if done is None else done.files  # a server of 0.1.0 does not report it
     if files:
-        progress(f"taken back from {counted(files, 'file')} of {plan.place}")
+        progress(f"undone in {counted(files, 'file')} of {plan.place}")
     else:
-        progress("your files do not have it any more; nothing was changed")
+        progress("your files no longer contain the result; nothing changed")
     commit = None if done is None else done.commit
     if commit is not None:
         progress(f"committed as {commit}")
     if before.last_apply is not None and before.last_apply.commit is not None:
-        also = "" if commit else "; only your files were changed, and committing them is for you to do"
-        progress(f"its commit {before.last_apply.commit} stays in the history{also}")
+        also = "" if commit else "; only your files changed, commit them yourself"
+        progress(f"commit {before.last_apply.commit} stays in the history{also}")
 
 
 def _applied_by_another(
@@ -243,26 +248,26 @@ def _applied_by_another(
     commit: str | None,
     to_branch: str | None,
 ) -> PlanView:
-    """Return the plan, if another process applies it, or has since it was looked at; else raise `refused`."""
+    """Return the plan if another process applies it or has applied it by now; otherwise raise `refused`."""
     now = client.plans.summary(plan.id)
     in_hand = now.state is PlanState.APPLIED or _is_being_applied(now) or _is_being_applied(plan)
     if plan.state is PlanState.APPLIED or not in_hand:
         raise refused
     if _is_being_applied(now):
-        progress("another process applies it now; waiting for that")
+        progress("another process applies the plan; waiting for it")
     ended = client.plans.wait(plan.id, timeout=_LONGEST_SECONDS)
     if ended.state is not PlanState.APPLIED:
         print_reason(ended)
         print_next_steps(ended, commit=commit, to_branch=to_branch)
         raise refused
-    progress(f"another process has applied it; `{_prefix()} plan undo {plan.id}` takes it back")
+    progress(f"another process has applied the plan; undo with `{_prefix()} plan undo {plan.id}`")
     if commit is not None:
-        progress("it was not committed by this one; whether the other did, `git log` says")
+        progress("not committed by this command; check `git log` for a commit of the other process")
     return ended
 
 
 def _is_unchanged(plan: PlanView) -> bool:
-    """Whether it is done, and changed nothing that could be applied or left out."""
+    """Return whether the plan is done and has no change that could be applied or left out."""
     done = (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE) and plan.parent is None
     kept = plan.sandbox is not None or not any(call.changed for call in plan.calls)
     known = kept and plan.out_of_reach is None and plan.review_problem is None
@@ -270,11 +275,13 @@ def _is_unchanged(plan: PlanView) -> bool:
 
 
 def _is_being_applied(plan: PlanSummary | PlanView) -> bool:
-    """Whether somebody applies it, or a job is to. One that nobody can say that of has an error."""
+    """Return whether a process applies the plan, or a job will. An apply with an unknown outcome has an
+    error.
+    """
     has_result = plan.phase is Phase.APPLY or (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE)
     return has_result and not plan.at_rest and plan.error is None
 
 
 def _prefix() -> str:
-    """How a command begins that goes the same way as this one."""
+    """Return how a command begins that goes to the same server."""
     return prefix_in(click.get_current_context())

@@ -1,4 +1,4 @@
-"""`agents plan cancel|delete`: the end of a plan, and of all that belongs to it, here or on a server."""
+"""`agents plan cancel|delete`: end a plan and its sub-plans, here or on a server."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 
 @click.command("cancel")
 @plan_argument
-@click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the plan.")
-@click.option("--remove-sandbox", is_flag=True, help="Do not keep its sandbox for inspection.")
+@click.option(
+    "--reason", default="cancelled by the user", show_default=True, help="Reason; recorded with the plan."
+)
+@click.option("--remove-sandbox", is_flag=True, help="Remove the sandbox as well.")
 @format_option
 @pass_session
 def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: bool, output: Output) -> None:
-    """Stop a plan, its sub-plans and all their processes, wherever they run.
+    """Stop a plan and all its processes.
 
-    Returns when none of the processes is left. A second cancel says that it was cancelled already.
-    A plan that was done is given up: `agents plan diff` still shows its result, but it cannot be applied.
+    Also stops its sub-plans, on any machine, and returns when no process is left. The result of a plan that
+    was done can no longer be applied; `agents plan diff` still shows it. A second cancel changes nothing.
 
     \b
     Example:
@@ -48,19 +50,19 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     print_plan(output, plan)
     if plan.parent is not None:
         whole = client.plans.get(plan.root)
-        progress(f"it is a part of plan {whole.id}, {whole.meaning}")
+        progress(f"part of plan {whole.id}, {whole.meaning}")
         print_next_steps(whole)
 
 
 @click.command("delete")
 @plan_argument
-@click.option("--yes", is_flag=True, help="Do not ask, whatever is lost with it.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if changes are lost.")
 @pass_session
 def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
-    """Remove a plan, its sub-plans, their sandboxes and records. What the audit log says of them stays.
+    """Remove a plan, its sandbox and its records.
 
-    With --yes, an apply of it that was interrupted and cannot be ended is given up, too: the files stay as
-    it left them.
+    Also removes its sub-plans; the audit log keeps their events. With --yes, an interrupted apply that cannot
+    be completed is given up, and your files stay as they are.
 
     \b
     Example:
@@ -81,17 +83,17 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
             raise
         client.plans.delete(plan.id, force=True)
     also = " with its sub-plans" if _has_sub_plans(plan) else ""
-    progress(f"plan {plan.id} is deleted{also}")
+    progress(f"deleted plan {plan.id}{also}")
 
 
 def stop_plan(plans: Plans, before: PlanView, reason: str, patience: float) -> PlanView:
-    """Return the plan, cancelled, when nothing of it and of what is below it runs any more.
+    """Cancel the plan and return it once nothing of it or its sub-plans runs.
 
-    A result that was there `before` is dropped; one that came since is kept: `PlanError`. `DeadlineExceeded`.
+    A result that existed `before` is dropped; for a newer one, raises `PlanError`. Raises `DeadlineExceeded`.
     """
     if before.state is PlanState.CANCELLED:
         why = (before.error or "").removeprefix("cancelled: ")
-        progress(f"plan {before.id} was cancelled already ({why}); nothing was changed")
+        progress(f"plan {before.id} is already cancelled ({why}); nothing changed")
         return plans.wait(before.id, timeout=patience)
     under_way = not before.at_rest or before.waits_for_sub_plans
     has_result = before.phase is Phase.APPLY or (before.phase, before.state) == _DONE
@@ -101,14 +103,14 @@ def stop_plan(plans: Plans, before: PlanView, reason: str, patience: float) -> P
         plans.cancel(before.id, reason=reason, discard=has_result)
     except PlanError:
         if not under_way or has_result:
-            raise  # else another cancel may be stopping it already
+            raise  # otherwise another cancel may be stopping it already
     plan = plans.wait(before.id, timeout=patience)
-    while plan.state is not PlanState.CANCELLED:  # guard: it came to rest before it heard of the cancel
+    while plan.state is not PlanState.CANCELLED:  # guard: the plan came to rest before the cancel reached it
         plans.cancel(before.id, reason=reason)
         plan = plans.wait(before.id, timeout=patience)
     if under_way:
         also = " with its sub-plans" if _has_sub_plans(plan) else ""
-        progress(f"plan {plan.id} is cancelled{also}, and none of its processes is left")
+        progress(f"cancelled plan {plan.id}{also}; no process is left")
     return plan
 
 

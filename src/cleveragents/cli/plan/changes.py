@@ -1,4 +1,4 @@
-"""`agents plan diff|review|capture|rollback`: what a plan changed, and which of it counts."""
+"""`agents plan diff|review|capture|rollback`: the changes of a plan, and which of them to apply."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["capture_plan", "diff_of_plan", "review_plan", "rollback_plan"]
 
-_NOTHING_YET = "nothing yet: it still runs, and what a step changes is recorded when the step ends"
+_NOTHING_YET = "no changes yet: the plan runs, and changes are recorded when a step ends"
 _OUTCOME = re.compile(r"(?P<plan>[^@]+)(?:@(?P<number>[0-9]{1,9}))?")
 _SIGNS = 50
-"""How many signs `--stat` draws for a file at most."""
+"""Maximum number of signs that `--stat` draws for a file."""
 
 
 @click.command("diff")
 @click.argument("plan_id", metavar="PLAN", required=False)
 @click.argument("paths", nargs=-1)
-@click.option("--stat", is_flag=True, help="Only how much changed in each file.")
-@click.option("--name-only", is_flag=True, help="Only the names of changed files.")
+@click.option("--stat", is_flag=True, help="Show only the number of changed lines per file.")
+@click.option("--name-only", is_flag=True, help="Show only the names of changed files.")
 @click.option(
     "--between",
     nargs=2,
     metavar="A B",
-    help="Compare two outcomes: PLAN now, or PLAN@N before its N-th correction.",
+    help="Compare two results: PLAN (now) or PLAN@N (before its N-th correction).",
 )
 @format_option
 @pass_session
@@ -55,11 +55,11 @@ def diff_of_plan(
     between: tuple[str, str] | None,
     output: Output,
 ) -> None:
-    """Show what a plan changed, as it would be applied.
+    """Show the changes of a plan, as they would be applied.
 
-    It is computed from what was recorded, less what the review left out. In a pipe it is a patch that
-    `git apply` takes. PATHS are files and directories, from the root of the repository; JSON tells which
-    files, how many lines, and their content's names before and after.
+    Changes that the review left out are not shown. In a pipe, the output is a patch for `git apply`. PATHS
+    are files and directories relative to the root of the repository. JSON lists the files, their numbers of
+    lines, and the object names of their contents before and after.
 
     \b
     Example:
@@ -72,10 +72,10 @@ def diff_of_plan(
         raise click.UsageError("--stat and --name-only exclude each other")
     plans = session.client().plans
     if between is not None:
-        # No plan is named, so every other argument is a path.
+        # No plan is named, so all arguments are paths.
         found = _compared(plans, between, paths if plan_id is None else (plan_id, *paths))
     elif plan_id is None:
-        raise click.UsageError("name a PLAN, or two outcomes with --between")
+        raise click.UsageError("pass a PLAN, or two results with --between")
     else:
         found = _changed(plans, plan_id, paths, prefix_of(session))
     if output.machine_readable:
@@ -92,7 +92,7 @@ def diff_of_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The changed files, their patch, and what is said if there are none."""
+    """The changed files, their patch, and the message if there are none."""
 
     changes: Sequence[ChangeView]
     patch: Callable[[], bytes]
@@ -114,14 +114,14 @@ def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeVi
 
 
 def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) -> str:
-    """Return why there is nothing to show. `PlanError`, `NeedsHuman` if the changes cannot be shown."""
+    """Return why there is nothing to show. Raises `PlanError` or `NeedsHuman` if changes cannot be shown."""
     left_out = [file for file in plans.diff(plan.id).files if not file.accepted]
     if plan.state.running:
         return _NOTHING_YET
     if _meant(left_out, paths):
-        what = "all of that" if paths else "all that it changed"
-        return f"{what} is left out; `{prefix} plan review {plan.id} --accept …` takes it in again"
-    return f"nothing {'of that ' if paths else ''}was changed"
+        what = "every change there" if paths else "every change"
+        return f"{what} is left out; include it with `{prefix} plan review {plan.id} --accept …`"
+    return f"no changes{' there' if paths else ''}"
 
 
 def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _Difference:
@@ -131,22 +131,24 @@ def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _
     if found.note is not None:
         progress(printable(found.note))
     if found.truncated:
-        progress(f"only the first {counted(len(found.files), 'file')} that differ are listed")
-    nothing = "nothing of that differs" if paths else "they came to the same"
+        progress(f"only the first {counted(len(found.files), 'differing file')} are listed")
+    nothing = "no differences there" if paths else "no differences"
     patch = partial(plans.compare_patch, one, other, **sides, paths=paths, renames=True)
     return _Difference(_meant(found.files, paths), patch, nothing)
 
 
 def _outcome(name: str) -> tuple[str, int | None]:
-    """Return the plan and the correction: `PLAN` is its result now, `PLAN@2` before its second correction."""
+    """Return the plan and the correction: `PLAN` is its present result, `PLAN@2` the one before its second
+    correction.
+    """
     spelt = _OUTCOME.fullmatch(name)
     if spelt is None:
-        raise click.UsageError(f"{name!r} is neither PLAN nor PLAN@NUMBER")
+        raise click.UsageError(f"{name!r} is not PLAN or PLAN@NUMBER")
     return spelt["plan"], None if spelt["number"] is None else int(spelt["number"])
 
 
 def _statistics(changes: Sequence[ChangeView]) -> str:
-    """Return how many lines changed in each file, drawn as git does."""
+    """Return the number of changed lines in each file, drawn as git does."""
     width = max(len(change.path) for change in changes)
     most = max((change.added or 0) + (change.removed or 0) for change in changes)
     lines = []
@@ -163,7 +165,7 @@ def _statistics(changes: Sequence[ChangeView]) -> str:
 
 
 def _signs(count: int, most: int) -> int:
-    """Return how many signs stand for so many lines; of any line at least one."""
+    """Return the number of signs for a number of lines; at least one if there is any line."""
     return count if most <= _SIGNS else ceil(count * _SIGNS / most)
 
 
@@ -171,7 +173,7 @@ def _signs(count: int, most: int) -> int:
 @plan_argument
 @click.argument("paths", nargs=-1)
 @click.option(
-    "--reject/--accept", "reject", default=True, help="Leave these out (the default), or take them in again."
+    "--reject/--accept", "reject", default=True, help="Leave these out (default), or include them again."
 )
 @click.option("--changeset", "changesets", multiple=True, metavar="ID", help="A changeset; see `plan log`.")
 @format_option
@@ -184,10 +186,9 @@ def review_plan(
     changesets: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Leave files or changesets of a plan out before it is applied, or take them in again.
+    """Leave files or changesets of a plan out of the apply, or include them again.
 
-    PATHS are written as `agents plan diff --name-only` shows them; a directory stands for all that was
-    changed below it.
+    PATHS are those of `agents plan diff --name-only`; a directory stands for all changes below it.
 
     \b
     Example:
@@ -196,23 +197,23 @@ def review_plan(
       agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
     if not paths and not changesets:
-        raise click.UsageError("name files, or changesets with --changeset")
+        raise click.UsageError("pass PATHS, or --changeset")
     plans, again = session.client().plans, ""
     if reject:
         plan = plans.review(plan_id, reject=paths, reject_changesets=changesets)
         files = _named(plan.left_out, paths)
-        again = f"; `{prefix_of(session)} plan review {plan.id} --accept …` takes it in again"
+        again = f"; include again with `{prefix_of(session)} plan review {plan.id} --accept …`"
     else:
         plan = plans.review(plan_id, accept=paths, accept_changesets=changesets)
         files = _named([change.path for change in plan.changes], paths)
     for name in (*files, *changesets):
-        progress(f"{'left out' if reject else 'taken in'}: {name}{again}")
+        progress(f"{'left out' if reject else 'included'}: {name}{again}")
     progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
     print_plan(output, plan)
 
 
 def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-    """Return the files that the paths name; the paths themselves, if they name none."""
+    """Return the changed files below these paths; the paths themselves if there are none."""
     from cleveragents.api.plans.review import is_selected
 
     names = [printable_name(path) for path in paths]
@@ -226,7 +227,7 @@ def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
 def capture_plan(session: Session, plan_id: str, output: Output) -> None:
     """Record your edits in a plan's sandbox.
 
-    `agents plan show PLAN` says where the sandbox is. What you change there is recorded as yours.
+    Find the sandbox with `agents plan show PLAN`. Your edits there are recorded as one call.
 
     \b
     Example:
@@ -240,29 +241,28 @@ def capture_plan(session: Session, plan_id: str, output: Output) -> None:
     known = {call.number for call in before.calls}
     recorded = [call.number for call in plan.calls if call.tool == REREAD and call.number not in known]
     if not recorded:
-        progress("nothing was edited")
+        progress("no edits")
     else:
-        progress(f"the edits are recorded as call {recorded[-1]}: {summary_of(plan)} in all")
+        progress(f"recorded the edits as call {recorded[-1]}: {summary_of(plan)} in total")
         if plan.broken_invariant is not None:
-            back = f"`{prefix_of(session)} plan rollback {plan.id} {recorded[-1]}` takes them back"
-            progress(f"mind that {plan.broken_invariant}; {back}")
+            back = f"revert them with `{prefix_of(session)} plan rollback {plan.id} {recorded[-1]}`"
+            progress(f"warning: {plan.broken_invariant}; {back}")
     print_plan(output, plan)
 
 
 @click.command("rollback")
 @plan_argument
 @click.argument("checkpoint", type=click.IntRange(1))
-@click.option("--yes", is_flag=True, help="Throw edits by hand away without asking.")
+@click.option("--yes", is_flag=True, help="Discard edits by hand without asking.")
 @format_option
 @pass_session
 def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, output: Output) -> None:
     """Roll a plan's sandbox back to a checkpoint.
 
-    The checkpoint is the number of a call in `agents plan log PLAN`: that call and all later ones are taken
-    back. Your own files are not touched. `agents plan resume PLAN` makes those calls again.
+    The checkpoint is the number of a call in `agents plan log PLAN`: this call and all later ones are
+    reverted in the sandbox. Your own files stay as they are. `agents plan resume PLAN` repeats these calls.
 
-    Files that you edited in the sandbox are thrown away, too, if you confirm it; `agents plan capture PLAN`
-    takes them in instead.
+    Edits by hand in the sandbox are lost, after a confirmation; keep them with `agents plan capture PLAN`.
 
     \b
     Example:
@@ -270,31 +270,31 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
     """
     plan = _rolled_back(session.client().plans, plan_id, checkpoint, yes=yes)
     number = max(call.number for call in plan.calls)
-    progress(f"back at checkpoint {checkpoint}, recorded as call {number}: {summary_of(plan)}")
-    progress(f"`{prefix_of(session)} plan resume {plan.id}` makes the calls from {checkpoint} on again")
+    progress(f"rolled back to checkpoint {checkpoint}, recorded as call {number}: {summary_of(plan)}")
+    progress(f"repeat the calls from {checkpoint} on with `{prefix_of(session)} plan resume {plan.id}`")
     print_plan(output, plan)
 
 
 def _rolled_back(plans: Plans, plan_id: str, checkpoint: int, *, yes: bool) -> PlanView:
-    """Roll the plan back, with edits by hand if that is confirmed. `NeedsHuman` if nobody is there to ask."""
+    """Roll the plan back, with edits by hand after confirmation. Raises `NeedsHuman` without a terminal."""
     from cleveragents.cli.plan.work import interactive
     from cleveragents.core.errors import NeedsHuman, SandboxRefused, ServerFailed
 
     try:
         return plans.rollback(plan_id, checkpoint)
     except NeedsHuman as error:
-        # The remedy is to take the edits in; other errors of this kind are not about edits.
+        # The remedy is to capture the edits; other errors of this kind are not about edits.
         if not any(remedy.action == "plan.reread" for remedy in error.remedies):
             raise
         if yes:
-            progress(f"thrown away: {error.what}")
+            progress(f"discarded: {error.what}")
         elif interactive():
-            ensure_confirmed(f"{error.what}. Throw it away?")
+            ensure_confirmed(f"{error.what}. Discard?")
         else:
             options = {"discard": True, "checkpoint": checkpoint}
-            discard = Remedy("plan.rollback", error.plan_id, options, "Throw it away")
+            discard = Remedy("plan.rollback", error.plan_id, options, "Discard the edits")
             raise NeedsHuman(error.plan_id, error.what, (*error.remedies, discard)) from None
-    except (SandboxRefused, ServerFailed):  # the edits cannot be told; a server of 0.1.0 has no remedies
+    except (SandboxRefused, ServerFailed):  # the edits are unknown; a server of 0.1.0 has no remedies
         if not yes:
             raise
     return plans.rollback(plan_id, checkpoint, discard=True)

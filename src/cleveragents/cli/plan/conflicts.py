@@ -1,4 +1,4 @@
-"""`agents plan resolve`: what is to become of the conflicts that came of merging a plan's sub-plans."""
+"""`agents plan resolve`: resolve conflicts between the sub-plans of a plan."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ __all__ = ["resolve_conflicts"]
 @click.command("resolve")
 @plan_argument
 @click.argument("paths", nargs=-1)
-@click.option("--ours", "take", flag_value=Take.OURS.value, help="Take what the plan itself had.")
-@click.option("--theirs", "take", flag_value=Take.THEIRS.value, help="Take what the merged sub-plan had.")
+@click.option("--ours", "take", flag_value=Take.OURS.value, help="Take the side of the plan.")
+@click.option("--theirs", "take", flag_value=Take.THEIRS.value, help="Take the side of the merged sub-plan.")
 @click.option(
-    "--edited", "take", flag_value=Take.EDITED.value, help="Take what you made of it in the sandbox."
+    "--edited", "take", flag_value=Take.EDITED.value, help="Take the file as you edited it in the sandbox."
 )
 @format_option
 @pass_session
 def resolve_conflicts(
     session: Session, plan_id: str, paths: tuple[str, ...], take: str | None, output: Output
 ) -> None:
-    """Say what is to become of the conflicts in a plan whose sub-plans disagree.
+    """Resolve conflicts between the sub-plans of a plan.
 
-    Without PATHS it lists those that are open, with both sides. In text, both sides are marked in the file,
-    and --ours or --theirs takes a side in the marked places only; what else was changed in the file stays.
-    With --edited the file counts as it is in the sandbox, without marks; all that you edited there is taken
-    in. A name with line breaks and the like is shown, and can be given, in quotes with these spelt out. When
-    none is left, `agents plan resume PLAN` goes on.
+    Without PATHS, list the open conflicts with both sides. In a text file both sides are marked; --ours or
+    --theirs takes a side of the marked lines only, and other changes of the file stay. --edited takes the
+    file from the sandbox, without marks, and records all your edits there. Names with control characters are
+    shown in quotes, and can be passed that way. After the last conflict, run `agents plan resume PLAN`.
 
     \b
     Example:
@@ -47,7 +46,7 @@ def resolve_conflicts(
       agents plan resolve 7QX2 README.md docs/index.md --edited
     """
     if bool(paths) != (take is not None):
-        raise click.UsageError("name PATHS together with one of --ours, --theirs and --edited")
+        raise click.UsageError("pass PATHS together with --ours, --theirs or --edited")
     plans, prefix = session.client().plans, prefix_of(session)
     if take is None:
         _tell_conflicts(output, plans, plan_id, prefix)
@@ -59,9 +58,9 @@ def resolve_conflicts(
         progress(f"resolved, as call {number}: {shown(named_by(path))} ({take})")
     if plan.conflicts:
         left = counted(len(plan.conflicts), "conflict")
-        progress(f"{left} left; `{prefix} plan resolve {plan.id}` shows them")
+        progress(f"{left} left; list them with `{prefix} plan resolve {plan.id}`")
     else:
-        progress(f"no conflict is left; `{prefix} plan resume {plan.id}` goes on")
+        progress(f"no conflicts left; continue with `{prefix} plan resume {plan.id}`")
     print_plan(output, plan)
 
 
@@ -72,12 +71,12 @@ def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> 
     plan = plans.get(plan_id)
     if output.machine_readable or not found:
         rows = [as_json(conflict) for conflict in found]
-        output.table(rows, [], empty=f"plan {plan.id} has no open conflict")
+        output.table(rows, [], empty=f"plan {plan.id} has no open conflicts")
         return
     for conflict in found:
         output.title(printable(f"{conflict.path}, merging: {conflict.title}"))
         for line in conflict.text.split("\n"):
             click.echo(printable(line))
-    progress(f"its files are in {plan.sandbox}")
+    progress(f"the files are in {plan.sandbox}")
     sides = f"`{prefix} plan resolve {plan.id} PATH --ours`, `--theirs`"
-    progress(f"{sides}, or `--edited` after you edited it there")
+    progress(f"{sides}, or `--edited` after an edit there")

@@ -1,4 +1,4 @@
-"""`agents plan correct`: says that a decision was wrong, or adds guidance, and goes on with the plan."""
+"""`agents plan correct`: correct a decision or add guidance, and continue the plan."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NAMED_FILES = 5
 @click.command("correct")
 @click.argument("plan_id", metavar="PLAN[.DECISION]")
 @click.argument("number", required=False, type=click.IntRange(min=1), metavar="[DECISION]")
-@click.option("--guidance", metavar="TEXT", help="What is wanted instead, and why; - reads it from stdin.")
-@click.option("--append", is_flag=True, help="Undo nothing; the guidance is heeded from now on.")
+@click.option("--guidance", metavar="TEXT", help="What to do instead, and why; - reads it from stdin.")
+@click.option("--append", is_flag=True, help="Undo nothing; the guidance applies from now on.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be superseded and undone.")
-@click.option("--model", metavar="PROVIDER/NAME", help="Go on with another model, from now on.")
+@click.option("--model", metavar="PROVIDER/NAME", help="Continue with another model.")
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option
 @pass_session
@@ -42,12 +42,12 @@ def correct_plan(
     yes: bool,
     output: Output,
 ) -> None:
-    """Correct a decision of a plan: it and all that followed from it no longer hold, what was done for them
-    is undone, and the plan is thought through again from there, with your guidance.
+    """Correct a decision and continue from there.
 
-    `agents plan tree PLAN` shows the decisions and their numbers. A plan that runs is stopped first. Nothing
-    is erased: `agents plan tree PLAN --all` shows what was superseded, and `agents plan diff --between PLAN@1
-    PLAN` compares what the plan had come to before its first correction with what it comes to now.
+    The decision and all that follow from it are superseded, their work is undone, and the plan continues from
+    there with your guidance. List the decisions with `agents plan tree PLAN`. A running plan is stopped
+    first. Nothing is erased: `agents plan tree PLAN --all` shows superseded decisions, and `agents plan diff
+    --between PLAN@1 PLAN` compares the result before the first correction with the present one.
 
     \b
     Example:
@@ -72,7 +72,7 @@ def correct_plan(
         return
     words = sys.stdin.read() if guidance == "-" else guidance or ""
     if undoing is not None and undoing.edits_lost:
-        progress(f"edits by hand that are undone with it: {_files(undoing.edits_lost)}")
+        progress(f"edits by hand that are undone as well: {_files(undoing.edits_lost)}")
     if plan.state.running:
         progress(f"stopping plan {plan.id} and its processes …")
 
@@ -86,27 +86,27 @@ def correct_plan(
 
 
 def _split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
-    """The plan and the decision, from two words or from one with a dot."""
+    """Return the plan and the decision, from two words or from one with a dot."""
     name, dot, decision = plan_id.partition(".")
     if not dot:
         return plan_id, number
     if number is not None or not decision.isdecimal() or int(decision) < 1:
-        raise click.UsageError(f"{plan_id!r} is no PLAN.DECISION, such as 7QX2.3")
+        raise click.UsageError(f"{plan_id!r} is not PLAN.DECISION, such as 7QX2.3")
     return name, int(decision)
 
 
 def _ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_run: bool) -> None:
-    """`click.UsageError` for options that contradict each other, or say too little."""
+    """Raise `click.UsageError` for options that exclude each other, or are missing."""
     if append and (number is not None or dry_run):
-        raise click.UsageError("--append undoes nothing, so it goes with neither a DECISION nor --dry-run")
+        raise click.UsageError("--append undoes nothing; omit DECISION and --dry-run")
     if number is None and not append:
-        raise click.UsageError("which DECISION? `agents plan tree PLAN` shows them; or --append")
+        raise click.UsageError("missing DECISION; list them with `agents plan tree PLAN`, or pass --append")
     if guidance is None and not dry_run:
-        raise click.UsageError("say with --guidance what is wanted instead")
+        raise click.UsageError("missing --guidance: pass what to do instead")
 
 
 def _tell_of_trial(guidance: str | None) -> None:
-    """Says that nothing was changed, and how it is."""
+    """Print that nothing changed, and which options perform the correction."""
     how = "with --guidance instead of" if guidance is None else "without"
     progress(f"nothing was changed; {how} --dry-run it is")
 
@@ -114,20 +114,20 @@ def _tell_of_trial(guidance: str | None) -> None:
 def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:
     made = plan.corrections[-1]
     if undoing is None:
-        progress(f"correction {made.number} of plan {plan.id}: heeded from now on, nothing is undone")
+        progress(f"correction {made.number} of plan {plan.id}: applies from now on, nothing is undone")
         return
     more = len(made.superseded) - 1
-    what = f"decision {made.decision} no longer holds"
+    what = f"decision {made.decision} is superseded"
     if more:
-        what += f", nor {'does' if more == 1 else 'do'} {more} that came of it"
-    undone = "nothing was done for it yet"
+        what += f", with {more} that {'follows' if more == 1 else 'follow'} from it"
+    undone = "no work to undo"
     if undoing.checkpoint is not None:
-        undone = f"back at checkpoint {undoing.checkpoint}"
+        undone = f"rolled back to checkpoint {undoing.checkpoint}"
     progress(f"correction {made.number} of plan {plan.id}: {what}; {undone}")
     said = {
         "kept edits by hand": _files(undoing.edits_kept),
         "undone edits by hand": _files(undoing.edits_lost),
-        "sub-plans that go on": ", ".join(undoing.sub_plans_kept),
+        "continuing sub-plans": ", ".join(undoing.sub_plans_kept),
         "cancelled sub-plans": ", ".join(undoing.sub_plans),
     }
     for what, which in said.items():
@@ -136,7 +136,7 @@ def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:
 
 
 def _files(paths: Sequence[str]) -> str:
-    """The first few, and how many there are; nothing for none."""
+    """Return the first few files and their number; an empty string if there are none."""
     if not paths:
         return ""
     more = ", …" if len(paths) > _NAMED_FILES else ""
@@ -150,7 +150,7 @@ def _show(output: Output, undoing: CorrectionPreview) -> None:
     lines = ["superseded:"]
     lines += [f"  {one.number}. {one.question} → {one.choice}" for one in undoing.superseded]
     if undoing.checkpoint is None:
-        lines.append("undone: nothing; nothing was done for it yet")
+        lines.append("undone: nothing; no work was done yet")
     else:
         calls = counted(undoing.calls, "call")
         lines.append(f"undone: {calls}, from checkpoint {undoing.checkpoint} on")
@@ -162,6 +162,6 @@ def _show(output: Output, undoing: CorrectionPreview) -> None:
             lines.append(f"  … and {len(undoing.files) - _SHOWN_FILES} more files")
     lines += [f"kept: {path} (edited by hand)" for path in undoing.edits_kept]
     lines += [f"cancelled: sub-plan {child}" for child in undoing.sub_plans]
-    lines += [f"goes on: sub-plan {child}" for child in undoing.sub_plans_kept]
+    lines += [f"continues: sub-plan {child}" for child in undoing.sub_plans_kept]
     for line in lines:
         click.echo(printable(line))

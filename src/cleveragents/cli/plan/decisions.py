@@ -1,4 +1,4 @@
-"""`agents plan tree|explain`: what a plan's actors decided, and why."""
+"""`agents plan tree|explain`: the decisions of a plan's actors and their reasons."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ __all__ = ["explain_decision", "tree_of_plan"]
 
 @click.command("tree")
 @plan_argument
-@click.option("--all", "superseded_too", is_flag=True, help="Those that no longer hold, too.")
+@click.option("--all", "superseded_too", is_flag=True, help="Include superseded decisions.")
 @format_option
 @pass_session
 def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: Output) -> None:
-    """Show what was decided in a plan, as a tree: each decision below the one that led to it, and after them
-    the plan's sub-plans. With --all, every branch that was ever there, and the correction that ended it.
+    """Show the decisions of a plan as a tree.
+
+    Each decision is below the one that led to it; sub-plans follow. With --all, superseded branches are shown
+    with the correction that ended them.
 
     \b
     Example:
@@ -54,7 +56,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
         output.table([as_json(node) for node in nodes], [], empty="")
         return
     if not nodes:
-        progress("nothing was decided in it: it has no strategist, or has not got that far")
+        progress("no decisions: the plan has no strategist, or has not made any yet")
         return
     from rich.tree import Tree
 
@@ -64,14 +66,14 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     _grow(tree, decisions, None)
     for node in nodes:
         if isinstance(node, CorrectionNode):
-            tree.add(printable(f"correction {node.number}, in addition: {on_one_line(node.guidance)}"))
+            tree.add(printable(f"correction {node.number}, guidance: {on_one_line(node.guidance)}"))
     _grow_plans(tree, [node for node in nodes if isinstance(node, SubPlanNode)], plan.id)
     console(no_color=not output.human_readable).print(tree)
     if decisions:
-        progress(f"`{prefix_of(session)} plan explain {plan.id} NUMBER` says why")
+        progress(f"explain one with `{prefix_of(session)} plan explain {plan.id} NUMBER`")
     hidden = sum(isinstance(node, DecisionNode) for node in known) - len(decisions)
     if hidden:
-        progress(f"superseded: {counted(hidden, 'decision')}; --all shows them, and what ended them")
+        progress(f"superseded: {counted(hidden, 'decision')}; show them with --all")
 
 
 @click.command("explain")
@@ -80,7 +82,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
 @format_option
 @pass_session
 def explain_decision(session: Session, plan_id: str, number: int, output: Output) -> None:
-    """Say why a plan decided as it did: the question, the choice, what else there was.
+    """Explain a decision of a plan: question, choice, reason and alternatives.
 
     \b
     Example:
@@ -115,7 +117,7 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     plan = plans.summary(plan_id)
     if decision.state == "active" and not plan.state.ended:
         correct = f"{prefix_of(session)} plan correct {plan.id} {number}"
-        progress(f'`{correct} --guidance "…"` corrects it')
+        progress(f'correct it with `{correct} --guidance "…"`')
 
 
 def _holds(node: TreeNode) -> bool:
@@ -125,14 +127,14 @@ def _holds(node: TreeNode) -> bool:
 def _grow(tree: Tree, decisions: Sequence[DecisionNode], parent: int | None) -> None:
     numbers = {decision.number for decision in decisions}
     for decision in decisions:
-        # One whose parent is not shown hangs where the parent would.
+        # A decision without a shown parent takes the place of the parent.
         above = decision.parent if decision.parent in numbers else None
         if above == parent:
             _grow(tree.add(_line(decision)), decisions, decision.number)
 
 
 def _grow_plans(tree: Tree, plans: Sequence[SubPlanNode], parent: str) -> None:
-    """Its sub-plans and theirs; those that are not begun have no id yet."""
+    """Add the sub-plans, recursively; those that have not begun have no id."""
     for plan in plans:
         if plan.parent_plan == parent:
             needs = f"; needs {', '.join(plan.needs)}" if plan.needs else ""
@@ -143,7 +145,7 @@ def _grow_plans(tree: Tree, plans: Sequence[SubPlanNode], parent: str) -> None:
 
 
 def _title(plan: SubPlanNode) -> str:
-    """Its name, and the first line of its goal where that says more."""
+    """Return the name, and the first line of the goal if it differs."""
     goal = on_one_line((plan.goal or "").strip().partition("\n")[0])
     return plan.name if goal in ("", plan.name) else f"{plan.name}: {goal}"
 

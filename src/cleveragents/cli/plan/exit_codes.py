@@ -1,4 +1,4 @@
-"""What the end of a plan means to whoever waited for it, as an exit code."""
+"""Exit codes for the end of plans."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ _SHORTEST = 6
 
 
 def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> int:
-    """0 for a plan with which all is done, 3 for one that waits for a person, itself or in a sub-plan, 1 for
-    one that failed; 75 for one that waits for sub-plans on which others work."""
+    """Return 0 for a plan with nothing left to do, 1 for a failed one, 3 for one that needs a person, itself
+    or in a sub-plan, and 75 for one whose sub-plans run elsewhere.
+    """
     if plan.state is PlanState.ERRORED:
         return FAILED
     if plan.state is PlanState.CANCELLED:
@@ -50,7 +51,7 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
     if plan.state is not PlanState.COMPLETE:
         return NEEDS_HUMAN
     if plan.parent_id is not None:
-        return 0  # what is to become of it is decided with its parent
+        return 0  # its parent decides about the result
     try:
         ensure_checked(parts, plan)
     except CheckFailed as failed:
@@ -59,8 +60,9 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
 
 
 def exit_code(plan: PlanView, *, only_review: bool = False) -> int:
-    """Return 0 for a plan with nothing left to do, 1 for one that failed, 3 for one that needs a person, 75
-    for one that a worker runs, 130 for a cancelled one. With `only_review`, a result is not to be applied."""
+    """Return 0 for a plan with nothing left to do, 1 for a failed one, 3 for one that needs a person, 75 for
+    one that a worker runs, 130 for a cancelled one. With `only_review`, a result needs no action.
+    """
     if plan.state is PlanState.ERRORED:
         return FAILED
     if plan.state is PlanState.CANCELLED:
@@ -72,22 +74,23 @@ def exit_code(plan: PlanView, *, only_review: bool = False) -> int:
     if plan.state is not PlanState.COMPLETE:
         return NEEDS_HUMAN
     if plan.parent is not None:
-        return 0  # it is decided about with its parent
+        return 0  # its parent decides about the result
     if any(check.required and not check.passed for check in plan.checks):
         return NEEDS_HUMAN
     return 0 if only_review or not plan.changes else NEEDS_HUMAN
 
 
 def joint_exit_code(codes: Sequence[int]) -> int:
-    """Of several plans: 1 if any failed or was cancelled, else 3 if any needs a person, else 75 if others
-    work on any, else 0."""
+    """Return the exit code of several plans: 1 if any failed or was cancelled, otherwise 3 if any needs a
+    person, otherwise 75 if any runs elsewhere, otherwise 0.
+    """
     if any(code not in (0, NEEDS_HUMAN, TRY_AGAIN) for code in codes):
         return FAILED
     return next((code for code in (NEEDS_HUMAN, TRY_AGAIN) if code in codes), 0)
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Return the shortest ends of the ids by which they can be told apart."""
+    """Return the shortest ends of the ids that are still unique."""
     length = _SHORTEST
     while len({one[-length:] for one in ids}) < len(set(ids)):
         length += 1

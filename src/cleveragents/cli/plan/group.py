@@ -1,4 +1,4 @@
-"""`agents plan`: everything that can be done with plans, each command in a module of its kind."""
+"""`agents plan`: the group of commands on plans."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _ALIASES = {"reject": "discard", "reread": "capture"}
 
 @click.group(cls=LazyGroup, lazy_commands=_COMMANDS, aliases=_ALIASES)
 def plan() -> None:
-    """Look at plans, review what they changed, apply or undo it.
+    """Show, review, apply and undo plans.
 
-    A plan is named by its id, or by as much of its beginning or end as is unambiguous.
+    Name a plan by its id, or by a unique beginning or end of it.
 
     \b
     Example:
-      agents plan list --state complete
+      agents plan list --status ready
       agents plan diff 7QX2 --stat
     """

@@ -1,4 +1,4 @@
-"""`agents plan approve|deny|answer|resume`: respond to what a plan needs, and go on with it."""
+"""`agents plan approve|deny|answer|resume`: respond to a plan and continue it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["answer_plan", "approve_plan", "deny_plan", "resume_plan"]
 @format_option
 @pass_session
 def approve_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
-    """Give leave to what a plan waits for, and go on with it. With NUMBER, only if that call asks.
+    """Approve the pending request of a plan, and continue. With NUMBER, only the request of this call.
 
     \b
     Example:
@@ -50,10 +50,10 @@ def approve_plan(session: Session, plan_id: str, number: int | None, output: Out
 @format_option
 @pass_session
 def deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
-    """Deny the pending request of a plan. A plan of plain steps ends with an error that says so; actors
-    are told, and try something else.
+    """Deny the pending request of a plan.
 
-    With NUMBER, only if that call asks.
+    A plan without actors fails; actors are informed and try something else. With NUMBER, deny only the
+    request of this call.
 
     \b
     Example:
@@ -77,7 +77,7 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
 @format_option
 @pass_session
 def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> None:
-    """Answer what an actor asks, and go on with the plan. `-` reads the answer from stdin.
+    """Answer a plan's question, and continue. `-` reads the answer from stdin.
 
     \b
     Example:
@@ -87,7 +87,7 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
 
     given = sys.stdin.read().strip() if text == "-" else text
     if not given.strip():
-        raise click.UsageError("an answer has words")
+        raise click.UsageError("the answer is empty")
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     plan = plans.get(plan_id)
@@ -96,7 +96,7 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
 
 @click.command("resume")
 @plan_argument
-@click.option("--model", metavar="PROVIDER/NAME", help="Go on with another model, from now on.")
+@click.option("--model", metavar="PROVIDER/NAME", help="Continue with another model.")
 @budget_options
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option
@@ -104,9 +104,9 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
 def resume_plan(
     session: Session, plan_id: str, model: str | None, limits: BudgetLimits, yes: bool, output: Output
 ) -> None:
-    """Go on with a plan that failed or was interrupted, where it stands: finished calls are not repeated.
+    """Resume a plan that failed or was interrupted. Finished calls are not repeated.
 
-    A plan that has spent its budget goes on with a larger one.
+    A plan that has spent its budget needs a larger one.
 
     \b
     Example:
@@ -132,8 +132,7 @@ def resume_plan(
 
 
 def print_denied(deciding: WorkOptions, plan: PlanView) -> None:
-    """Where a plan stands that was refused leave, and the whole that it is a part of. `Cancelled`, where
-    somebody interrupted that."""
+    """Print a denied plan and its parent. Raises `Cancelled` if the plan was cancelled."""
     from cleveragents.cli.plan.view import print_next_steps, print_plan
     from cleveragents.core.errors import Cancelled
 
@@ -143,7 +142,7 @@ def print_denied(deciding: WorkOptions, plan: PlanView) -> None:
         progress(f"denied: {plan.error}")
     print_plan(deciding.output, plan)
     if plan.parent is not None:
-        progress(f"it is a part of plan {whole.id}, {_how(whole)}")
+        progress(f"part of plan {whole.id}, {_how(whole)}")
         print_next_steps(whole)
     if ended:
         raise Cancelled((ended[0].error or "").removeprefix("cancelled: "))
@@ -157,9 +156,9 @@ def _how(whole: PlanView) -> str:
 
 
 def _tell_answered(plan: PlanView) -> None:
-    """Which call got the answer."""
+    """Print the call that was approved or denied."""
     answered = [call for call in plan.calls if call.approval is not None]
-    for call in answered[-1:]:  # a server of 0.1.0 does not say it
+    for call in answered[-1:]:  # a server of 0.1.0 does not report it
         said = "allowed" if call.approval == "granted" else "denied"
         progress(f"{said}: call {call.number}, {call.tool}: {call.what}")
 
@@ -171,7 +170,7 @@ def _deciding(session: Session, output: Output, *, yes: bool = False) -> WorkOpt
 
 
 def _asked(limits: BudgetLimits) -> Limits | None:
-    """The limits as a client takes them; None where none are given."""
+    """Return the limits as a client takes them; None if none are given."""
     if limits == BudgetLimits():
         return None
     from cleveragents.api.plans.request import Limits

@@ -1,4 +1,4 @@
-"""Parts of a plan's account as people read them: what belongs to it, what it changed, what it did."""
+"""Sections of `agents plan show`: sub-plans, changes, calls and checks."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _REVIEW = "review"
 
 
 def show_calls(output: Output, account: Mapping[str, JsonValue]) -> None:
-    """What it did, a line each."""
+    """Print the calls, a line each."""
     rows = [
         row | ({"what": f"{row['what']}: {first_line(row['error'])}"} if row["error"] else {})
         for row in _rows_in(account["calls"])
     ]
-    _section(output, "what it did", rows, _CALL_COLUMNS, cut="what", spare="changed")
+    _section(output, "calls", rows, _CALL_COLUMNS, cut="what", spare="changed")
 
 
 def show_checks(output: Output, account: Mapping[str, JsonValue]) -> None:
-    """What its checks said."""
+    """Print the results of the checks."""
     checks = [in_short(row) for row in _rows_in(account["checks"])]
     _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what", spare="required")
 
 
 def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
-    """Its parts, what they disagree about, and what was corrected."""
+    """Print the sub-plans, their conflicts and the corrections."""
     rows = [
         row
         | {
@@ -72,7 +72,7 @@ def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
 def show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
     rows = [row | {"lines": lines_of(row)} for row in _rows_in(account["changes"])]
     left_out = [{"change": "left out", "path": path} for path in _items_in(account["left_out"])]
-    _section(output, "what it changed", [*rows, *left_out], ["change", "lines", "path"])
+    _section(output, "changes", [*rows, *left_out], ["change", "lines", "path"])
 
 
 def _section(
@@ -103,9 +103,9 @@ def show_call(output: Output, row: Row) -> None:
     said |= {"error": first} if (first := first_line(row["error"])) else {}
     output.record(said | result)
     if printed:
-        _show_text(output, "what it printed", str(printed))
+        _show_text(output, "output", str(printed))
     if first != (row["error"] or None):
-        _show_text(output, "what went wrong", str(row["error"]))
+        _show_text(output, "error", str(row["error"]))
 
 
 def _show_text(output: Output, title: str, text: str) -> None:
@@ -115,17 +115,17 @@ def _show_text(output: Output, title: str, text: str) -> None:
 
 
 def first_line(text: JsonValue) -> str | None:
-    """Of an error: it says what happened, and the rest is for who looks at its call."""
+    """Return the first line of an error: it names the failure; the details belong to the call."""
     return str(text).partition("\n")[0] if text else None
 
 
 def in_short(row: Mapping[str, JsonValue]) -> Row:
-    """A call or a check with what matters of it in one text."""
+    """Return a call or a check with its essential facts in one text."""
     if "arguments" in row:
         told = arguments_text(row["arguments"])
         return dict(row) | {"what": f"{told}: {first_line(row['error'])}" if row["error"] else told}
     details = str(row["details"])
-    # A reviewer's first line is its summary; a command's is how it ended, and what it printed says why.
+    # The first line of a reviewer is its summary; for a command it is the exit, and the output tells why.
     told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else in_a_line(details)
     return dict(row) | {
         "verdict": verdict_text(row),

@@ -1,4 +1,4 @@
-"""`agents plan show|log`: what a plan is and what it did."""
+"""`agents plan show|log`: the details and the calls of a plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["log_of_plan", "show_plan", "spending_text"]
 
 Row = dict[str, JsonValue]
 
-_REMOVED = "removed, and with it what a diff and an undo need"
+_REMOVED = "removed; diff and undo are no longer possible"
 
 
 @click.command("show")
@@ -42,7 +42,7 @@ _REMOVED = "removed, and with it what a diff and an undo need"
 @format_option
 @pass_session
 def show_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Show everything about one plan: where it stands, what it changed and did, what to do next.
+    """Show everything about one plan: status, changes, calls, checks and next steps.
 
     \b
     Example:
@@ -64,7 +64,7 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     show_checks(output, said)
     steps = next_steps(plan)
     if steps:
-        output.title("what next")
+        output.title("next steps")
         for line in steps_in_lines(steps, sys.stdout):
             click.echo(line)
 
@@ -75,9 +75,9 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
 @format_option
 @pass_session
 def log_of_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
-    """List a plan's tool calls: its checkpoints and results. With NUMBER, one call and what it printed.
+    """List a plan's tool calls. With NUMBER, show one call and its output.
 
-    The number of a call is the checkpoint before it: `agents plan rollback PLAN NUMBER` goes back to it.
+    The number of a call is its checkpoint: `agents plan rollback PLAN NUMBER` returns to the state before it.
 
     \b
     Example:
@@ -95,14 +95,14 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
     output.table(
         rows if output.machine_readable else [in_short(row) for row in rows],
         ["number", "tool", "state", "changed", "started", "what"],
-        empty="it did nothing yet" if error is None else f"it did nothing: {error}",
+        empty="no calls yet" if error is None else f"no calls: {error}",
         cut=["what"],
         spare=["started", "changed"],
     )
 
 
 def _heading(plans: Plans, plan: PlanView) -> Row:
-    """Return what people want to know first; what is not there is left out."""
+    """Return the first lines of a plan; empty fields are left out."""
     from cleveragents.api.workers import isolation_text
 
     parent = None if plan.parent is None else plans.summary(plan.parent)
@@ -132,7 +132,7 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
 
 
 def _waits_for(plan: PlanView) -> str | None:
-    """Return what a plan that waits asks for; of conflicts between its sub-plans, those that are open."""
+    """Return the pending request of a waiting plan; for conflicts between sub-plans, the open ones."""
     from cleveragents.plans.model.sub_plan import CONFLICT
     from cleveragents.plans.sub_plans.messages import disagreement_message
 
@@ -149,20 +149,20 @@ def _works_on(plan: PlanView) -> str:
 
     if plan.out_of_reach is None:
         return plan.resource
-    hint = "" if goes_to_server(click.get_current_context()) else "; `agents doctor` says more"
+    hint = "" if goes_to_server(click.get_current_context()) else "; see `agents doctor`"
     return f"{plan.resource}, which is out of reach{hint}"
 
 
 def spending_text(spending: SpendingView) -> str | None:
-    """Return `12 model calls, 34,567 tokens, $0.0123`; None where no model was asked."""
+    """Return `12 model calls, 34,567 tokens, $0.0123`; None without a model call."""
     from cleveragents.models.model.budget import PICODOLLARS, dollars
 
     if spending.model_calls is None or spending.tokens is None:
         return None
     calls, tokens = counted(spending.model_calls, "model call"), counted(spending.tokens, "token")
     known = spending.usd is not None
-    price = "price not known" if spending.usd is None else dollars(round(spending.usd * PICODOLLARS))
+    price = "unknown price" if spending.usd is None else dollars(round(spending.usd * PICODOLLARS))
     if not spending.at_most:
         return f"{calls}, {tokens}, {price}"
     most = f"at most {tokens}{' and ' if known else ', '}{price}"
-    return f"{calls}, {most}: a call that was cut off counts in full"
+    return f"{calls}, {most}: an interrupted call counts in full"

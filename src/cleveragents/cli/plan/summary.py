@@ -1,4 +1,4 @@
-"""What is said of a plan where people look at it: what it changed, what its checks said."""
+"""Summaries of plans for people: the changes and the failed checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN_FILES = 20
 
 
 def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
-    """Where a plan stands: all of it for programs, for people what they need to name it."""
+    """Print a plan: all fields for programs, a few lines for people."""
     if output.machine_readable:
         output.record(details_of(parts, plan))
         return
@@ -38,7 +38,7 @@ def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
 
 
 def told_changes(parts: PlanParts, plan: Plan) -> bool:
-    """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
+    """Print the changed files and the checks that did not pass on stderr. Return whether any file changed."""
     found = found_changes(parts, plan)
     without = left_out_text(parts, plan)
     unapplied = unapplied_message(parts, plan, unapplied_of(parts, plan))
@@ -48,7 +48,7 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
 
 
 def print_changed_files(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
-    """The changed files, what there is to say about them, and the checks that did not pass, on stderr."""
+    """Print the changed files, sentences about them, and the checks that did not pass on stderr."""
     shown = changes[:_SHOWN_FILES]
     width = max((len(lines_of(row)) for row in shown), default=0)
     for row in shown:
@@ -60,5 +60,5 @@ def print_changed_files(changes: Sequence[Row], sentences: Sequence[str], checks
         progress(sentence)
     for check in checks:
         if not has_passed(check):
-            weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
+            weight = "required before apply" if check["required"] else "informational"
             progress(f"check {check['name']}: {verdict_text(check)} ({weight})")

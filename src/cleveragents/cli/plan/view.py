@@ -1,4 +1,4 @@
-"""Plans as the command line shows them, and how a plan is named on it."""
+"""Plans as the command line prints and names them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ plan_argument = click.argument("plan_id", metavar="PLAN")
 to_branch_option = click.option(
     "--to-branch",
     metavar="NAME",
-    help="Of a git remote: push the result to this new branch; {plan} in it stands for the plan's id.",
+    help="Push the result to this new branch of the git remote; {plan} stands for the plan id.",
 )
 
 
 def print_plan(output: Output, plan: PlanView) -> None:
-    """Print a plan: all of it for programs, for people what they need to name it."""
+    """Print a plan: all fields for programs, a few lines for people."""
     if output.machine_readable:
         output.record(plan_in_json(plan))
     else:
@@ -86,8 +86,9 @@ class ReportedPlan:
 
 @contextmanager
 def printed_at_end(client: Client, output: Output, plan_id: str) -> Iterator[ReportedPlan]:
-    """Print where the plan stands, whatever comes of the block. If the server is lost, say how to follow the
-    plan later."""
+    """Print the plan at the end of the block, however it ends. If the server is lost, print how to follow the
+    plan later.
+    """
     from cleveragents.api.client import HttpClient
 
     told = ReportedPlan(plan_id)
@@ -99,7 +100,7 @@ def printed_at_end(client: Client, output: Output, plan_id: str) -> Iterator[Rep
         raise
     except BaseException as ended:
         if isinstance(client, HttpClient) and _is_interruption(ended):
-            # Who wants to leave does not wait for a server that may be gone.
+            # After Ctrl-C, do not wait for a server that may be gone.
             with suppress(CleverAgentsError), client.http.without_patience():
                 _tell_now(client, output, told.plan_id)
         else:
@@ -114,9 +115,9 @@ def printed_at_end(client: Client, output: Output, plan_id: str) -> Iterator[Rep
 def _tell_how_to_follow(plan_id: str, lost: NotAuthenticated | ServerUnreachable) -> None:
     from cleveragents.cli.servers import prefix_in
 
-    again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
+    again = "the server answers" if isinstance(lost, ServerUnreachable) else "you have logged in again"
     watch = f"{prefix_in(click.get_current_context())} plan watch {plan_id}"
-    progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
+    progress(f"the plan continues without this connection; once {again}, follow it with `{watch}`")
 
 
 def _is_interruption(ended: BaseException) -> bool:
@@ -128,7 +129,7 @@ def _is_interruption(ended: BaseException) -> bool:
 
 
 def _tell_now(client: Client, output: Output, plan_id: str) -> None:
-    """Print the plan as it is now; people need no more than its summary."""
+    """Print the present plan; people get its summary."""
     if output.machine_readable:
         print_plan(output, client.plans.get(plan_id))
     else:
@@ -136,7 +137,7 @@ def _tell_now(client: Client, output: Output, plan_id: str) -> None:
 
 
 def plan_in_json(plan: PlanView) -> dict[str, JsonValue]:
-    """Return the JSON of a plan. Of a plan that asked no model, `spending` is empty."""
+    """Return the JSON of a plan. Without a model call, `spending` is empty."""
     from cleveragents.api.views import as_json
 
     said = as_json(plan)
@@ -144,27 +145,27 @@ def plan_in_json(plan: PlanView) -> dict[str, JsonValue]:
 
 
 def print_reason(plan: PlanView) -> None:
-    """Say on stderr why the plan waits or failed, if it does."""
+    """Print on stderr why the plan waits or failed, if it does."""
     reason = plan.error
     if plan.state is PlanState.WAITING:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-        reason = f"it waits: {waiting.get('what') or plan.meaning}"
+        reason = f"waiting: {waiting.get('what') or plan.meaning}"
     elif reason and plan.state is PlanState.ERRORED:
-        reason = f"it failed: {reason}"
+        reason = f"failed: {reason}"
     for line in continued(reason) if reason else ():
         progress(line)
 
 
 def print_hints(plan: PlanView) -> None:
-    """Say on stderr what may explain why the plan failed."""
+    """Print hints about the failure of the plan on stderr."""
     for hint in plan.hints:
         progress(f"hint: {hint}")
 
 
 def print_next_steps(plan: PlanView, *, commit: str | None = None, to_branch: str | None = None) -> None:
-    """Say on stderr what can be done with the plan.
+    """Print the next steps of the plan on stderr.
 
-    `commit` and `to_branch` were asked for, and are written with the command that applies the plan.
+    `commit` and `to_branch` were requested, and are added to the command that applies the plan.
     """
     for line in steps_in_lines(next_steps(plan, commit=commit, to_branch=to_branch), sys.stderr):
         progress(line)
@@ -173,14 +174,15 @@ def print_next_steps(plan: PlanView, *, commit: str | None = None, to_branch: st
 def next_steps(
     plan: PlanView, *, commit: str | None = None, to_branch: str | None = None
 ) -> list[tuple[str, str]]:
-    """Return the commands that go on from here, each with what it does. They go the way of this command: to
-    this machine, or to its server."""
+    """Return the next commands, each with its description. They use the same machine or server as this
+    command.
+    """
     from cleveragents.cli.local_only import goes_to_server
     from cleveragents.cli.servers import prefix_in
 
     context = click.get_current_context()
     steps = [_with_commit(step, commit, to_branch) for step in plan.steps]
-    if goes_to_server(context):  # the files there are not those of whoever asks
+    if goes_to_server(context):  # the files of the server are not those of the user
         steps = [replace(step, text=step.text.replace("your files", plan.place)) for step in steps]
     return step_pairs(steps, prefix_in(context))
 
@@ -193,7 +195,7 @@ def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Rem
 
 
 def print_changes(plan: PlanView) -> bool:
-    """Say on stderr which files changed and which checks did not pass. Return whether any file changed."""
+    """Print the changed files and the checks that did not pass on stderr. Return whether any file changed."""
     from cleveragents.api.views import as_json
     from cleveragents.cli.plan.summary import print_changed_files
 
@@ -211,7 +213,7 @@ def summary_of(plan: PlanView) -> str:
 
 
 def print_not_applied(plan: PlanView) -> None:
-    """Say on stderr which parts the result lacks, and which files an apply leaves out."""
+    """Print on stderr which parts the result lacks, and which files an apply leaves out."""
     for sentence in _not_applied(plan):
         progress(sentence)
 
@@ -227,27 +229,27 @@ def _not_applied(plan: PlanView) -> list[str]:
 
 
 def told_reason(plan: Plan) -> None:
-    """Why the plan stands where it does, on stderr, if it has a reason."""
+    """Print on stderr why the plan waits or failed, if it does."""
     error = None if plan.error is None else redact_text(plan.error)
     if plan.state is PlanState.WAITING:
-        error = f"it waits: {pending_request_of(plan)}"
+        error = f"waiting: {pending_request_of(plan)}"
     elif error is not None and plan.state is PlanState.ERRORED:
-        error = f"it failed: {error}"
+        error = f"failed: {error}"
     for line in continued(error) if error else ():
         progress(line)
 
 
 def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> None:
-    """What can be done with the plan, on stderr."""
+    """Print the next steps of the plan on stderr."""
     for line in steps_in_lines(step_pairs(steps_from(parts, plan, commit)), sys.stderr):
         progress(line)
 
 
 def shown_diff(text: bytes) -> None:
-    """Write a diff that git made without colours to stdout.
+    """Write a diff of git, without colours, to stdout.
 
-    A pipe gets its bytes. A terminal gets it coloured and with control characters escaped, through a pager
-    where it is longer than the terminal.
+    A pipe gets its bytes. A terminal gets it coloured, with control characters escaped, and through a pager
+    if it is longer than the terminal.
     """
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)
@@ -258,12 +260,12 @@ def shown_diff(text: bytes) -> None:
     if len(lines) <= _height():
         write(*pieces, end="")
     else:
-        # A pager gets escaped text: nothing guards what it writes to the terminal.
+        # The pager gets escaped text, because its output to the terminal is not filtered.
         click.echo_via_pager("".join(map(ansi, pieces)), color=colour())
 
 
 def _coloured(lines: Sequence[str]) -> Iterator[str | Styled]:
-    """Style the lines of a patch as git does; others, as of a list of names, have no style."""
+    """Style the lines of a patch as git does; lines of other lists have no style."""
     styles: Mapping[str, Styled] = {}
     header = False
     for line in lines:

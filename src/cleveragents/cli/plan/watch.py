@@ -1,4 +1,4 @@
-"""`agents plan watch`: what a plan does that runs elsewhere."""
+"""`agents plan watch`: follow a plan that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["watch_plan"]
 @format_option
 @pass_session
 def watch_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Follow a plan that runs elsewhere, until it ends or needs somebody; the exit code is that of `run`.
+    """Follow a plan that runs elsewhere.
 
-    It is 3 for any result that is yours to decide about, and 75 when nobody works on the plan.
-    Ctrl-C ends the watching, not the plan.
+    Returns when the plan ends or needs a person, with the exit code of `run`: 3 for a result to review, 75 if
+    no worker runs the plan. Ctrl-C ends this command, not the plan.
 
     \b
     Example:
@@ -42,7 +42,7 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     client = session.client()
     after = current_position(client)
     plan = client.plans.get(plan_id)
-    hint = "Ctrl-C ends the watching, not the plan"
+    hint = "Ctrl-C stops watching, not the plan"
     at_it = _Company(client, plan) if isinstance(client, LocalClient) else None
     following = PlansFollower(client, [plan], output, after=after, statuses=True, hint=hint, at_it=at_it)
     try:
@@ -50,12 +50,12 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
         (plan,) = following.to_rest()
     except KeyboardInterrupt:
         following.close()
-        progress(f"the plan goes on; `{prefix_of(session)} plan cancel {plan.id}` stops it")
+        progress(f"the plan continues; stop it with `{prefix_of(session)} plan cancel {plan.id}`")
         raise
     finally:
         following.close()
     if plan.state.running:
-        progress("nobody works on it at present")
+        progress("no worker runs the plan at present")
     elif (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE):
         print_changes(plan)
     elif plan.state is not PlanState.APPLIED:
@@ -73,10 +73,10 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
 
 
 class _Company:
-    """Who goes on with a plan of this machine: a worker, or the process that runs it in the background.
+    """The processes that continue a plan of this machine: a worker, or a background process.
 
-    Where nobody has for as long as a dead worker counts as alive, nobody will. Not thread-safe: who watches
-    asks.
+    If none has worked on it for as long as a dead worker counts as alive, none will. Not thread-safe: use it
+    in the thread that made it.
     """
 
     def __init__(self, client: LocalClient, plan: PlanView) -> None:
@@ -85,14 +85,14 @@ class _Company:
         self._alone_since: float | None = None
 
     def is_kept_by(self, plan: PlanSummary) -> bool:
-        """Whether a process is alive that may still go on with it, though no job of it runs."""
+        """Return whether a living process may continue the plan although no job of it runs."""
         from cleveragents.plans.background_logs import is_in_background
 
         resting = plan.state is PlanState.COMPLETE or plan.waits_for_sub_plans
         return resting and is_in_background(self._container.state_directory, self._root)
 
     def is_gone(self, plan: PlanView) -> bool:
-        """Whether nobody has worked on it for a while."""
+        """Return whether no process has worked on the plan for a while."""
         from cleveragents.plans.background_logs import is_in_background
 
         now = self._container.clock.monotonic()

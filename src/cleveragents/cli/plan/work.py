@@ -1,6 +1,8 @@
-"""What becomes of a plan: worked on until it rests, asked about on a terminal, applied or left.
+"""The course of a plan on the command line: run it until it comes to rest, ask the user, apply it or leave
+it.
 
-The same for plans of this machine and of a server: a client acts on them, and its views say what is possible.
+Plans of this machine and of a server are handled alike: a client acts on them, and its views tell which
+actions are possible.
 """
 
 from __future__ import annotations
@@ -64,16 +66,17 @@ __all__ = [
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _LINES_KEPT = 100
 _MOST_ASKED = 5
-APPLY_IT = "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it", ("y", "n", "d", "r")
-"""The question, for `prompt_choice`."""
+APPLY_IT = "Apply? [y]es, [n]ot now, show the [d]iff, [r] discard", ("y", "n", "d", "r")
+"""The question for `prompt_choice`."""
 
 _Reply = TypeVar("_Reply")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """Whom to ask, how the next command begins, what the user wants of the result; and what plans `said` of
-    themselves last, which nobody needs to read twice."""
+    """The context of decisions about plans: client, output, prefix of commands, the options of the user, and
+    the lines that plans have `said`, so that they are not repeated.
+    """
 
     client: Client
     prefix: str
@@ -86,13 +89,14 @@ class WorkOptions:
 
 
 def interactive() -> bool:
-    """Whether there is somebody to ask."""
+    """Return whether a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def position_before(deciding: WorkOptions, plan: PlanView | None = None) -> StreamPosition | None:
-    """What is new from now on, of a `plan` that has begun or of one to come; None: it runs here, in front,
-    and whatever it says is new."""
+    """Return the moment from which output is new, for a `plan` that has begun or is to come; None if it runs
+    in the foreground, where all output is new.
+    """
     if plan is not None and _runs_in_front(deciding.client, plan):
         return None
     from cleveragents.cli.plan.follow import current_position
@@ -108,11 +112,11 @@ def work_on(
     quiet: bool = False,
     answered: tuple[str, int] | None = None,
 ) -> PlanView:
-    """The plan, once nobody works at it or at the tree that it belongs to. Ctrl-C cancels the tree, and that
-    is waited for. Exits with 130, having said how it goes on, where that came too late for a cancel.
+    """Run the plan and return it once no job of its tree is left.
 
-    `after` is the moment before it was told to go on. `quiet`: its goal is not said again, nor what was said
-    when the call was asked for, of a plan, that is now `answered`.
+    Ctrl-C cancels the tree and waits for that. Exits with 130, and prints how to continue, if the cancel came
+    too late. `after` is the moment before the plan was continued. `quiet` omits the goal; lines that were
+    printed when the call that is now `answered` was requested are not repeated.
     """
     client, at_it = deciding.client, None
     if isinstance(client, LocalClient):
@@ -123,7 +127,7 @@ def work_on(
             return work_in_front(client, plan, output, parallel=parallel, quiet=quiet, answered=answered)
         at_it = _OwnServer(client)
         if not at_it.lives():
-            progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
+            progress(f"workers of a server run the plan; follow it with `agents plan watch {plan.id}`")
             return client.plans.get(plan.id)
     from cleveragents.cli.plan.follow import current_position, run_until_rest
 
@@ -140,7 +144,7 @@ def work_on(
 
 
 def _runs_in_front(client: Client, plan: PlanView) -> bool:
-    """Whether no worker takes the plan from a queue: whoever made it runs it."""
+    """Return whether no worker takes the plan from a queue: its command runs it."""
     if not isinstance(client, LocalClient):
         return False
     request = plan.request if plan.parent is None else client.plans.summary(plan.root).request
@@ -148,7 +152,7 @@ def _runs_in_front(client: Client, plan: PlanView) -> bool:
 
 
 class _OwnServer:
-    """The server of this state, which goes on with the plans that are queued for it."""
+    """The server of this state directory, which runs the plans queued for it."""
 
     def __init__(self, client: LocalClient) -> None:
         self._state_directory = client.access.container.state_directory
@@ -164,7 +168,7 @@ class _OwnServer:
     def is_gone(self, plan: PlanView) -> bool:
         if self.lives() or plan.worked_on:
             return False
-        progress("the server has gone; the next one goes on with it")
+        progress("the server has gone; the next one continues the plan")
         return True
 
 
@@ -176,9 +180,9 @@ def go_on(
     tell: Callable[[PlanView], None] = lambda plan: None,
     deeds: int | None = None,
 ) -> None:
-    """Has the plan go on, and the whole that it is a part of, as far as that goes, and tells where it stands
-    then; `tell` says before what was done. Of one that was done before, and has still no more than those
-    `deeds`, it says that there was nothing to do."""
+    """Continue the plan, and the tree it belongs to, and print the outcome; `tell` prints the action first.
+    If the plan was done before and has made no more than these `deeds`, print that there was nothing to do.
+    """
     whole = plan if plan.parent is None else deciding.client.plans.get(plan.root)
     after = position_before(deciding, whole)
     with as_usage():
@@ -190,12 +194,12 @@ def go_on(
             worked = _part_or_whole(deciding, plan, whole)
             told.plan_id = worked.id
         if (worked.phase, worked.state) == _DONE and deeds is not None and deeds == activity_count(worked):
-            progress("it was done already, so there was nothing to do")
+            progress("the plan was already done; there was nothing to do")
         told.plan = decide(deciding, worked)
 
 
 def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """What workers go on with, now that this plan does: the whole, unless that has failed or is done."""
+    """Return the plan that workers continue: the root, unless it has failed or is done."""
     if plan.parent is None or _runs_in_front(deciding.client, plan):
         return plan
     whole = deciding.client.plans.get(plan.root)
@@ -203,9 +207,9 @@ def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _part_or_whole(deciding: WorkOptions, plan: PlanView, before: PlanView) -> PlanView:
-    """The whole, if it went on because this part of it did; else the part."""
+    """Return the root if it continued because of this sub-plan; otherwise the sub-plan."""
     whole = deciding.client.plans.get(plan.root)
-    # One that failed, or is done with it, does not go on because a part of it does.
+    # A root that failed or is done does not continue because of a sub-plan.
     return deciding.client.plans.get(plan.id) if _standing(whole) == _standing(before) else whole
 
 
@@ -214,15 +218,15 @@ def _standing(plan: PlanView) -> tuple[object, ...]:
 
 
 def activity_count(plan: PlanView) -> int:
-    """How often it used a tool or asked a model. A rollback, after which there is more to do, takes some."""
+    """Return the number of tool and model calls. A rollback adds calls, after which there is more to do."""
     return len(plan.calls) + (plan.spending.model_calls or 0)
 
 
 def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """Takes a plan from where it rests to where the user wants it, asking on a terminal.
+    """Bring a plan at rest to the outcome that the user chooses, with questions on a terminal.
 
-    Exits with 3, having said what is needed, where somebody would have to be asked and nobody is there.
-    `PlanFailed`, `Cancelled`; `CheckFailed` when it is left undecided and a required check did not pass.
+    Exits with 3, after printing what is needed, if a question cannot be asked. Raises `PlanFailed`,
+    `Cancelled`, and `CheckFailed` if the result is left with a required check that did not pass.
     """
     while plan.state is PlanState.WAITING:
         plan = _answered(deciding, plan)
@@ -246,7 +250,7 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
-    """`Cancelled`, `PlanFailed`; exits with 3 for one that could not be applied."""
+    """Raise `Cancelled` or `PlanFailed`; exit with 3 if the plan could not be applied."""
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
     if plan.state is PlanState.CONSTRAINED:
@@ -254,13 +258,13 @@ def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
     if plan.state is PlanState.ERRORED:
         print_hints(plan)
         print_next_steps(plan)
-        # The error may already say which plan failed.
-        raise PlanFailed(plan.id, plan.error or "it says no more")
+        # The error may already name the failed plan.
+        raise PlanFailed(plan.id, plan.error or "no further details")
 
 
 def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:
-    """It cannot be applied to what the files are now: exits with 3."""
-    if not {*(plan.error or "").splitlines()} <= {*deciding.said}:  # who applied it may have said so
+    """Print why the plan cannot be applied to the present files, and exit with 3."""
+    if not {*(plan.error or "").splitlines()} <= {*deciding.said}:  # the apply may have printed it
         print_reason(plan)
     print_next_steps(plan, commit=deciding.message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
@@ -269,19 +273,22 @@ def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:
 def should_apply(
     plan: PlanView, *, yes: bool, commit: str | None, tell: Callable[[str], None] = progress
 ) -> bool:
-    """Whether a result can be applied without a question; what speaks against it is said. `CheckFailed`,
-    having said what can be done."""
+    """Return whether a result can be applied without a question, and print the obstacles. Raises
+    `CheckFailed` after printing remedies.
+    """
     unpassed = [check for check in plan.checks if check.required and not check.passed]
-    if unpassed:  # an apply would refuse it, after running the checks once more
+    if unpassed:  # an apply would refuse it, after running the checks again
         if any(check.verdict in ("not run", "void") for check in unpassed):
-            tell("a check did not run: install what it lacks, or run the goal again with another --check;")
-        tell("edit its files where `agents plan show` says they are, then `agents plan capture` it; or:")
+            tell("a check did not run: install what is missing, or run the goal again with another --check;")
+        tell("edit the files in the sandbox (see `agents plan show`), then run `agents plan capture`; or:")
         print_next_steps(plan, commit=commit)
         ensure_checked(plan)
     for objection in plan.held_back:
         tell(objection)
-    # A message for its commit is what somebody says now, and who says that wants it applied.
-    if plan.request.get("apply") == "review" and not yes and commit is None:  # guard: it was to be left
+    # A commit message is given now, by a user who wants the result applied.
+    if (
+        plan.request.get("apply") == "review" and not yes and commit is None
+    ):  # guard: the result is for review
         return False
     return (yes or plan.apply_allowed) and not plan.held_back
 
@@ -292,7 +299,7 @@ def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
         return apply_now(deciding.client, plan, commit=message)
     if interactive():
         return _asked(deciding, plan)
-    progress("it is not applied: that is for you to decide")
+    progress("not applied: review the result")
     print_next_steps(plan, commit=message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
@@ -313,10 +320,10 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
+    """Return the plan after the pending request was answered, its own or that of a sub-plan."""
     needing = plans_needing_action(deciding.client, plan)
     if not needing:
-        progress(f"its sub-plans run elsewhere; `{deciding.prefix} plan watch {plan.id}` follows them")
+        progress(f"its sub-plans run elsewhere; follow them with `{deciding.prefix} plan watch {plan.id}`")
         raise click.exceptions.Exit(TRY_AGAIN)
     asking = needing[0]
     call = _asking_call(asking)
@@ -332,7 +339,7 @@ def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def plans_needing_action(client: Client, plan: PlanView) -> list[PlanView]:
-    """The plan, or those below it for which it waits."""
+    """Return the plan, or the sub-plans it waits for, that need a person."""
     if not plan.waits_for_sub_plans:
         return [plan] if plan.state is PlanState.WAITING else []
     plans = client.plans
@@ -342,7 +349,7 @@ def plans_needing_action(client: Client, plan: PlanView) -> list[PlanView]:
 
 
 def print_pending_questions(plan: PlanView, asking: PlanView) -> None:
-    """The question of the plan, or of the one below it; and what failed there meanwhile."""
+    """Print the pending request of the plan or its sub-plan, and failures of other sub-plans."""
     if asking.id != plan.id:
         progress(f"sub-plan {asking.id} needs you: {name_of(asking)}")
     print_reason(asking)
@@ -351,7 +358,7 @@ def print_pending_questions(plan: PlanView, asking: PlanView) -> None:
         progress(f"  {call.tool}: {call.what}")
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     failed = waiting.get("failed")
-    if isinstance(failed, Sequence) and failed:  # guard: nobody answers without knowing what failed
+    if isinstance(failed, Sequence) and failed:  # guard: the user knows the failures before answering
         progress(redact_text(f"{len(failed)} failed: {', '.join(map(str, failed))}"))
 
 
@@ -361,13 +368,13 @@ def _tell_who_needs(deciding: WorkOptions, needing: Sequence[PlanView]) -> None:
         progress(f"sub-plan {other.id} needs you as well: {name_of(other)}")
         print_next_steps(other)
     if len(needing) > _MOST_ASKED:
-        progress(f"and {len(needing) - _MOST_ASKED} more; `{deciding.prefix} plan list` has them")
+        progress(f"and {len(needing) - _MOST_ASKED} more; list them with `{deciding.prefix} plan list`")
     if deciding.message is not None:
-        progress("then it can be applied and committed; the message is to be given again")
+        progress("then apply and commit the result; pass the message again")
 
 
 def name_of(plan: PlanView) -> str:
-    """What it is called; of a plan that is no part of another, its goal."""
+    """Return the name of a sub-plan; for any other plan, its goal."""
     name = plan.request.get("name") if plan.parent is not None else None
     return on_one_line(str(name)) if name else plan.title
 
@@ -385,11 +392,12 @@ def _waited_for(plan: PlanView) -> str:
 def _reply(
     deciding: WorkOptions, asking: PlanView, call: CallSummary | None
 ) -> Callable[[], PlanView] | None:
-    """What answers it; None where it cannot be answered in a word. Exits with 3 where the user does not want
-    to say it now."""
+    """Return the response to a request; None if it cannot be given in a word. Exits with 3 if the user does
+    not respond now.
+    """
     plans = deciding.client.plans
     if call is not None:
-        granted = _answer(asking, partial(confirmed, "Allow it?"))
+        granted = _answer(asking, partial(confirmed, "Approve?"))
         if granted is None:
             raise click.exceptions.Exit(NEEDS_HUMAN)
         return partial(plans.approve if granted else plans.deny, asking.id, call=call.number)
@@ -403,13 +411,14 @@ def _reply(
 
 
 def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None) -> _Reply | None:
-    """What is answered; None for Ctrl-D, which means "not now". After Ctrl-C, too, the plan is left as it
-    is, and what can be done with it is said."""
+    """Return the response of the user; None for Ctrl-D, which means "not now". After Ctrl-C, too, the plan
+    stays as it is, and the next steps are printed.
+    """
     try:
         return ask()
     except click.Abort as abort:
-        progress("")  # the line of the question was not ended
-        progress("it is left as it is")
+        progress("")  # ends the line of the question
+        progress("the plan stays as it is")
         print_next_steps(plan, commit=commit)
         if not isinstance(abort.__context__, EOFError):
             raise
@@ -417,7 +426,7 @@ def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None
 
 
 def asked_for(waiting: Mapping[str, object]) -> str:
-    """What the user answers to an actor's question."""
+    """Return the user's answer to the question of an actor."""
     choices = waiting.get("choices")
     several = [*dict.fromkeys(str(one) for one in choices)] if isinstance(choices, Sequence) else []
     if several:

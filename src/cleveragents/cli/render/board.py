@@ -1,4 +1,4 @@
-"""What is seen of plans that run at once, sub-plans too: line by line, each with the plan it is about."""
+"""Boards: the progress of plans that run in parallel, with their sub-plans, line by line."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ _View = TypeVar("_View", bound=LiveView)
 
 
 class Board(Protocol):
-    """Shows plans under way. Any thread may tell it something."""
+    """A display of running plans. Any thread may call it."""
 
     def view_of(self, plan: Plan) -> LiveView:
-        """Where that plan is shown; a sub-plan that is asked for first appears with that."""
+        """Return the view of a plan; the first request for a sub-plan announces it."""
         ...
 
     def say(self, message: str) -> None:
-        """About all of them."""
+        """Print a line about all plans."""
         ...
 
     def close(self) -> None:
-        """Nothing more will come. A second call changes nothing."""
+        """End the display. A second call changes nothing."""
         ...
 
 
 class PlainBoard:
-    """Lines that begin with the end of the plan's id; those of one that is alone begin with nothing, only its
-    sub-plans have theirs. Any thread may ask for a view: the first to ask for a plan's makes it, in one step;
-    views look after themselves."""
+    """Lines with the end of the plan's id in front; a plan that is `alone` has no prefix, only its sub-plans
+    have.
+
+    Any thread may request a view; the first request for a plan makes it, in one step. Views are thread-safe.
+    """
 
     def __init__(self, plans: Sequence[Plan], *, alone: bool = False) -> None:
         prefixes = {
@@ -68,14 +70,14 @@ class PlainBoard:
 
 
 class StreamBoard:
-    """JSON on stdout, for programs; what is about all plans is for people.
+    """JSON on stdout for programs; lines about all plans go to stderr.
 
     Thread safety:
-        Owner: the command that runs the plans; any thread may tell its views, and ask for one: the first to
-            ask for a plan's makes it, in one step.
-        Lock: `_lock` is that of all its views, each of which holds it while it writes.
+        Owner: the command that runs the plans. Any thread may request a view and call it; the first request
+        for a plan makes its view, in one step.
+        Lock: `_lock` is shared by all views; each holds it while it writes.
         Guarantee: every line is one whole object of one plan.
-    Cancel safety: nothing waits for anything but the reader.
+    Cancel safety: a call waits only for the reader of the output.
     """
 
     def __init__(self, plans: Sequence[Plan]) -> None:
@@ -99,7 +101,7 @@ class StreamBoard:
 
 
 def announced(views: dict[str, _View], plan: Plan, made: _View) -> _View:
-    """The view of a sub-plan, which says of what; whoever else made one at the same time, it is the first."""
+    """Return the view of a sub-plan and announce the plan; of two concurrent calls, the first view wins."""
     view = views.setdefault(plan.id, made)
     if view is made:
         view.say(f"plan {plan.id}: {title_of(plan)}")
@@ -114,7 +116,7 @@ def board_for(
     alone: bool = False,
     hint: str = "Ctrl-C stops it",
 ) -> Board:
-    """The board that fits where plans of this machine are shown; see `board_of`."""
+    """Return the board for plans of this machine; see `board_of`."""
     from cleveragents.cli.plan.meter import PlanMeter
 
     meters = [PlanMeter(container.plan_parts, plan) for plan in plans]
@@ -129,9 +131,10 @@ def board_of(
     hint: str = "Ctrl-C stops it",
     last: str = "",
 ) -> Board:
-    """The board that fits where the plans of these meters are shown. One that is `alone` is shown at length,
-    and its sub-plans below it; `hint` says what Ctrl-C does then, `last` what a second one does."""
-    last = last or ("ends it at once" if alone else "ends them at once")
+    """Return the board for the plans of these meters and this output. A plan that is `alone` is shown in
+    detail, with its sub-plans below. `hint` explains the first Ctrl-C, `last` the second.
+    """
+    last = last or ("kills it" if alone else "kills them")
     plans = [meter.last.plan for meter in meters]
     if output is not None and output.format == "stream-json":
         return StreamBoard(plans)

@@ -1,4 +1,4 @@
-"""A row of a table of plans: what one of them does, while what it says scrolls above the table."""
+"""A row of the board: the activity of one plan. Its messages scroll above the board."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _RANKS = (
 
 
 class BoardRow:
-    """The view of one plan: what it does is in its row, what it says scrolls. Any thread may tell it."""
+    """The view of one plan: its activity is in its row, its messages scroll. Any thread may call it."""
 
     def __init__(self, scroll: Callable[[str], None], short: str) -> None:
         self._scroll = scroll
@@ -63,10 +63,10 @@ class BoardRow:
                 self._scroll(f"{self._short}{GAP}{line}")
 
     def output(self, chunk: bytes) -> None:
-        """Of several commands at once nobody could read it; `agents plan log` has it."""
+        """Drop the output: several commands at once are unreadable; `agents plan log` has it."""
 
     def close(self) -> None:
-        """The board is closed, not its rows."""
+        """Do nothing: the board closes, not its rows."""
 
 
 def rank(reading: Reading) -> int:
@@ -84,7 +84,7 @@ def fitted(short: str, status: str, tokens: str, goal: str, doing: str, width: i
 
 
 def beside(cells: Sequence[str], goal: str, doing: str, width: int) -> str:
-    """The cells, and in the rest of the room what it is about and what it does; both, if that is enough."""
+    """Return the cells, then the goal and, if there is room, the activity."""
     from rich.cells import set_cell_size
 
     rest = width - sum(len(cell) + len(GAP) for cell in cells)
@@ -95,7 +95,7 @@ def beside(cells: Sequence[str], goal: str, doing: str, width: int) -> str:
 
 
 def _cut(text: str, room: int) -> str:
-    """In so many columns, of which a character may take two."""
+    """Return the text cut to a number of columns; a character may take two."""
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= room else f"{set_cell_size(text, max(room - 1, 0))}…"

@@ -1,4 +1,4 @@
-"""An answer about a repository as it is printed."""
+"""Printing of answers about a repository."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = ("place", "depth", "tokens", "score", "found_by")
 def show_answer(
     answer: ContextView, output: Output, *, only_files: bool, limit: int | None, explain: bool
 ) -> None:
-    """Print an answer as was asked for; what went differently is said on stderr, in every format."""
+    """Print an answer in the requested format; notes go to stderr in every format."""
     from cleveragents.api.views import as_json
 
     if output.machine_readable:
@@ -39,7 +39,7 @@ def show_answer(
     for note in answer.notes:
         progress(f"note: {note}")
     if not answer.files and not answer.fragments and not output.machine_readable and not answer.notes:
-        progress("nothing was found; other words may help, names and error messages most")
+        progress("nothing found; try other words, such as names or error messages")
 
 
 def _files(files: Sequence[RankedFileView], output: Output, *, explain: bool) -> None:
@@ -50,7 +50,7 @@ def _files(files: Sequence[RankedFileView], output: Output, *, explain: bool) ->
     rows: list[dict[str, JsonValue]] = [
         {"path": file.path, "score": f"{file.score:.3f}", "found_by": _words(file.found_by)} for file in files
     ]
-    output.table(rows, ["path", "score", "found_by"], empty="no file was found")
+    output.table(rows, ["path", "score", "found_by"], empty="no files found")
 
 
 def _text(answer: ContextView, output: Output) -> None:
@@ -72,11 +72,11 @@ def _explained(answer: ContextView, output: Output, *, with_fragments: bool) -> 
             "status": one.status.replace("_", " "),
             "found": one.found,
             "ms": one.ms,
-            "why": one.error or ("more than is kept" if one.truncated else ""),
+            "why": one.error or ("truncated" if one.truncated else ""),
         }
         for one in answer.strategies
     ]
-    output.table(rows, ["strategy", "status", "found", "ms", "why"], empty="no strategy was asked")
+    output.table(rows, ["strategy", "status", "found", "ms", "why"], empty="no strategies")
 
 
 def _explained_fragment(fragment: FragmentView) -> dict[str, JsonValue]:
@@ -91,7 +91,7 @@ def _explained_fragment(fragment: FragmentView) -> dict[str, JsonValue]:
 
 
 def _words(findings: Iterable[FindingView]) -> str:
-    """`keyword title 0.91, symbols 0.40`: each strategy once, by the signal that said most for the place."""
+    """Return `keyword title 0.91, symbols 0.40`: each strategy once, with its strongest signal."""
     best: dict[str, FindingView] = {}
     for found in sorted(findings, key=lambda found: -found.score):
         best.setdefault(found.strategy, found)

@@ -1,7 +1,7 @@
-"""A few lines that stay at the bottom of a terminal, while what is finished scrolls away above them.
+"""Lines that stay at the bottom of a terminal, while finished lines scroll above them.
 
-The cursor is moved, but never hidden, and no mode of the terminal is changed for longer than a write takes:
-whoever is killed in the middle leaves a few lines too many on the screen, and a terminal that works.
+The cursor moves but is never hidden, and no mode of the terminal changes for longer than one write: a process
+that is killed leaves a few extra lines and a working terminal.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _UP = "\x1b[{}A"
 _TO_END_OF_LINE = "\x1b[K"
 _TO_END_OF_SCREEN = "\x1b[J"
 _UNBROKEN = "\x1b[?7l{}\x1b[?7h"
-"""A terminal may be narrower than it says, for a moment; it then cuts the lines and does not break them."""
+"""A terminal may briefly be narrower than it reports; it then cuts lines instead of breaking them."""
 
 
 class Footer:
-    """Draws what `render` gives for the terminal's size, at most eight times a second.
+    """A footer that draws what `render` returns for the size of the terminal, at most eight times a second.
 
     Thread safety:
         Owner: the view that made it starts and closes it; any thread may call `scroll`.
-        Lock: `_lock` guards the lines to come and what is on the screen; it is held while the terminal is
-            written to, so that nothing gets between. `render` is called under it and must not wait;
-            `prepare`, before each, is not and may.
-        Guarantee: every line that was given to `scroll` before `close` is on the screen when that returns,
-            once, in order; below the last one there is nothing.
+        Lock: `_lock` guards the pending lines and the state of the screen. It is held while the terminal is
+        written, so that nothing gets in between. `render` is called under it and must not wait; `prepare`,
+        called before, may.
+        Guarantee: every line that was given to `scroll` before `close` is on the screen when `close` returns,
+        once, in order; nothing is below the last one.
     Cancel safety: an interrupted `close` may be called again.
     """
 
@@ -63,7 +63,7 @@ class Footer:
         self._prepare = prepare
         self._stream = stream or sys.stderr
         self._size = size or (lambda: terminal_size(self._stream))
-        # Only to turn styles into what the terminal understands: it is written to in one place.
+        # Converts styles to escape sequences only: the terminal is written in one place.
         self._console = console(StringIO(), force_terminal=True, width=1000)
         self._lock = threading.Lock()
         self._above: list[Text] = []
@@ -74,12 +74,12 @@ class Footer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Draws by itself from now on."""
+        """Start drawing periodically."""
         self._thread = threading.Thread(target=self._keep_drawing, name="cleveragents-footer", daemon=True)
         self._thread.start()
 
     def scroll(self, *lines: Text) -> None:
-        """Lines that are finished; they appear with the next refresh, and nothing between them."""
+        """Append finished lines; they appear together with the next refresh."""
         with self._lock:
             if not self._closed:
                 self._above.extend(lines)
@@ -87,7 +87,7 @@ class Footer:
         self._write("".join(f"{self._ansi(line)}\n" for line in lines))
 
     def scroll_words(self, text: str, style: str = "") -> None:
-        """Scrolls something that was said, broken between words where it is too long for one line."""
+        """Append a message, broken between words if it is too long for one line."""
         from rich.text import Text
 
         indent = " " * (len(text) - len(text.lstrip(" "))) + _INDENT
@@ -96,20 +96,20 @@ class Footer:
         self.scroll(*(Text(line, style=style, no_wrap=True) for line in lines))
 
     def draw(self) -> None:
-        """Brings the screen up to date."""
+        """Update the screen."""
         self._prepare()
         with self._lock:
             if not self._closed:
                 self._draw()
 
     def close(self) -> None:
-        """Takes the lines at the bottom away; what scrolled stays."""
+        """Remove the lines at the bottom; scrolled lines stay."""
         self._over.set()
         thread = self._thread
         if thread is not None:
             thread.join(_END_SECONDS)
         with self._lock:
-            if self._closed:  # what others wrote since is not ours to erase
+            if self._closed:  # later output of others must not be erased
                 return
             self._closed = True
             self._write(self._rewound() + self._scrolled() + _TO_END_OF_SCREEN)
@@ -120,14 +120,14 @@ class Footer:
 
     def _draw(self) -> None:
         columns, lines = self._size()
-        # The last column stays free: some terminals begin a new line when it is written to.
+        # The last column stays free: some terminals start a new line when it is written.
         room = max(columns - 1, 1), max(lines - 1, 1)
         shown = self._render(room)[: room[1]]
         for line in shown:
             line.truncate(room[0], overflow="ellipsis")
         back = self._rewound(columns)
         if columns < self._columns:
-            # What is left of broken lines would be joined to ours when there is more room again.
+            # Erased: the terminal would join the rest of broken lines to ours when it becomes wider.
             back += f"{_TO_END_OF_SCREEN}\n"
         body = _UNBROKEN.format(f"{_TO_END_OF_LINE}\n".join(self._ansi(line) for line in shown))
         self._write(f"{back}{self._scrolled()}{body}{_TO_END_OF_SCREEN}")
@@ -135,7 +135,9 @@ class Footer:
         self._widths = [line.cell_len for line in shown]
 
     def _rewound(self, columns: int | None = None) -> str:
-        """To the beginning of what is drawn. A terminal that became narrower has broken its lines."""
+        """Return the sequence that moves to the start of the drawn lines. A terminal that became narrower has
+        broken them.
+        """
         if not self._widths:
             return ""
         columns = columns or self._size()[0]
@@ -153,6 +155,6 @@ class Footer:
         return captured.get()
 
     def _write(self, text: str) -> None:
-        with suppress(OSError):  # the terminal is gone; the plan is not
+        with suppress(OSError):  # the terminal is gone; the plan continues
             unguarded(self._stream).write(text)
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""How far the index is, while somebody waits for it: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of indexing: a bar on a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 __all__ = ["IndexBar"]
 
 _WORTH_SAYING = 200
-"""Fewer contents than this are indexed before a bar could be read."""
+"""Minimum number of files for a bar; fewer are indexed too quickly to read it."""
 _LINES_SECONDS = 5.0
 
 
 class IndexBar:
-    """Shows what `moved` is told. Use it as a context manager.
+    """A progress bar for indexing. Use it as a context manager.
 
     Thread safety:
-        Owner: the command that waits; the index tells it from a thread of its own.
-        Lock: `_lock` guards the bar; held while it is drawn, which nobody but the teller waits for.
-        Guarantee: nothing is drawn after it was left.
-    Cancel safety: an interrupt leaves it like any other end, and the terminal as it was.
+        Owner: the command that waits; the index calls `moved` from its own thread.
+        Lock: `_lock` guards the bar. It is held while the bar is drawn; only the caller of `moved` waits for
+        it.
+        Guarantee: nothing is drawn after exit.
+    Cancel safety: an interrupt ends the bar like any other exit, and the terminal stays as it was.
     """
 
     def __init__(self) -> None:
@@ -38,9 +39,9 @@ class IndexBar:
         self._said_at = 0.0
 
     def moved(self, done: int, total: int) -> None:
-        """So many of so many contents are indexed."""
+        """Show that `done` of `total` files are indexed."""
         with self._lock:
-            if self._left or total < _WORTH_SAYING:  # guard: nothing is drawn after it was left
+            if self._left or total < _WORTH_SAYING:  # guard: nothing is drawn after exit
                 return
             if sys.stderr.isatty():
                 self._draw(done, total)
@@ -64,7 +65,7 @@ class IndexBar:
 
         if self._bar is None or self._task is None:
             columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            # Drawn when it is told something, so that no thread of the bar's own outlives it.
+            # Drawn in this call, so that no thread of the bar outlives it.
             self._bar = Progress(*columns, console=console(sys.stderr), transient=True, auto_refresh=False)
             self._task = self._bar.add_task("indexing", total=total)
             self._bar.start()

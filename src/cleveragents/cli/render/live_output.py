@@ -1,4 +1,4 @@
-"""What commands of a plan print and what its models say, shown as it comes and never with a secret in it."""
+"""Live output of commands and models, shown as it arrives, without secrets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LONGEST_KEY = 32_768
 
 
 class LiveOutput:
-    """What a command prints, line by line: what it would look like on paper, for `show` to spell out the
-    control characters that are left.
+    """The output of a command, line by line, as it would look on paper; `show` escapes the remaining control
+    characters.
 
     Not thread-safe: one command at a time feeds it.
     """
@@ -40,14 +40,14 @@ class LiveOutput:
             self._show(lines[:place])
 
     def finish(self) -> None:
-        """Shows what came after the last end of a line."""
+        """Show the text after the last line break."""
         lines = [*self._key, self._rest] if self._rest else self._key
         self._key, self._rest = [], b""
         if lines:
             self._show(lines)
 
     def _show(self, lines: list[bytes]) -> None:
-        # Of a line that was written over, as progress bars are, the last state counts.
+        # Of an overwritten line, as of a progress bar, the last state is shown.
         last = [_ESCAPES.sub(b"", line).rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
         text = redact_text(b"\n".join(last).decode("utf-8", "backslashreplace"))
         for line in text.split("\n"):
@@ -55,10 +55,10 @@ class LiveOutput:
 
 
 class ChunkFlow:
-    """An answer that comes piece by piece, passed on word by word.
+    """An answer that arrives in pieces, passed on in whole words.
 
-    A secret may be cut anywhere by the pieces, so a word is held back until it has ended, and is looked at
-    together with all that stands before it on its line. Not thread-safe: one answer at a time feeds it.
+    Pieces may cut a secret anywhere, so a word is held back until it has ended, and is checked together with
+    everything before it on its line. Not thread-safe: one answer at a time feeds it.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class ChunkFlow:
         self._shown = ""
 
     def __call__(self, piece: str) -> str:
-        """What can be shown now; often nothing."""
+        """Return the text that can be shown now; often empty."""
         *ended, rest = _lines_of(self._line + piece)
         out = ""
         for line in ended:
@@ -75,8 +75,8 @@ class ChunkFlow:
         self._line = rest
         safe = redact_text(rest)
         whole_words = safe[: max(safe.rfind(" "), safe.rfind("\t")) + 1]
-        # What turned out to be part of a secret afterwards is shown when the line has ended.
-        if whole_words.startswith(self._shown):  # guard: nothing is said twice
+        # Text that turns out to be part of a secret is shown, masked, when the line has ended.
+        if whole_words.startswith(self._shown):  # guard: nothing is shown twice
             out += whole_words[len(self._shown) :]
             self._shown = whole_words
         if len(rest) > (_LONGEST_KEY if _is_open(rest) else _LONGEST_LINE):
@@ -84,7 +84,7 @@ class ChunkFlow:
         return out
 
     def finish(self) -> str:
-        """The rest of the line."""
+        """Return the rest of the line."""
         safe = redact_text(self._line)
         pairs = enumerate(zip(safe, self._shown, strict=False))
         known = next(
@@ -95,10 +95,10 @@ class ChunkFlow:
 
 
 def _lines_of(text: str) -> list[str]:
-    """The lines of the text; a private key, which has many, is on one with what stands before it."""
+    """Return the lines of the text; a private key counts as one line, together with the text before it."""
     lines: list[str] = []
     for line in text.split("\n"):
-        if lines and _is_open(lines[-1]):  # guard: each line of a key looks harmless by itself
+        if lines and _is_open(lines[-1]):  # guard: each line of a key looks harmless
             lines[-1] += f"\n{line}"
         else:
             lines.append(line)
@@ -106,16 +106,18 @@ def _lines_of(text: str) -> list[str]:
 
 
 def _open_key(lines: list[bytes]) -> int:
-    """Where the private key begins that has not ended yet; after the last line, if there is none."""
+    """Return the index of the line where an unfinished private key begins; the number of lines if there is
+    none.
+    """
     begins = [number for number, line in enumerate(lines) if b"-----BEGIN " in line]
     if begins:
         key = b"\n".join(lines[begins[-1] :]).decode("latin-1")
-        if _is_open(key) and len(key) < _LONGEST_KEY:  # guard: each line of a key looks harmless by itself
+        if _is_open(key) and len(key) < _LONGEST_KEY:  # guard: each line of a key looks harmless
             return begins[-1]
     return len(lines)
 
 
 def _is_open(line: str) -> bool:
-    """Whether a private key begins in it that does not end there."""
+    """Return whether a private key begins in the text and does not end there."""
     _, begin, key = line.rpartition("-----BEGIN ")
     return bool(begin) and "PRIVATE KEY-----" in key and "-----END " not in key

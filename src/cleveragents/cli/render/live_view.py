@@ -1,8 +1,8 @@
-"""What is seen of a plan while it runs: what it says, which tools it uses, what its commands print.
+"""Live views of a plan: its messages, tool calls and command output while it runs.
 
-Everything is for the eyes of whoever waits, so it goes to stderr; results are printed elsewhere, afterwards.
-Only who asked for a stream of JSON gets all of it on stdout. A view that cannot be written to any more, as
-its reader has gone, shows nothing from then on: that is no reason for the plan to fail.
+Everything goes to stderr, because it is for the person who waits; results are printed later, on stdout. Only
+a requested stream of JSON goes to stdout. A view whose reader has gone shows nothing more; the plan does not
+fail because of that.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _LONGEST = 160
 
 
 class LiveView(Protocol):
-    """Shows a plan under way. Any thread may tell it something."""
+    """A display of one running plan. Any thread may call it."""
 
     def say(self, message: str) -> None:
-        """What the plan says of itself: a step, a check."""
+        """Show a message of the plan: a step, a check."""
         ...
 
     def seen(self, seen: Progress) -> None:
-        """What an actor of it does."""
+        """Show the activity of an actor."""
         ...
 
     def output(self, chunk: bytes) -> None:
-        """What a command of it prints."""
+        """Show output of a command."""
         ...
 
     def close(self) -> None:
-        """Nothing more will come. A second call changes nothing."""
+        """End the display. A second call changes nothing."""
         ...
 
 
 class PlainView:
-    """Line by line, for pipes, logs and screen readers: no line is ever written over.
+    """A view that prints line by line, for pipes, logs and screen readers; no line is overwritten.
 
     Thread safety:
         Owner: the command that runs the plan.
-        Lock: `_lock` keeps one line from being written into another; held while a line is written.
-        Guarantee: lines come out whole, in the order in which they were told.
-    Cancel safety: nothing waits for anything but the terminal.
+        Lock: `_lock` keeps lines from being mixed; held while a line is written.
+        Guarantee: lines are whole and in the order of the calls.
+    Cancel safety: a call waits only for the terminal.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PlainView:
 
 
 def lines_of(seen: Progress) -> list[str]:
-    """What there is to say of it, line by line; nothing for what is only worth seeing while it happens."""
+    """Return the lines for an activity; empty if it is worth showing only while it happens."""
     if seen.kind is ProgressKind.TOOL:
         return [f"  {one_line(seen.text)}"]
     if seen.kind is ProgressKind.TOOL_DONE and seen.failed:
@@ -107,20 +107,20 @@ def lines_of(seen: Progress) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """The text without secrets on one line, of which it takes no more than two."""
+    """Return the text without secrets on one line, shortened to the length of two."""
     joined = _unbroken(text)
     return joined if len(joined) <= _LONGEST else f"{joined[: _LONGEST - 1]}…"
 
 
 def is_for_terminal(output: Output | None) -> bool:
-    """Whether somebody watches on a terminal on which the cursor can be moved."""
+    """Return whether the output goes to a terminal with a movable cursor."""
     if output is None or not output.human_readable:
         return False
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _thought(text: str) -> list[str]:
-    """What a model said; of an answer for programs, what is in it for people."""
+    """Return the answer of a model; of a structured answer, the parts for people."""
     try:
         answer = json.loads(text)
     except ValueError:
@@ -147,4 +147,4 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _nowhere(line: str) -> None:
-    """Nobody reads any more."""
+    """Drop the text: the reader has gone."""

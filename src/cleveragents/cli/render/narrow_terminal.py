@@ -1,4 +1,4 @@
-"""What is left out, or put on lines of its own, where a terminal is narrow: a phone, a split window."""
+"""Layout for narrow terminals: fewer columns, and values on lines of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["NARROW", "at_words", "columns_for", "in_lines", "is_narrow", "steps_in_lines", "terminal_size"]
 
 NARROW = 60
-"""With fewer columns than that, a table has room for two things."""
+"""Below this number of columns, a table has room for two columns."""
 
 _INDENT = "  "
 _COMMAND = re.compile(r"`[^`]*`")
@@ -25,23 +25,24 @@ _GLUE = "\N{NO-BREAK SPACE}"
 
 
 def is_narrow(width: int = NARROW) -> bool:
-    """Whether the terminal has fewer columns."""
+    """Return whether the terminal is narrow."""
     return shutil.get_terminal_size().columns < width
 
 
 def columns_for(
     output: Output, columns: Sequence[str], spare: Sequence[str], width: int = NARROW
 ) -> list[str]:
-    """The columns of a table; on a terminal with less than that width without those that can be spared."""
+    """Return the columns of a table, without the spare ones on a terminal of less than this width."""
     if output.human_readable and is_narrow(width):
         return [name for name in columns if name not in spare]
     return [*columns]
 
 
 def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
-    """The text, where it is read on a terminal, in lines that fit: broken between words alone, and within a
-    command only where that has no room in a line of its own, so that both can be copied. The first line has
-    so much less room as is `taken` of it."""
+    """Return the text in lines that fit the terminal. Lines are broken between words, and within a command
+    only if it does not fit on a line of its own, so that both can be copied. `taken` columns of the first
+    line are in use.
+    """
     if not stream.isatty():
         return [text]
     first, *others = at_words(" " * taken + text, max(_columns(stream) - 1, 20))
@@ -49,8 +50,9 @@ def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
 
 
 def at_words(text: str, width: int, indent: str = "") -> list[str]:
-    """The text in lines of so many columns: broken between words alone, and within a command only where that
-    has no room in a line of its own. A longer word is left to the terminal. Further lines are indented."""
+    """Return the text in lines of a number of columns, broken between words, and within a command only if it
+    does not fit on a line of its own. A longer word is left to the terminal. Further lines are indented.
+    """
     from rich.cells import cell_len
 
     def whole(command: re.Match[str]) -> str:
@@ -66,7 +68,7 @@ def at_words(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def steps_in_lines(steps: Sequence[tuple[str, str]], stream: TextIO) -> list[str]:
-    """Commands, each with what it does beside it; below it, on a terminal that has no room for both."""
+    """Return commands with their descriptions beside them, or below them on a narrow terminal."""
     width = max((len(command) for command, _ in steps), default=0)
     room = _columns(stream) if stream.isatty() else None
     if room is not None and any(len(_INDENT) + width + 2 + len(what) > room for _, what in steps):
@@ -75,7 +77,7 @@ def steps_in_lines(steps: Sequence[tuple[str, str]], stream: TextIO) -> list[str
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines of the terminal that the stream goes to, or what is said of it otherwise."""
+    """Return the columns and lines of the terminal behind the stream, or a default."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -84,5 +86,5 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
 
 
 def _columns(stream: TextIO) -> int:
-    # What is asked first, where the result goes, may be a file.
+    # Python asks about stdout first, which may be a file.
     return shutil.get_terminal_size(terminal_size(stream)).columns

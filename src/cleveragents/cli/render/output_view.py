@@ -1,4 +1,4 @@
-"""What plans print that run elsewhere, piece by piece as it is kept, shown as if they ran here."""
+"""Views of plans that run elsewhere: their recorded output, shown as if they ran here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKS = {kind.value: kind for kind in (ProgressKind.THINKING, ProgressKind.TOOL
 
 
 class PlanOutputView:
-    """Shows plans, and those below them, on a board. Not thread-safe: who watches tells it."""
+    """A board for the recorded output of plans. Not thread-safe: use it in the thread that made it."""
 
     def __init__(self, board: Board, *plans: Plan) -> None:
         self._board = board
@@ -30,36 +30,36 @@ class PlanOutputView:
             self.add(plan)
 
     def __iter__(self) -> Iterator[str]:
-        """The plans that are shown."""
+        """Yield the ids of the shown plans."""
         return iter(list(self._shown))
 
     def __contains__(self, plan_id: object) -> bool:
         return plan_id in self._shown
 
     def add(self, plan: Plan) -> None:
-        """One more is shown, from now on."""
+        """Show one more plan from now on."""
         if plan.id not in self._shown:
             self._shown[plan.id] = _Shown(self._board.view_of(plan))
 
     def say(self, plan_id: str, message: str) -> None:
-        """About one of the plans."""
+        """Print a line of one plan."""
         self._shown[plan_id].say(message)
 
     def show(self, plan_id: str, kind: str, text: str) -> None:
-        """A piece of what it printed."""
+        """Show a piece of recorded output."""
         shown = self._shown.get(plan_id)
         if shown is not None:
             shown.piece(kind, text)
 
     def close(self) -> None:
-        """Nothing more is shown. A second call changes nothing."""
+        """Stop showing. A second call changes nothing."""
         for shown in self._shown.values():
             shown.end_thought()
         self._board.close()
 
 
 class _Shown:
-    """One plan of them: who of it is at work, and what a model has said so far."""
+    """The state of one plan: the active actor, and the answer of its model so far."""
 
     def __init__(self, view: LiveView) -> None:
         self._view = view
@@ -76,7 +76,7 @@ class _Shown:
         if kind == "model":
             self._think(text)
             return
-        if self._asked and not self._thought:  # it says nothing, and does something
+        if self._asked and not self._thought:  # the model calls a tool without any text
             self._asked = False
             self._tell(ProgressKind.THOUGHT)
         self.end_thought()
@@ -89,7 +89,7 @@ class _Shown:
             self._mark(json.loads(text))
 
     def end_thought(self) -> None:
-        """What a model said is told in a line when it has ended, as of a plan that runs here."""
+        """Print the answer of a model as a line once it has ended, as for a plan that runs here."""
         thought = self._thought
         self._thought = self._held = ""
         if thought:
@@ -106,11 +106,11 @@ class _Shown:
             self._tell(_MARKS[kind], str(at.get("text", "")))
 
     def _think(self, text: str) -> None:
-        if not self._asked:  # what was kept by an earlier version does not say so
+        if not self._asked:  # records of earlier versions do not contain it
             self._asked = True
             self._tell(ProgressKind.THINKING)
         whole = self._held + text
-        # One that was kept ends with a line break, which is not the model's.
+        # A recorded answer ends with a line break that is not part of it.
         said = whole.removesuffix("\n")
         self._held = whole[len(said) :]
         self._thought += said
@@ -118,7 +118,9 @@ class _Shown:
             self._tell(ProgressKind.PIECE, said)
 
     def _line(self, line: str) -> None:
-        """What is kept of calls begins as it was shown where the plan runs."""
+        """Return the activity of a recorded line; lines of calls begin as they were shown where the plan
+        runs.
+        """
         if line.startswith(_FAILED):
             self._tell(ProgressKind.TOOL_DONE, line.removeprefix(_FAILED), failed=True)
         elif line.startswith(_CALL) and line[len(_CALL) :].strip():

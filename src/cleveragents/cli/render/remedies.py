@@ -1,4 +1,4 @@
-"""Remedies as command lines: the one place that spells them.
+"""Remedies as command lines: the one place that formats them.
 
 People paste these lines into a shell, and a remedy may come from a server. Only names of the expected shape
 are written; values are quoted.
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["command_line", "remedy_lines", "step_pairs"]
 
 _SERVED = ("action", "actor", "job", "model", "plan", "project", "resource", "user")
-"""Commands about what a server has; the others are about this machine."""
+"""Commands that act on a server; all others act on this machine."""
 
 _COMMANDS_OF_PLANS = {"reject": "discard", "reread": "capture"}
-"""What operations of the API are called here, where that differs."""
+"""Operations of the API that have another name on the command line."""
 _COMMANDS = {"job": "jobs"}
 _ARGUMENTS = {
     "call": "NUMBER",
@@ -40,7 +40,7 @@ _ARGUMENTS = {
     "url": "URL",
     "value": "VALUE",
 }
-"""What is written without the name of an option, and what stands for it where the person chooses."""
+"""Positional arguments, and their placeholders where the user chooses the value."""
 
 _OPTIONS = {
     "discard": "--yes",
@@ -52,7 +52,7 @@ _OPTIONS = {
     "limits.tokens": "--max-tokens",
     "limits.usd": "--max-usd",
 }
-"""Fields of the API that the command line calls otherwise; any other is spelt with dashes."""
+"""Fields of the API with another name on the command line; all others are written with dashes."""
 
 _CHOSEN = {
     "file": "FILE",
@@ -69,7 +69,7 @@ _VALUES = {
     "models.prices": "FILE",
     "sandbox.quota_bytes": "BYTES",
 }
-"""What stands for the value of a setting."""
+"""Placeholders for values of settings."""
 
 _TAKES = ("ours", "theirs", "edited")
 _SIDES = "|".join(f"--{side}" for side in _TAKES)
@@ -80,9 +80,9 @@ _OPTION = re.compile(r"[a-z_.]+")
 
 
 def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
-    """Return the command that carries the remedy out; `prefix` begins one that goes to the same server.
+    """Return the command of the remedy; `prefix` begins commands for the same server.
 
-    None for a remedy that names something of another shape: it is no command of this program.
+    Returns None if a name in the remedy has an unexpected shape: it is not a command of this program.
     """
     if not _is_spelt(remedy):
         return None
@@ -91,7 +91,7 @@ def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
     words = [prefix if there else "agents", _COMMANDS.get(group, group)]
     words += [_COMMANDS_OF_PLANS.get(name, name) for name in rest] if group == "plan" else rest
     words += [] if remedy.plan is None else [remedy.plan]
-    # Options first, so that a command or a text to run stands last.
+    # Options first, so that a command or text comes last.
     named = [name for name in remedy.options if name not in _ARGUMENTS]
     given = [name for name in remedy.options if name in _ARGUMENTS]
     words += [word for name in named for word in _option(name, remedy.options[name])]
@@ -106,19 +106,19 @@ def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
 
 
 def remedy_lines(remedies: Sequence[Remedy], prefix: str = "agents") -> list[str]:
-    """Return a line for each remedy: what it is for, and the command."""
+    """Return a line for each remedy: its purpose and the command."""
     pairs = step_pairs(remedies, prefix)
     return [f"  {text}: {command}" if text else f"  {command}" for command, text in pairs]
 
 
 def step_pairs(steps: Sequence[Remedy], prefix: str = "agents") -> list[tuple[str, str]]:
-    """Return the command of each step, and what it does, on one line. Without those that have no command."""
+    """Return the command and the description of each step; steps without a command are left out."""
     commands = [(command_line(step, prefix), on_one_line(step.text)) for step in steps]
     return [(command, text) for command, text in commands if command is not None]
 
 
 def _is_spelt(remedy: Remedy) -> bool:
-    """Whether every name in the remedy has the shape that names of this program have."""
+    """Return whether every name in the remedy has an expected shape."""
     take = remedy.options.get("take")
     return (
         _ACTION.fullmatch(remedy.action) is not None

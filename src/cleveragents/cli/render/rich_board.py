@@ -1,4 +1,4 @@
-"""Several plans on a terminal: a table at the bottom, a row for each, and above it what they say."""
+"""Several plans on a terminal: a table at the bottom with a row for each, and their messages above it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ __all__ = ["RichBoard"]
 
 _READ_SECONDS = 1.0
 _OTHER_LINES = 4
-"""Heading, what is left out, sums; and one that scrolls."""
+"""Heading, omitted plans, totals, and one line that scrolls."""
 
 _MAY_GO_ON = (PlanState.COMPLETE, PlanState.WAITING)
-"""One that is done is applied next; one that waits for its sub-plans goes on by itself."""
+"""A complete plan is applied next; a plan that waits for its sub-plans continues on its own."""
 
 
 class RichBoard:
-    """A live table of plans. Any thread may tell its views: what a row does is replaced in one step, and the
-    footer looks after itself. The command that runs the plans starts and closes it; what was said before
-    `close` is on the screen when that returns."""
+    """A live table of plans.
+
+    Any thread may call its views: the activity of a row is replaced in one step, and the footer is
+    thread-safe. The command that runs the plans starts and closes it; messages before `close` are on the
+    screen when `close` returns.
+    """
 
     def __init__(
         self,
         meters: Sequence[Meter],
         *,
-        last_hint: str = "Ctrl-C again ends them at once",
+        last_hint: str = "Ctrl-C again kills them",
         stream: TextIO | None = None,
         size: Callable[[], Size] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -65,7 +68,7 @@ class RichBoard:
         self._restore_logs: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Takes the bottom of the terminal."""
+        """Take the bottom of the terminal."""
         self._restore_logs = logs_to(self._footer.scroll)
         self._footer.start()
 
@@ -79,11 +82,11 @@ class RichBoard:
             self._stopping = True
 
     def scroll(self, line: str) -> None:
-        """A line that is finished."""
+        """Append a finished line."""
         self._footer.scroll_words(printable(redact_text(line)))
 
     def draw(self) -> None:
-        """Brings the screen up to date, for those who do not `start`."""
+        """Update the screen, without `start`."""
         self._footer.draw()
 
     def close(self) -> None:
@@ -109,7 +112,7 @@ class RichBoard:
             for reading in (meter.last, *meter.below)
         ]
         most = max(1, height - _OTHER_LINES)
-        # Those that count most, at the places that they have anyway.
+        # The most important plans, at their usual places.
         first = sorted(readings, key=rank)[:most]
         kept = {reading.plan.id for reading in first}
         lines = [styled(fitted("plan", "status", "tokens", "goal", "activity", width), "bold")]

@@ -1,6 +1,6 @@
-"""The view for terminals: finished lines scroll, and at the bottom a few say what happens at this moment.
+"""The view for terminals: finished lines scroll; a few lines at the bottom show the current activity.
 
-A plan that has sub-plans has them listed there, each with what it does; what they say scrolls with the rest.
+Sub-plans are listed at the bottom with their activity; their messages scroll with the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TAIL = 2_000
 _TAIL_LINES = 2
 _WIDE = 70
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_STEP = re.compile(r"step \d+ of \d+|check |mending|\S+ reads the changes")
+_STEP = re.compile(r"step \d+ of \d+|check |mending|fix attempt|\S+ reads the changes")
 _STYLES = (
     (_STEP, "bold"),
     (re.compile(r"    it failed: "), "red"),
@@ -52,7 +52,7 @@ _STYLES = (
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """What happens at this moment."""
+    """The current activity."""
 
     step: str = ""
     doing: str = ""
@@ -60,17 +60,19 @@ class _Now:
 
 
 class RichView:
-    """One plan, live, and its sub-plans. Any thread may tell it something: its lines are those of a plain
-    view, which keeps them apart, and what happens now is replaced in one step. The command that runs the plan
-    starts and closes it; what was told before `close` is on the screen when that returns, but for what is
-    only worth seeing while it happens."""
+    """A live view of one plan and its sub-plans.
+
+    Any thread may call it: its lines are those of a plain view, which keeps them apart, and the current
+    activity is replaced in one step. The command that runs the plan starts and closes it; everything before
+    `close` is on the screen when `close` returns, except activity that is shown only while it happens.
+    """
 
     def __init__(
         self,
         meter: Meter,
         *,
         hint: str,
-        last_hint: str = "Ctrl-C again ends it at once",
+        last_hint: str = "Ctrl-C again kills it",
         stream: TextIO | None = None,
         size: Callable[[], Size] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -91,12 +93,12 @@ class RichView:
         self._restore_logs: Callable[[], None] = _nothing
 
     def start(self) -> None:
-        """Takes the bottom of the terminal."""
+        """Take the bottom of the terminal."""
         self._restore_logs = logs_to(self._footer.scroll)
         self._footer.start()
 
     def view_of(self, plan: Plan) -> LiveView:
-        """Where that plan is shown: the one here, or a sub-plan in a row of its own."""
+        """Return the view of this plan, or of a sub-plan in a row of its own."""
         if plan.id == self._meter.last.plan.id:
             return self
         known = self._rows.get(plan.id)
@@ -130,7 +132,7 @@ class RichView:
         self._finished.output(chunk)
 
     def draw(self) -> None:
-        """Brings the screen up to date, for those who do not `start`."""
+        """Update the screen, without `start`."""
         self._footer.draw()
 
     def close(self) -> None:
@@ -145,7 +147,7 @@ class RichView:
         self._footer.scroll_words(printable(redact_text(line)), style)
 
     def _scroll_output(self, line: str) -> None:
-        # As it was printed: the terminal breaks it, and joins it again for whoever copies it.
+        # Unchanged: the terminal wraps it, and copying joins it again.
         self._footer.scroll(styled(printable(redact_text(line)), "dim"))
 
     def _read(self) -> None:
@@ -155,7 +157,7 @@ class RichView:
             self._meter.read()
 
     def _lines(self, room: Size) -> list[Text]:
-        """What stands at the bottom, in so much room."""
+        """Return the lines at the bottom for this size."""
         width, height = room
         now = self._clock()
         reading = self._meter.last
@@ -171,23 +173,23 @@ class RichView:
             *(styled(_end_of(printable(f"  {line}"), width), "dim italic") for line in answer),
         ]
         last = [styled(line, "dim") for line in in_lines(spent, width)]
-        # One line is for what scrolls.
+        # One line is for scrolled lines.
         lines = [*above, *self._parts(width, height - len(above) - len(last) - 1), *last]
-        # On a terminal that is hardly one, what happens now counts.
+        # A very small terminal shows only the current activity.
         return lines if len(lines) <= height else lines[1:2]
 
     def _idle(self, plan: Plan) -> str:
-        return "waits for its sub-plans" if waits_for_sub_plans(plan) else "working"
+        return "waiting for sub-plans" if waits_for_sub_plans(plan) else "working"
 
     def _progress(self) -> str:
-        """How many of its own sub-plans are done, of those that it is to have."""
+        """Return how many of the plan's own sub-plans are done."""
         plan = self._meter.last.plan
         own = [reading.plan for reading in self._meter.below if reading.plan.parent_id == plan.id]
         done = sum(child.state is PlanState.COMPLETE for child in own)
         return f"{done} of {max(len(own), wanted_parts(plan))} sub-plans done" if own else ""
 
     def _parts(self, width: int, most: int) -> list[Text]:
-        """A line for each sub-plan, of too many for those that count most."""
+        """Return a line for each sub-plan; if there are too many, for the most important ones."""
         readings = self._meter.below
         room = most if len(readings) <= most else most - 1
         first = sorted(readings, key=rank)[: max(room, 0)]
@@ -202,7 +204,7 @@ class RichView:
         row = self._rows.get(plan.id)
         running = plan.state is PlanState.PROCESSING and row is not None
         doing = f"{spinner(self._clock())} {row.doing}" if running and row is not None else ""
-        # Those of sub-plans stand further in; the plan itself is the heading.
+        # Sub-plans are indented; the plan itself is the heading.
         inset = "  " * max(1, plan.depth - self._meter.last.plan.depth)
         spent = any(one.spent.tokens for one in self._meter.below)
         cells = [short_of(plan.id), reading.status.value.ljust(10)]
@@ -212,26 +214,26 @@ class RichView:
 
 
 def styled(text: str, style: str) -> Text:
-    """The text, of which nothing is markup."""
+    """Return the text with a style, without interpreting markup."""
     from rich.text import Text
 
     return Text(text, style=style, no_wrap=True)
 
 
 def elapsed(seconds: float) -> str:
-    """`0:42`, `1:02:03`."""
+    """Return `0:42`, `1:02:03`."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def spinner(now: float) -> str:
-    """One of its pictures, four a second."""
+    """Return the current frame of the spinner, four a second."""
     return _FRAMES[int(now * 4) % len(_FRAMES)]
 
 
 def in_lines(words: list[str], width: int) -> list[str]:
-    """The words with dots between them, on as many lines as that takes."""
+    """Return the words joined by dots, on as many lines as needed."""
     lines = [""]
     for word in words:
         joined = f"{lines[-1]} · {word}" if lines[-1] else word
@@ -243,7 +245,7 @@ def in_lines(words: list[str], width: int) -> list[str]:
 
 
 def _end_of(line: str, width: int) -> str:
-    """What was said last is at the end."""
+    """Return the end of the line: the newest text is there."""
     from rich.cells import cell_len
 
     if cell_len(line) <= width:
@@ -255,14 +257,14 @@ def _end_of(line: str, width: int) -> str:
 
 
 def _forget_what_was_typed() -> None:
-    """What was typed while nothing was asked must not be the answer to the next question."""
+    """Discard type-ahead, so that it does not answer the next question."""
     import termios
 
     try:
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
     except (OSError, ValueError, termios.error):
-        return  # nobody types there
+        return  # stdin is not a terminal
 
 
 def _nothing() -> None:
-    """Nothing is to be restored."""
+    """Do nothing: there is nothing to restore."""

@@ -1,4 +1,4 @@
-"""What is seen of a plan as JSON on stdout, one object for each thing seen, for programs that follow it."""
+"""The progress of a plan as JSON on stdout, one object per event, for programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["StreamView"]
 
 
 class StreamView:
-    """One line for each thing: `event`, `plan`, of a sub-plan its `parent`, and what belongs to it.
+    """A view that prints one line per event: `event`, `plan`, the `parent` of a sub-plan, and the facts.
 
     Thread safety:
         Owner: the command that runs the plan.
-        Lock: `_lock` guards what is held back of output and answers; it is held while a line is written, so
-            that they come in order. Views of several plans share one, as they share one stdout.
+        Lock: `_lock` guards pending output and answers; it is held while a line is written, so that lines
+        stay in order. Views of several plans share it, as they share stdout.
         Guarantee: every line is one whole object; no piece of an answer comes after its `thought`.
-    Cancel safety: nothing waits for anything but the reader.
+    Cancel safety: a call waits only for the reader of the output.
     """
 
     def __init__(

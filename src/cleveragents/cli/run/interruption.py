@@ -115,8 +115,7 @@ def stop_plans(
             stopped, failed = _cancel_each(container, plans, worker)
             if stopped:
                 what = "the plan" if len(plans) == 1 else counted(stopped, "plan")
-                # guard: not in this thread, which hears no Ctrl-C while the line of another thread is stuck
-                # in the pipe
+                # guard: not in this thread, which hears no Ctrl-C while another line is stuck in the pipe
                 telling = _begun(view.say, f"{STOPPING} {what} … (Ctrl-C again kills it)")
                 telling.join(_WORDS_SECONDS)
             if worker is not None:
