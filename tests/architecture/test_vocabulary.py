@@ -58,10 +58,7 @@ JAVASCRIPT = re.compile(
 # Lower the number of an area with the change that rewrites it.
 ALLOWED = {
     "CHANGELOG.md": 16,
-    "CONTRIBUTING.md": 2,
-    "README.md": 1,
-    "docs": 27,
-    "docs/reference": 193,
+    "docs/reference": 32,
     "features": 7,
     "src/access": 33,
     "src/actors": 158,
