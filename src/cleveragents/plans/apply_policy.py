@@ -1,7 +1,7 @@
 """Whether a finished result is applied automatically, and why it was not applied.
 
-Every process that runs plans without a terminal ends them with `apply_if_allowed`. Objections to a result are found
-before anything is applied, and worded in one place.
+Every process that runs plans without a terminal ends them with `apply_if_allowed`. Objections to a result
+are found before anything is applied, and worded in one place.
 """
 
 from __future__ import annotations

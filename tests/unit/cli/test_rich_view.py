@@ -110,9 +110,9 @@ class Screen(StringIO):
             self.column += 1
 
 
-def reading(plan: Plan, spent: Spend | None = None, limits: BudgetLimits | None = None) -> Reading:
+def reading(plan: Plan, spent: Spend | None = None, limits: BudgetLimits | None = None) -> MeterReading:
     status = status_of(plan.phase, plan.state, sub_plans_run=waits_for_sub_plans(plan))
-    return Reading(plan, spent or Spend(), limits or BudgetLimits(), status)
+    return MeterReading(plan, spent or Spend(), limits or BudgetLimits(), status)
 
 
 class Meter:

@@ -45,7 +45,7 @@ FILES: dict[str, str | bytes] = {
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MergeStand]:
-    home = tmp_path_factory.mktemp("merging")
+    home = tmp_path_factory.mktemp("sub_plan_merge")
     repository = make_repository(home / "repository", FILES)
     write(repository, {"tracked.tmp": "tracked, though a rule hides it\n"})
     git(repository, "add", "--force", "tracked.tmp")
@@ -187,7 +187,8 @@ def test_merges_a_tracked_but_ignored_file(stand: MergeStand, parent: Worker) ->
 def test_a_text_conflict_has_both_sides_in_file_and_records(stand: MergeStand, parent: Worker) -> None:
     conflict = disagreeing(stand, parent)
     child = conflict.plan_id
-    marked = [f"    wanted = "\n".join(["top", *LINES[1:4], *marked, *LINES[5:19], "bottom", ""])
+    marked = [f"<<<<<<< plan {parent.plan.id}", "ours", "=======", "theirs", f">>>>>>> sub-plan {child}"]
+    wanted = "\n".join(["top", *LINES[1:4], *marked, *LINES[5:19], "bottom", ""])
     assert parent.text("a.txt") == wanted
     assert (conflict.path, conflict.kind, conflict.marked) == ("a.txt", "content", True)
     assert conflict.ours is not None
@@ -287,8 +288,9 @@ def test_an_edit_without_markers_resolves_a_conflict(stand: MergeStand, parent: 
     lines = parent.text("a.txt").splitlines(keepends=True)
     divided = [line for line in lines if not line.startswith((">>>>>>>", "======= plan"))]
     parent.writes({"a.txt": "".join(divided)}, "4.more")
-<<<<<<< ours
-    assert "still contains the mark '======='" in str(stand.resolve(parent, "a.txt", "edited", "4.two").error)
+    assert "still contains the conflict marker '======='" in str(
+        stand.resolve(parent, "a.txt", "edited", "4.two").error
+    )
     assert len(stand.sub_plan_merge.open_conflicts(parent.plan.id)) == 1
     parent.writes({"a.txt": with_line(5, "both")}, "5")
     assert stand.resolve(parent, "a.txt", "edited", "5.one").state is CallState.ENDED
@@ -370,7 +372,8 @@ def test_a_rollback_reopens_a_conflict(stand: MergeStand, parent: Worker) -> Non
     rested = at_rest(stand, parent)
     stand.parts.sandbox_edits.rollback(stand.parts.plans.get(parent.plan.id), resolved.number)
     assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == (conflict,)
-    assert "    stand.parts.sandbox_edits.rollback(stand.parts.plans.get(parent.plan.id), conflict.merge)
+    assert "<<<<<<< plan" in rested.text("a.txt")
+    stand.parts.sandbox_edits.rollback(stand.parts.plans.get(parent.plan.id), conflict.merge)
     assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
     assert stand.sub_plan_merge.merged_parts(parent.plan.id) == {"1"}
     assert rested.text("a.txt") == with_line(5, "ours", (1, "top"))
@@ -402,9 +405,8 @@ def test_a_cancelled_parent_merges_nothing(stand: MergeStand, parent: Worker) ->
 
 def test_a_person_resolves_between_runs_and_edits_are_recorded(stand: MergeStand, parent: Worker) -> None:
     disagreeing(stand, parent)
-<<<<<<< ours
     by_hand = stand.container.plan_parts.manual_resolution
-    with pytest.raises(PlanError, match="it is running"):
+    with pytest.raises(PlanError, match="still running"):
         by_hand.resolve(parent.plan, "a.txt", Take.OURS)
     rested = at_rest(stand, parent)
     with pytest.raises(StalePlan):
@@ -443,7 +445,8 @@ def test_describes_both_sides_in_bounded_length(stand: MergeStand, parent: Worke
     words = conflict_task(conflicts, parent.sandbox.content)
     assert "the other" in words
     assert (
-        f"## a.txt (content)\nBoth sides are marked in the file:\n  |     )
+        f"## a.txt (content)\nBoth sides are marked in the file:\n  | <<<<<<< plan {parent.plan.id}" in words
+    )
     assert "  | ours\n  | =======\n  | theirs\n  | >>>>>>> sub-plan" in words
     assert "line 4" not in words
     assert "ours: a file; this is in the file now\n  | changed" in words
@@ -495,9 +498,8 @@ def test_a_deleted_file_resolves_a_conflict(stand: MergeStand, parent: Worker) -
     assert "a.txt" not in parent.sandbox.files_below(parent.tree)
 
 
-<<<<<<< ours
 def cut_off(by_hand: ManualResolution, rested: Worker, point: str) -> None:
-    """A person takes theirs, and the process ends there."""
+    """A person takes theirs, and the process ends at this point."""
 
     def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
         return replace(by_hand.execution(plan, sandbox), faults=RaiseAt(point, KeyboardInterrupt))
@@ -515,7 +517,8 @@ def test_the_next_run_ends_an_interrupted_resolution(stand: MergeStand, parent: 
     *_, last = stand.parts.history.calls(parent.plan.id)
     assert (last.tool, last.state) == ("resolve", CallState.FAILED)
     assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == (conflict,)
-    assert "
+    assert "<<<<<<< plan" in rested.text("a.txt")
+
 
 @pytest.mark.parametrize("point", ["resolve.files.after", "resolve.ending.after"])
 def test_the_next_resolution_settles_an_interrupted_one(
@@ -537,7 +540,6 @@ def test_the_next_resolution_settles_an_interrupted_one(
     ensure_recorded(stand, rested)
 
 
-<<<<<<< ours
 def test_finds_the_resolve_tool_by_name(stand: MergeStand, parent: Worker) -> None:
     tools = ConflictTools(ConflictEnvironment(stand.parts.history, parent.sandbox))
     assert tools.names() == ("resolve",)

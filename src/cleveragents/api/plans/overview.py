@@ -13,6 +13,7 @@ from cleveragents.api.plans.plan_list import row_of
 from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
+    plan_status,
     short_status_of,
     status_text_of,
 )

@@ -93,7 +93,7 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
         plan.state,
         stopped=is_stopped(plan),
         sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
-        in_conflict=is_undecided(parts, plan),
+        in_conflict=has_open_conflicts(parts, plan),
         merged=plan.parent_id is not None and is_merged(parts, plan),
         changed=plan.phase_state != DONE or bool(parts.history.changes(plan.id)),
     )

@@ -12,7 +12,7 @@ from cleveragents.cli.render.narrow_terminal import NARROW
 from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
-    from cleveragents.cli.plan.meter import Reading
+    from cleveragents.cli.plan.meter import MeterReading
 
 __all__ = ["COLOURS", "GAP", "BoardRow", "beside", "fitted", "rank"]
 
@@ -69,7 +69,7 @@ class BoardRow:
         """Do nothing: the board closes, not its rows."""
 
 
-def rank(reading: Reading) -> int:
+def rank(reading: MeterReading) -> int:
     """Return the place of a plan on the board: running first, then waiting, failed, queued, ended."""
     found = (place for place, statuses in enumerate(_RANKS) if reading.status in statuses)
     return next(found, len(_RANKS))

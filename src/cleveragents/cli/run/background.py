@@ -80,7 +80,7 @@ def print_started(plans: Sequence[Plan], started: StartedWorker, output: Output)
     for plan in plans:
         known = fields_of(plan)
         states: dict[str, JsonValue] = {"status": status_of(plan.phase, plan.state).value}
-        if output.for_programs:
+        if output.machine_readable:
             states["state"] = known["state"]
         facts: dict[str, JsonValue] = {"log": str(started.log), "process": started.pid}
         # Programs find the id under the same name as in other runs.

@@ -139,8 +139,9 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCommands:
-    """`CommandsHere` of one call. `is_approved` returns whether this call may use the network if not every call
-    may. `network_denied`: the policy denies the network. `ended` stops a command without cancelling the call.
+    """The commands of one call. `is_approved` returns whether this call may use the network if not every
+    call may. `network_denied`: the policy denies the network. `ended` stops a command without cancelling the
+    call.
     """
 
     tool: str
