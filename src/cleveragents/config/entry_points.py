@@ -3,16 +3,20 @@ packages takes its time, so it is done once, and again when one came or went."""
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["built_in", "installed"]
+__all__ = ["built_in", "install_command", "installed"]
 
 _MOST_GROUPS = 8
 
@@ -48,3 +52,31 @@ def _read(group: str, path: _SearchPath) -> tuple[EntryPoint, ...]:
 def _select(path: _SearchPath) -> Callable[..., Iterable[EntryPoint]]:
     """All groups are read at once: every one of them stands in the same files."""
     return entry_points().select
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this installation, be it by uv, pipx or pip."""
+    prefix = Path(sys.prefix)
+    wanted = f"'cleveragents[{extra}]'"
+    if (prefix / "uv-receipt.toml").is_file():
+        return f"uv tool install {_uv_requirement(prefix, extra)}"
+    if (prefix / "pipx_metadata.json").is_file():
+        return f"pipx inject cleveragents {wanted}"
+    if os.environ.get("VIRTUAL_ENV") == sys.prefix and find_spec("pip") is not None:
+        return f"pip install {wanted}"
+    if find_spec("pip") is None:
+        return f"uv pip install --python {shlex.quote(sys.executable)} {wanted}"
+    return f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+
+
+def _uv_requirement(prefix: Path, extra: str) -> str:
+    """Return what uv installed, with the extra: `uv tool install` replaces the requirement as a whole."""
+    ours: dict[str, object] = {}
+    with suppress(OSError, ValueError, KeyError, TypeError, StopIteration):
+        receipt = tomllib.loads((prefix / "uv-receipt.toml").read_text(encoding="utf-8"))
+        ours = next(one for one in receipt["tool"]["requirements"] if one["name"] == "cleveragents")
+    known = ours.get("extras")
+    extras = sorted({extra, *(map(str, known) if isinstance(known, list) else ())})
+    kinds = ("path", "directory", "editable", "url", "git")
+    place = next((f" @ {ours[kind]}" for kind in kinds if kind in ours), "")
+    return shlex.quote(f"cleveragents[{','.join(extras)}]{place}")

@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cleveragents.config.entry_points import built_in, installed
+from cleveragents.config.entry_points import built_in, install_command, installed
 from cleveragents.config.settings import is_web_address
 from cleveragents.core.errors import ConfigurationError, UnknownModel
 from cleveragents.core.text.redaction import KnownSecrets
@@ -303,7 +303,7 @@ class ModelCatalogue:
 
     def _check_installed(self, provider: Provider, name: str) -> None:
         if provider.module is not None and find_spec(provider.module) is None:
-            remedy = f"pip install 'cleveragents[{provider.extra}]'"
+            remedy = install_command(provider.extra or provider.name)
             raise ConfigurationError(f"model {name}", f"needs {provider.module}: {remedy}")
 
     # ── names ─────────────────────────────────────────────────────────────────────────────────────

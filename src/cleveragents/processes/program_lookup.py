@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from cleveragents.config.entry_points import install_command
 from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.processes.environment import (
     absolute_entries,
@@ -55,7 +56,6 @@ _MOST_SUGGESTIONS = 3
 _SYSTEM = frozenset(
     map(Path, ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"))
 )
-_EXTRA = "agents that speak ACP need the extra `acp`: pip install 'cleveragents[acp]'"
 
 _PROGRAM_DIRECTORIES = {"bin", "sbin", "shims"}
 _SIGNS_OF_A_PREFIX = ("pyvenv.cfg", "conda-meta", "lib", "versions", "installs", "tools")
@@ -176,7 +176,9 @@ def absence_of(program: str, install: str = "") -> str | None:
 
 def absence_of_acp() -> str | None:
     """What is missing before anybody can be talked to by the Agent Client Protocol, if anything is."""
-    return _EXTRA if find_spec("acp") is None else None
+    if find_spec("acp") is not None:
+        return None
+    return f"agents that speak ACP need the extra `acp`: {install_command('acp')}"
 
 
 def secret_places(home: Path) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from cleveragents.config.entry_points import install_command
 from cleveragents.core.errors import (
     CleverAgentsError,
     DatabaseFailed,
@@ -86,7 +87,7 @@ def translated(error: Exception, url: URL, *, waited_seconds: float = 0.0) -> Cl
     if isinstance(error, DBAPIError):
         return _from_postgres(error, location)
     if isinstance(error, ModuleNotFoundError):
-        return DatabaseUnusable(location, "psycopg is missing; pip install 'cleveragents[postgres]'")
+        return DatabaseUnusable(location, f"psycopg is missing: {install_command('postgres')}")
     return DatabaseFailed(location, _first_line(error))
 
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from cleveragents.api.format import counted
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict, perform
+from cleveragents.config.entry_points import install_command
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.jobs.model.job import Job, JobState
@@ -115,7 +116,7 @@ def telemetry(settings: Settings, find: Find = find_spec) -> DoctorCheck:
     try:
         ensure_installed(find)
     except ConfigurationError as error:
-        remedy = "pip install 'cleveragents[telemetry]', or unset telemetry.endpoint"
+        remedy = f"{install_command('telemetry')}, or unset telemetry.endpoint"
         return DoctorCheck("telemetry", DoctorVerdict.FAIL, error.problem, remedy)
     url = traces_url(endpoint)
     problem = _silence(url)
@@ -179,7 +180,7 @@ def _temporal(container: Container, find: Find) -> DoctorCheck | None:
 
     if find("temporalio") is None:
         return DoctorCheck(
-            "engine", DoctorVerdict.FAIL, "temporal needs its SDK", "pip install 'cleveragents[temporal]'"
+            "engine", DoctorVerdict.FAIL, "temporal needs its SDK", install_command("temporal")
         )
     # The port first: the SDK retries for a long time.
     problem = _refusal(settings.temporal_address)

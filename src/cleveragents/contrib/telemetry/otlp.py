@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from cleveragents import __version__
+from cleveragents.config.entry_points import install_command
 from cleveragents.config.service_settings import TelemetrySettings
 from cleveragents.contrib.telemetry.spans import Attribute, Span, SpanBook, SpanKind, tellable
 from cleveragents.core.clock import Clock
@@ -61,7 +62,7 @@ def ensure_installed(find: Callable[[str], object] = find_spec) -> None:
     except ModuleNotFoundError:
         missing = list(_PACKAGES)
     if missing:
-        problem = "traces need OpenTelemetry's SDK: pip install 'cleveragents[telemetry]'"
+        problem = f"traces need OpenTelemetry's SDK: {install_command('telemetry')}"
         raise ConfigurationError("telemetry.endpoint", problem)
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cleveragents.config.entry_points import install_command
 from cleveragents.contrib.temporal.names import (
     is_of_older_protocol,
     memo_of,
@@ -170,7 +171,7 @@ def _client_class() -> type[Client]:
     try:
         from temporalio.client import Client
     except ImportError:
-        missing = "temporal needs its SDK: pip install 'cleveragents[temporal]'"
+        missing = f"temporal needs its SDK: {install_command('temporal')}"
         raise ConfigurationError("jobs.engine", missing) from None
     return Client
 

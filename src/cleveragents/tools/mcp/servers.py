@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, TypeVar
 
+from cleveragents.config.entry_points import install_command
 from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.processes.ports import StopSignal
@@ -28,7 +29,6 @@ __all__ = ["McpServers"]
 T = TypeVar("T")
 
 _MOST_STARTS = 2
-_EXTRA = "the package `mcp` is not installed; `pip install 'cleveragents[mcp]'` brings it"
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +90,7 @@ class McpServers:
     ) -> T:
         server = permit.server.name
         if find_spec("mcp") is None:
-            raise ToolRefused(f"MCP server {server}", _EXTRA)
+            raise ToolRefused(f"MCP server {server}", f"needs the package `mcp`: {install_command('mcp')}")
 
         async def work() -> T:
             slot = self._slots.get(server)

@@ -1,0 +1,61 @@
+"""The command that adds an extra fits the way the product was installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleveragents.config import entry_points
+from cleveragents.config.entry_points import install_command
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", f"{tmp_path}/bin/python")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setattr(entry_points, "find_spec", lambda name: object())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("requirement", "command"),
+    [
+        ("", "uv tool install 'cleveragents[openai]'"),
+        (', extras = ["acp", "mcp"]', "uv tool install 'cleveragents[acp,mcp,openai]'"),
+        (', path = "/srv/c.whl"', "uv tool install 'cleveragents[openai] @ /srv/c.whl'"),
+    ],
+)
+def test_uv_installs_all_extras_from_the_same_place(prefix: Path, requirement: str, command: str) -> None:
+    other = '{ name = "other" }, '
+    receipt = f'[tool]\nrequirements = [{other}{{ name = "cleveragents"{requirement} }}]\n'
+    (prefix / "uv-receipt.toml").write_text(receipt)
+    assert install_command("openai") == command
+
+
+@pytest.mark.parametrize(
+    "receipt", ["", "[tool]\nrequirements = 3\n", "nonsense", "[tool]\nrequirements = []\n"]
+)
+def test_a_damaged_receipt_of_uv_leaves_a_plain_command(prefix: Path, receipt: str) -> None:
+    (prefix / "uv-receipt.toml").write_text(receipt)
+    assert install_command("mcp") == "uv tool install 'cleveragents[mcp]'"
+
+
+def test_pipx_adds_to_its_environment(prefix: Path) -> None:
+    (prefix / "pipx_metadata.json").write_text("{}")
+    assert install_command("mcp") == "pipx inject cleveragents 'cleveragents[mcp]'"
+
+
+def test_pip_of_the_active_environment_has_the_short_form(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert install_command("mcp") == f"{prefix}/bin/python -m pip install 'cleveragents[mcp]'"
+    monkeypatch.setenv("VIRTUAL_ENV", str(prefix))
+    assert install_command("mcp") == "pip install 'cleveragents[mcp]'"
+
+
+def test_an_environment_without_pip_is_left_to_uv(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_points, "find_spec", lambda name: None)
+    assert install_command("mcp") == f"uv pip install --python {prefix}/bin/python 'cleveragents[mcp]'"
