@@ -107,9 +107,9 @@ def _take_plans(pictures: Pictures, ids: dict[str, str]) -> None:
             pictures.of_plan(page, ids["catalogue"], tab, f"plan-{name}")
         pictures.of_plan(page, ids["welcome"], "decisions", "plan-decisions")
         page.get_by_role("button", name="Correct …").click()
-        wanted = page.get_by_role("dialog").get_by_role("textbox", name="What is wanted instead")
+        wanted = page.get_by_role("dialog").get_by_role("textbox", name="Guidance")
         wanted.fill("At the beginning, please")
-        expect(page.get_by_role("group", name="What this would undo")).to_contain_text("README.md")
+        expect(page.get_by_role("group", name="Effects")).to_contain_text("README.md")
         pictures.keep(page, "plan-correct")
         pictures.of_plan(page, ids["split"], "plans", "plan-sub-plans")
         for name, state in (("discount", "applied"), ("tax", "constrained")):

@@ -25,7 +25,7 @@ def test_a_token_in_the_address_logs_in_and_is_gone_from_it(bench: PageBench) ->
     assert visit.page.evaluate("document.cookie") == ""  # no script can read it
     other = _token_of(bench, "olaf")
     visit.page.goto(f"{bench.url}/login#{other}")  # a link does not make somebody else of who is logged in
-    expect(visit.page.get_by_text("You are logged in as admin already")).to_be_visible()
+    expect(visit.page.get_by_text("You are already logged in as admin")).to_be_visible()
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("Board")
     assert visit.page.evaluate("location.href") == f"{bench.url}/"
 
@@ -37,7 +37,7 @@ def test_who_logs_in_anew_in_one_tab_goes_on_in_the_other(bench: PageBench) -> N
     other.get_by_label("Token").fill(bench.token)
     other.get_by_label("Token").press("Enter")
     expect(other.get_by_role("heading", level=1)).to_have_text("Board")
-    page.get_by_role("button", name="Add a project").click()
+    page.get_by_role("button", name="Add project").click()
     page.get_by_label("Name").fill("anew")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("heading", name="anew")).to_be_visible()
@@ -45,13 +45,13 @@ def test_who_logs_in_anew_in_one_tab_goes_on_in_the_other(bench: PageBench) -> N
     other.get_by_label("Token").fill(_token_of(bench, "otto"))
     other.get_by_label("Token").press("Enter")
     expect(other.get_by_text("otto")).to_be_visible()
-    page.get_by_role("button", name="Add a project").click()
+    page.get_by_role("button", name="Add project").click()
     page.get_by_label("Name").fill("as-another")
     for _ in range(2):  # nor is it done as somebody else when it is asked once more
         with page.expect_response(lambda answer: answer.request.method == "POST") as refused:
             page.get_by_role("button", name="Add", exact=True).click()
         assert refused.value.status == 403
-        expect(page.get_by_text("is logged in in this browser by now")).to_be_visible()
+        expect(page.get_by_text("is now logged in in this browser")).to_be_visible()
 
 
 def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(bench: PageBench) -> None:
@@ -89,12 +89,12 @@ def test_a_double_click_makes_one_plan_and_another_browser_sees_it_come_and_be_d
     author.get_by_label("Goal", exact=True).fill(GOALS["receipt"])
     author.get_by_label("Model").fill(bench.model)
     author.get_by_label("Checks").fill("sh test.sh")
-    author.get_by_role("button", name="Start the plan").dblclick()
+    author.get_by_role("button", name="Start plan").dblclick()
     author.wait_for_url(re.compile("/plans/"))
     plan_id = author.url.rpartition("/")[2]
     row = watcher.get_by_role("listitem").filter(has_text=GOALS["receipt"])
     expect(row).to_have_count(1)
-    group = watcher.get_by_role("region", name=re.compile("Ready to review"))
+    group = watcher.get_by_role("region", name=re.compile("Ready for review"))
     expect(group.get_by_role("link", name=GOALS["receipt"])).to_be_visible()
     made = [plan for plan in bench.ask("GET", "/plans")["items"] if plan["goal"] == GOALS["receipt"]]
     assert [plan["id"] for plan in made] == [plan_id]
@@ -103,47 +103,47 @@ def test_a_double_click_makes_one_plan_and_another_browser_sees_it_come_and_be_d
 
 def test_what_is_missing_or_refused_is_said_beside_its_field(bench: PageBench) -> None:
     page = bench.visit().go("/new")
-    page.get_by_role("button", name="Start the plan").click()
+    page.get_by_role("button", name="Start plan").click()
     expect(page.get_by_label("Goal", exact=True)).to_have_accessible_description(
         re.compile("Say what the plan is to reach")
     )
     page.get_by_label("Goal", exact=True).fill("x")
     page.get_by_label("Steps").fill("0")
-    page.get_by_role("button", name="Start the plan").click()
+    page.get_by_role("button", name="Start plan").click()
     expect(page.get_by_label("Steps")).to_have_accessible_description(
         re.compile("greater than or equal to 1")
     )
     page.get_by_label("Steps").fill("")
     page.get_by_label("Model").fill("nobody/knows")
-    page.get_by_role("button", name="Start the plan").click()
+    page.get_by_role("button", name="Start plan").click()
     expect(page.get_by_label("Model")).to_have_accessible_description(re.compile("no provider 'nobody'"))
     expect(page.get_by_label("Model")).to_be_focused()
     page.get_by_label("Model").fill("")
-    page.get_by_role("button", name="Start the plan").click()
+    page.get_by_role("button", name="Start plan").click()
     expect(page.get_by_label("Model")).to_have_accessible_description(re.compile("Choose a model"))
     # What concerns no field that can be seen is said all the same.
-    page.get_by_label("What is to be done").select_option("builtin/command")
+    page.get_by_label("Action").select_option("builtin/command")
     page.get_by_label("Command", exact=True).fill("true")
     page.get_by_label("Dollars").fill("1")
-    page.get_by_role("button", name="Start the plan").click()
-    expect(page.get_by_role("alert").filter(has_text="limits are for plans with actors")).to_be_visible()
+    page.get_by_role("button", name="Start plan").click()
+    expect(page.get_by_role("alert").filter(has_text="limits need an actor")).to_be_visible()
 
 
 def test_a_command_is_typed_as_in_a_shell_and_is_not_sent_before_its_quotes_are_closed(
     bench: PageBench,
 ) -> None:
     page = bench.visit().go("/new")
-    page.get_by_label("What is to be done").select_option("builtin/command")
+    page.get_by_label("Action").select_option("builtin/command")
     command = page.get_by_label("Command", exact=True)
     command.fill("sh -c 'echo teal")
-    page.get_by_role("button", name="Start the plan").click()
+    page.get_by_role("button", name="Start plan").click()
     expect(command).to_have_accessible_description(re.compile("is not closed"))
     command.fill("sh -c 'echo teal >> colours.txt'")
-    words = page.get_by_role("list", name="Its words").get_by_role("listitem")
+    words = page.get_by_role("list", name="Arguments").get_by_role("listitem")
     expect(words).to_have_text(["sh", "-c", "echo teal >> colours.txt"])
-    page.get_by_label("One word per line").check()
+    page.get_by_label("One argument per line").check()
     expect(command).to_have_value("sh\n-c\necho teal >> colours.txt")
-    page.get_by_role("button", name="Start the plan").click()
+    page.get_by_role("button", name="Start plan").click()
     page.wait_for_url(re.compile("/plans/"))
     made = bench.ask("GET", f"/plans/{page.url.rpartition('/')[2]}")
     assert made["action"] == "builtin/command"
@@ -154,7 +154,7 @@ def test_the_context_explorer_shows_fragments_and_who_found_them(bench: PageBenc
     page = bench.visit().go("/context")
     page.get_by_label("Repository").select_option("paint-shop")
     page.get_by_label("Question").fill("What does a receipt print?")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Search").click()
     fragments = page.get_by_role("region", name="Fragments")
     expect(fragments.get_by_text("prices.sh", exact=True)).to_be_visible()
     expect(page.get_by_role("complementary").get_by_text("keyword", exact=True)).to_be_visible()
@@ -165,20 +165,20 @@ def test_the_log_grows_by_itself_can_be_held_filtered_and_verified(bench: PageBe
     page = bench.visit().go("/events")
     bench.ask("POST", "/projects", json={"name": "first", "description": ""})
     expect(page.get_by_role("cell", name="first", exact=True)).to_have_count(1)
-    page.get_by_role("button", name="Hold").click()
+    page.get_by_role("button", name="Pause").click()
     bench.ask("POST", "/projects", json={"name": "second", "description": ""})
     bench.ask("POST", "/projects", json={"name": "third", "description": ""})
     expect(page.get_by_role("cell", name="second", exact=True)).to_have_count(0)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("cell", name="third", exact=True)).to_have_count(1)
     expect(page.get_by_role("cell", name="second", exact=True)).to_have_count(1)
-    page.get_by_label("Type of event").fill("project.added")
-    page.get_by_label("Type of event").press("Enter")
+    page.get_by_label("Event type").fill("project.added")
+    page.get_by_label("Event type").press("Enter")
     page.wait_for_url("**/events?type=project.added")
     expect(page.locator(".event-type").filter(has_not_text="project.added")).to_have_count(0)
     expect(page.locator(".event-type").first).to_have_text("project.added")
-    page.get_by_role("button", name="Verify the log").click()
-    expect(page.get_by_text(re.compile(r"\d+ events, verified"))).to_be_visible()
+    page.get_by_role("button", name="Verify log").click()
+    expect(page.get_by_text(re.compile(r"\d+ events verified"))).to_be_visible()
 
 
 def test_what_waits_is_on_the_board_however_much_was_never_decided_about(bench: PageBench) -> None:
@@ -201,7 +201,7 @@ def test_what_waits_is_on_the_board_however_much_was_never_decided_about(bench: 
     visit.page.route(re.compile(r"/api/plans\?"), answer)
     visit.page.goto(f"{bench.url}/#{bench.token}")
     expect(visit.page.get_by_role("link", name="an old question")).to_be_visible()
-    expect(visit.page.get_by_text("the newest 600 are shown")).to_be_visible()
+    expect(visit.page.get_by_text("newest 600 plans")).to_be_visible()
 
 
 def test_who_works_is_shown_however_many_have_left(bench: PageBench) -> None:
@@ -223,22 +223,22 @@ def test_who_works_is_shown_however_many_have_left(bench: PageBench) -> None:
 def test_projects_and_repositories_are_added_on_the_page(bench: PageBench) -> None:
     """A newcomer's report: a name that is refused was answered with a regular expression."""
     page = bench.visit().go("/projects")
-    page.get_by_role("button", name="Add a project").click()
-    dialog = page.get_by_role("dialog", name="Add a project")
+    page.get_by_role("button", name="Add project").click()
+    dialog = page.get_by_role("dialog", name="Add project")
     dialog.get_by_label("Name").fill("My Shop")
     dialog.get_by_role("button", name="Add", exact=True).click()
-    expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("the first is a letter"))
+    expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("starting with a letter"))
     dialog.get_by_label("Name").fill("shop")
-    dialog.get_by_label("Plans at once").fill("2")
+    dialog.get_by_label("Max parallel").fill("2")
     dialog.get_by_role("button", name="Add", exact=True).click()
-    expect(page.get_by_role("region", name="Project shop", exact=True)).to_contain_text("at most 2 at once")
+    expect(page.get_by_role("region", name="Project shop", exact=True)).to_contain_text("max parallel: 2")
     for name, place in (("here", None), ("far", "ssh://git@git.example/shop.git")):
-        page.get_by_role("button", name="Add a repository").click()
-        dialog = page.get_by_role("dialog", name="Add a repository")
+        page.get_by_role("button", name="Add repository").click()
+        dialog = page.get_by_role("dialog", name="Add repository")
         dialog.get_by_label("Name").fill("paint-shop")
         dialog.get_by_label("Project").select_option("shop")
         if place is not None:
-            dialog.get_by_text("A git remote").click()
+            dialog.get_by_text("Git remote").click()
             dialog.get_by_label("Branch").fill("trunk")
         dialog.get_by_label("Directory" if place is None else "Address").fill(place or str(bench.sample.root))
         dialog.get_by_role("button", name="Add", exact=True).click()
@@ -300,10 +300,10 @@ def test_a_refused_question_takes_the_old_answer_away(bench: PageBench) -> None:
     page = bench.visit().go("/context")
     page.get_by_label("Repository").select_option("paint-shop")
     page.get_by_label("Question").fill("What does a receipt print?")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("region", name="Fragments")).to_be_visible()
-    page.get_by_label("Tokens at most").fill("99999999999")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_label("Max tokens").fill("99999999999")
+    page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("alert")).to_be_visible()
     expect(page.get_by_role("region", name="Fragments")).to_have_count(0)
 
@@ -314,14 +314,14 @@ def test_the_keyboard_is_enough(bench: PageBench) -> None:
     for plan in begun:
         until("its end", lambda plan=plan: bench.ask("GET", f"/plans/{plan}")["state"] == "complete")
     page = bench.visit().page
-    review = page.get_by_role("region", name="Ready to review")
+    review = page.get_by_role("region", name="Ready for review")
     expect(review.get_by_role("link", name=GOALS["tax"])).to_be_visible()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("/")
-    expect(page.get_by_label("Filter plans by text")).to_be_focused()
+    expect(page.get_by_label("Filter plans")).to_be_focused()
     page.keyboard.type("tax")
     expect(page.locator("a.row-link")).to_have_count(1)
     page.keyboard.press("Escape")
@@ -348,8 +348,8 @@ def leads_to(page: Page, keys: str, heading: str) -> bool:
 def test_the_first_stop_of_the_keyboard_leads_to_the_content(bench: PageBench) -> None:
     page = bench.visit().go("/jobs")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_in_viewport()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
 
@@ -410,8 +410,8 @@ def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageB
     visit = bench.visit()
     visit.keep_notices()
     page = visit.go("/users")
-    page.get_by_role("button", name="Add a user").click()
-    dialog = page.get_by_role("dialog", name="Add a user")
+    page.get_by_role("button", name="Add user").click()
+    dialog = page.get_by_role("dialog", name="Add user")
     dialog.get_by_label("Name").fill("Olga K")
     dialog.get_by_role("button", name="Add", exact=True).click()
     expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("cannot be a user"))

@@ -24,10 +24,10 @@ def test_every_page_and_every_plan_say_that_commands_are_not_isolated(bench: Pag
     for path in VIEWS:
         page.goto(f"{bench.url}{path}")
         banner = page.locator("#unisolated")
-        expect(banner).to_contain_text("Commands of plans are not isolated on server-")
+        expect(banner).to_contain_text("Commands are not isolated on server-")
     body = {"action": "builtin/command", "resource": "paint-shop", "arguments": {"argv": ["true"]}}
     plan = bench.ask("POST", "/plans", json=body)
     page.goto(f"{bench.url}/plans/{plan['id']}")
     expect(page.locator("#unisolated")).to_be_visible()
     about = page.get_by_label("About this plan")
-    expect(about).to_contain_text("none: its commands can read and change whatever the worker's user can")
+    expect(about).to_contain_text("none: commands run with all rights of the worker's user")

@@ -20,14 +20,14 @@ def test_a_server_that_goes_away_and_comes_back_costs_no_event_and_shows_none_tw
     other.goto(f"{bench.url}/")
     other.locator("main h1").wait_for()
     bench.stop()
-    expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="Cannot reach the server")).to_be_visible()
     other.get_by_role("link", name="Projects").click()
     expect(other.get_by_role("button", name="Try again")).to_be_visible()
     bench.start()
     bench.ask("POST", "/projects", json={"name": "after", "description": ""})
     expect(other.get_by_text("after", exact=True)).to_be_visible()  # though nobody has asked for it again
     other.close()
-    expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_have_count(0)
+    expect(page.get_by_role("alert").filter(has_text="Cannot reach the server")).to_have_count(0)
     expect(page.get_by_role("cell", name="after", exact=True)).to_have_count(1)
     shown = _positions(page)
     assert shown == list(range(shown[0], shown[-1] + 1))  # none is missing, none is there twice
@@ -81,7 +81,7 @@ def test_who_is_logged_out_elsewhere_is_asked_to_log_in_and_is_live_again(bench:
         bench.ask("DELETE", f"/tokens/{login['id']}")
     token = visit.page.get_by_label("Token")
     # The stream may have said so already; then there is no such button any more.
-    visit.page.get_by_role("button", name="Verify the log").or_(token).click()
+    visit.page.get_by_role("button", name="Verify log").or_(token).click()
     token.fill(bench.token)
     visit.page.get_by_role("button", name="Log in").click()
     visit.page.locator(".event-type").first.wait_for()
@@ -96,7 +96,7 @@ def test_two_browsers_see_the_same_board_while_plans_run(bench: PageBench) -> No
     for goal in (GOALS["catalogue"], GOALS["tax"]):
         until(f"the end of {goal}", lambda goal=goal: _state(bench, goal) == "complete")
     for page in pages:
-        review = page.get_by_role("region", name="Ready to review")
+        review = page.get_by_role("region", name="Ready for review")
         for goal in (GOALS["catalogue"], GOALS["tax"]):
             expect(review.get_by_role("link", name=goal)).to_have_count(1)
     # What changed last is first, and one may not have read yet what the other has.

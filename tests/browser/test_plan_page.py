@@ -37,9 +37,7 @@ def page(bench: PlanPageBench, ids: dict[str, str]) -> Page:
 
 def press(page: Page, action: str, yes: str) -> None:
     """Opens the dialog of an action and says yes."""
-    page.get_by_role("group", name="What can be done with this plan").get_by_role(
-        "button", name=action
-    ).click()
+    page.get_by_role("group", name="Actions").get_by_role("button", name=action).click()
     page.get_by_role("dialog").get_by_role("button", name=yes, exact=True).click()
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -52,7 +50,7 @@ def test_a_page_whose_server_is_started_anew_in_the_middle_shows_all_that_happen
     bench.server.stop()
     expect(page.get_by_text("may be out of date")).to_be_visible()
     bench.server.start()
-    expect(page.locator(".p-state")).to_contain_text("Ready to review")
+    expect(page.locator(".p-state")).to_contain_text("ready")
     bench.agrees(page, plan_id)
     expect(page.get_by_text("may be out of date")).to_have_count(0)
     # The account is read before the events that were missed meanwhile, of which the timeline is drawn.
@@ -71,11 +69,11 @@ def test_a_call_that_needs_leave_is_approved_on_the_page(
 ) -> None:
     plan_id = ids["discount"]
     bench.go(page, plan_id)
-    needs = page.get_by_role("region", name="What this plan needs from you")
-    expect(needs).to_contain_text("It needs your approval")
+    needs = page.get_by_role("region", name="Pending request")
+    expect(needs).to_contain_text("Approval needed")
     expect(needs).to_contain_text("sh test.sh")
     needs.get_by_role("button", name="Approve").click()
-    expect(page.locator(".p-state")).to_contain_text("Ready to review")
+    expect(page.locator(".p-state")).to_contain_text("ready")
     bench.agrees(page, plan_id)
     assert [call["state"] for call in bench.account(plan_id)["calls"] if call["tool"] == "command"] == [
         "ended"
@@ -93,7 +91,7 @@ def test_a_file_that_is_left_out_by_a_key_is_not_applied(
     expect(page.locator(".p-totals")).to_contain_text("1 left out")
     assert bench.account(plan_id)["left_out"] == ["test_discount.sh"]
     press(page, "Apply", "Apply")
-    expect(page.locator(".p-state")).to_contain_text("Applied")
+    expect(page.locator(".p-state")).to_contain_text("applied")
     bench.agrees(page, plan_id)
     assert "90 / 100" in (bench.sample.text("prices.sh") or "")
     assert bench.sample.text("test_discount.sh") is None
@@ -110,20 +108,20 @@ def _go_down(page: Page) -> None:
 
 
 def test_what_one_browser_cancels_the_other_sees(bench: PlanPageBench, ids: dict[str, str]) -> None:
-    """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran. Here it says stopping
-    until no process of the plan is left, and only then that it is cancelled."""
+    """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran. The badge says
+    `running` until the last process of the plan has ended, then `cancelled`."""
     plan_id = ids["simulation"]
     until("the command", lambda: bool(_processes(bench)))
     one, other = bench.open(plan_id), bench.open(plan_id, "output")
     for page in (one, other):
-        expect(page.locator(".p-state")).to_contain_text("Executing")
+        expect(page.locator(".p-state")).to_contain_text("running")
     one.get_by_role("button", name="Cancel").click()
     one.get_by_role("dialog").get_by_role("textbox", name="Reason").fill("enough")
-    one.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+    one.get_by_role("dialog").get_by_role("button", name="Cancel plan").click()
     for page in (one, other):
-        expect(page.locator(".p-state")).to_contain_text("Cancelled")
+        expect(page.locator(".p-state")).to_contain_text("cancelled")
         assert _processes(bench) == []
-        assert words_of(page) == ["Executing", "Stopping…", "Cancelled"]
+        assert words_of(page) == ["running", "cancelled"]
         bench.agrees(page, plan_id)
         page.context.close()
 
@@ -146,13 +144,13 @@ def test_a_plan_in_conflict_is_shown_with_its_reason(
     bench.wait(plan_id, "execute", "complete")
     bench.go(page, plan_id)
     press(page, "Apply", "Apply")
-    needs = page.get_by_role("region", name="What this plan needs from you")
-    expect(needs).to_contain_text("It was not applied")
-    expect(needs.get_by_role("list", name="Files in the way")).to_contain_text("prices.sh")
+    needs = page.get_by_role("region", name="Pending request")
+    expect(needs).to_contain_text("Not applied")
+    expect(needs.get_by_role("list", name="Conflicting files")).to_contain_text("prices.sh")
     needs.get_by_text("Both sides", exact=True).click()
-    expect(needs.get_by_role("group", name="What both sides made of it")).to_contain_text("prices.sh")
+    expect(needs.get_by_role("group", name="Both sides")).to_contain_text("prices.sh")
     needs.get_by_role("button", name="Leave prices.sh out").click()
-    expect(needs).to_contain_text("left out; it stays as it is")
+    expect(needs).to_contain_text("left out")
     bench.agrees(page, plan_id)
     assert "119" not in (bench.sample.text("prices.sh") or "")
 
@@ -165,13 +163,13 @@ def test_a_plan_is_applied_and_undone_on_the_page(
     before = bench.sample.text("receipt.sh")
     bench.go(page, plan_id)
     press(page, "Apply", "Apply")
-    expect(page.locator(".p-state")).to_contain_text("Applied")
+    expect(page.locator(".p-state")).to_contain_text("applied")
     assert bench.sample.text("receipt.sh") != before
     bench.go(page, plan_id)
-    expect(page.locator(".p-state")).to_have_text("Applied")
-    assert words_of(page) == ["Applied"]
+    expect(page.locator(".p-state")).to_have_text("applied")
+    assert words_of(page) == ["applied"]
     press(page, "Undo", "Undo")
-    expect(page.locator(".p-state")).to_contain_text("Undone")
+    expect(page.locator(".p-state")).to_contain_text("undone")
     assert bench.sample.text("receipt.sh") == before
     bench.agrees(page, plan_id)
 
@@ -184,13 +182,13 @@ def test_a_decision_is_corrected_after_what_that_undoes_was_shown(
     bench.go(page, plan_id, "decisions")
     page.get_by_role("button", name="Correct …").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("group", name="What this would undo")).to_contain_text("README.md")
-    dialog.get_by_role("textbox", name="What is wanted instead").fill("At the beginning, please")
-    dialog.get_by_role("button", name="Correct, and go on").click()
+    expect(dialog.get_by_role("group", name="Effects")).to_contain_text("README.md")
+    dialog.get_by_role("textbox", name="Guidance").fill("At the beginning, please")
+    dialog.get_by_role("button", name="Correct").click()
     expect(dialog).to_have_count(0)
     expect(page.get_by_text("At the beginning, please").first).to_be_visible()
     bench.wait(plan_id, "execute", "complete")
-    page.get_by_label(re.compile("no longer hold")).check()
+    page.get_by_label(re.compile("superseded")).check()
     states = [one["state"] for one in bench.api.get(f"/plans/{plan_id}/decisions").json()["items"]]
     expect(page.locator(".p-decision.p-gone")).to_have_count(states.count("superseded"))
     expect(page.locator(".p-decision:not(.p-gone)")).to_have_count(states.count("active"))
@@ -203,11 +201,11 @@ def test_a_plan_that_may_spend_no_more_goes_on_when_it_is_allowed_more(
 ) -> None:
     plan_id = bench.begin("welcome", limits={"steps": 2})
     bench.go(page, plan_id)
-    needs = page.get_by_role("region", name="What this plan needs from you")
-    expect(needs).to_contain_text("It may not spend more")
+    needs = page.get_by_role("region", name="Pending request")
+    expect(needs).to_contain_text("Budget spent")
     needs.get_by_role("spinbutton", name="Model calls").fill("30")
-    needs.get_by_role("button", name="Allow so much").click()
-    expect(page.locator(".p-state")).to_contain_text("Ready to review")
+    needs.get_by_role("button", name="Raise limit").click()
+    expect(page.locator(".p-state")).to_contain_text("ready")
     bench.agrees(page, plan_id)
     assert bench.account(plan_id)["spending"]["limits"]["steps"] == 30
 
@@ -218,15 +216,13 @@ def test_who_was_slower_is_told_so_and_sees_how_it_stands(
     plan_id = ids["catalogue"]
     bench.go(page, plan_id)
     # The page hears of nothing for a moment: somebody else is faster.
-    page.get_by_role("group", name="What can be done with this plan").get_by_role(
-        "button", name="Reject"
-    ).click()
+    page.get_by_role("group", name="Actions").get_by_role("button", name="Discard").click()
     page.route("**/api/plans/*/reject", lambda route: _rejected_first(bench, plan_id, route))
-    page.get_by_role("dialog").get_by_role("button", name="Reject", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Discard", exact=True).click()
     expect(page.get_by_role("alert")).to_be_visible()
-    expect(page.locator(".p-state")).to_contain_text("Rejected")
+    expect(page.locator(".p-state")).to_contain_text("discarded")
     page.unroute("**/api/plans/*/reject")
-    page.get_by_role("button", name="Not now").click()
+    page.get_by_role("button", name="Go back").click()
     bench.agrees(page, plan_id)
 
 
@@ -267,8 +263,6 @@ def test_a_viewer_sees_everything_and_can_do_nothing(bench: PlanPageBench, ids: 
     token = bench.api.post("/users/vera/tokens", json={"label": "test"}).json()["token"]
     page = bench.open(ids["welcome"], "diff", token=token)
     expect(page.get_by_role("region", name="README.md")).to_be_visible()
-    expect(
-        page.get_by_role("group", name="What can be done with this plan").get_by_role("button")
-    ).to_have_count(0)
+    expect(page.get_by_role("group", name="Actions").get_by_role("button")).to_have_count(0)
     expect(page.get_by_role("button", name="Leave out")).to_have_count(0)
     page.context.close()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from cleveragents.plans.model.status import PlanStatus
+
 
 def computed(page: Page, module: str, expression: str, given: Any = None) -> Any:
     """What the expression gives; `m` is the module, `given` the argument."""
@@ -148,11 +150,61 @@ def test_a_plan_whose_job_has_ended_is_stopping_until_it_does_not_run_itself(pag
     assert computed(page, "event_text.js", "m.isStopping(given, true)", resumed) is False
 
 
-def test_the_badge_of_a_plan_that_is_stopping_never_says_that_it_is_stopped(page: Page) -> None:
+def test_a_plan_whose_processes_still_run_never_shows_as_cancelled(page: Page) -> None:
     """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
-    plan = {"phase": "execute", "state": "cancelled", "needs": None}
-    assert computed(page, "plan_text.js", "m.phase_state(given, true)", plan) == ["Stopping…", "need"]
-    assert computed(page, "plan_text.js", "m.phase_state(given, false)", plan) == ["Cancelled", "off"]
+    plan = {"phase": "execute", "state": "cancelled", "status": "cancelled"}
+    word, tone, note = computed(page, "plan_text.js", "m.statusOf(given, true)", plan)
+    assert (word, tone) == ("running", "run")
+    assert note.startswith("Stopping")
+    assert computed(page, "plan_text.js", "m.statusOf(given, false)", plan) == ["cancelled", "off", ""]
+
+
+def test_every_plan_status_has_a_tone_and_a_group(page: Page) -> None:
+    statuses = [{"status": status.value} for status in PlanStatus]
+    badges = computed(page, "plan_text.js", "given.map((plan) => m.statusOf(plan))", statuses)
+    assert [badge[0] for badge in badges] == [status.value for status in PlanStatus]
+    toneless = [word for word, tone, _ in badges if tone == "off"]
+    assert toneless == ["undone", "discarded", "cancelled"]
+    groups = computed(page, "../groups.js", "given.map((plan) => m.groupOf(plan))", statuses)
+    by_group: dict[str, set[str]] = {}
+    for status, group in zip(PlanStatus, groups, strict=True):
+        by_group.setdefault(group, set()).add(status.value)
+    assert by_group == {
+        "needs": {"waiting", "paused", "blocked", "failed"},
+        "review": {"ready"},
+        "running": {"planning", "running", "applying"},
+        "waiting": {"queued"},
+        "done": {"unchanged", "merged", "applied", "undone", "discarded", "cancelled"},
+    }
+
+
+def test_a_plan_with_a_pending_apply_or_undo_job_says_so(page: Page) -> None:
+    shown = "m.statusOf({ status: given.status }, false, { what: given.what, state: given.state })"
+    apply = {"what": "apply", "status": "ready"}
+    assert computed(page, "plan_text.js", shown, {**apply, "state": "submitted"}) == ["applying", "run", ""]
+    assert computed(page, "plan_text.js", shown, {**apply, "state": "failed"}) == ["ready", "good", ""]
+    undo = {"what": "undo", "status": "applied", "state": "claimed"}
+    assert computed(page, "plan_text.js", shown, undo) == ["applied", "done", "Undoing …"]
+
+
+def test_the_explanation_of_a_status_keeps_the_names_of_models(page: Page) -> None:
+    explained = "m.explanationOf({ status: 'failed', meaning: given })"
+    assert computed(page, "plan_text.js", explained, "failed: no key for openai/gpt: set one") == (
+        "no key for openai/gpt: set one"
+    )
+    assert computed(page, "plan_text.js", explained, "failed") == ""
+
+
+def test_a_denied_call_is_not_shown_as_approved(page: Page) -> None:
+    events = [
+        event(1, "approval.given", number=1, tool="command", state="asked", approval="denied", by="admin"),
+        event(2, "approval.given", number=2, tool="command", state="asked", approval="granted", by="admin"),
+    ]
+    found = computed(page, "event_text.js", "m.timelineOf(given)", events)
+    assert [(one["what"], one["more"], one["tone"]) for one in found] == [
+        ("denied", "call 1 · by admin", "bad"),
+        ("approved", "call 2 · by admin", "good"),
+    ]
 
 
 def test_both_events_of_a_call_are_one_entry_of_the_timeline(page: Page) -> None:
@@ -237,16 +289,12 @@ def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page:
 def test_a_check_that_passed_on_other_files_is_said_to_and_does_not_count(page: Page) -> None:
     told = "given.map((one) => [m.hasPassed(one), m.verdictOf(one)])"
     checks = [{"verdict": "passed", "stale": stale} for stale in (False, True)]
-    found = computed(page, "plan_text.js", told, checks)
-    assert found == [
-        [True, "passed"],
-        [False, "passed on other files"],
-    ]
+    assert computed(page, "plan_text.js", told, checks) == [[True, "passed"], [False, "passed, out of date"]]
 
 
 def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:
     marks = computed(page, "plan_text.js", "m.phaseMarks(given)", {"phase": "apply", "state": "undone"})
-    assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "taken back"]]
+    assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "undone"]]
 
 
 def test_what_a_plan_was_asked_for_is_what_asks_for_it_again(page: Page) -> None:

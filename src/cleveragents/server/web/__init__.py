@@ -1,1 +1,1 @@
-"""The page: static files that the server hands out, and nothing else."""
+"""The static files of the page."""

@@ -1,16 +1,16 @@
-// Talks to /api: JSON in and out, the session's CSRF token on what changes something, problem details as errors.
+// The client of /api: JSON bodies, the CSRF token of the session on every change, problem details as errors.
 //
-// A GET that fails on the way is tried again, for it changes nothing. A POST is not: its idempotency key lets
-// whoever calls it try again by hand without doing it twice.
+// A GET that fails is retried, because it changes nothing. A POST is not; with the same idempotency key its caller can
+// retry without doing it twice.
 
 const RETRIES = 2;
 const PAUSE_MS = 400;
 
 let csrf = null;
-let name = null; // of who is logged in, as far as this tab knows
+let name = null; // of the logged-in user, as far as this tab knows
 const signedOut = new Set();
 
-/** What the server refused, or could not be asked: `status` (0: not reached), `code`, `detail`, `errors` by field, `remedies`. */
+/** A failed request: `status` (0: server unreachable), `code`, `detail`, `errors` by field, `remedies`. */
 export class Problem extends Error {
   constructor(status, code, detail, errors = [], remedies = []) {
     super(detail);
@@ -25,20 +25,20 @@ export class Problem extends Error {
     return this.status === 0;
   }
 
-  /** What is wrong with one field of the body that was sent, or null. */
+  /** The problem of one field of the request body, or null. */
   of(field) {
     const found = this.errors.find((one) => one.where?.[0] === "body" && one.where.slice(1).join(".") === field);
     return found ? found.problem : null;
   }
 }
 
-/** A key for one intent of the user: the same key twice is one request. */
+/** A new idempotency key: two requests with the same key count as one. */
 export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** `path` with `query`'s entries that are neither null nor "" nor undefined; an array is repeated. */
+/** `path` with `query`, without null, undefined and "" values. An array repeats its parameter. */
 export function withQuery(path, query = {}) {
   const params = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -50,7 +50,7 @@ export function withQuery(path, query = {}) {
   return text ? `${path}?${text}` : path;
 }
 
-/** GET /api + path. `signal` cancels it. `as: "text"` for what is no JSON. */
+/** GET /api + path. `signal` cancels the request. `as: "text"` returns the body as text. */
 export async function get(path, query = {}, { signal, as = "json" } = {}) {
   const address = withQuery(`/api${path}`, query);
   for (let attempt = 0; ; attempt += 1) {
@@ -64,7 +64,7 @@ export async function get(path, query = {}, { signal, as = "json" } = {}) {
   }
 }
 
-/** POST /api + path. Pass the same `key` again to repeat the same intent; without one each call is a new one. */
+/** POST /api + path. Pass the same `key` to retry a request; without one each call is a new request. */
 export function post(path, body = {}, { key = newKey(), signal } = {}) {
   return change("POST", path, body, { "Idempotency-Key": key }, signal);
 }
@@ -81,7 +81,7 @@ export function del(path) {
   return change("DELETE", path, undefined, {});
 }
 
-/** All items of a list, page by page, up to `most`. */
+/** All items of a list, read page by page, up to `most`. */
 export async function all(path, query = {}, { most = 2000, signal } = {}) {
   const items = [];
   let after = null;
@@ -93,7 +93,7 @@ export async function all(path, query = {}, { most = 2000, signal } = {}) {
   return items;
 }
 
-/** Who is logged in: {user: {name, role, projects}, csrf, version}. Throws a Problem with status 401 if nobody is. */
+/** The session: {user: {name, role, projects}, csrf, version}. Throws a Problem with status 401 without one. */
 export async function session() {
   const found = await get("/session");
   csrf = found.csrf ?? null;
@@ -101,8 +101,8 @@ export async function session() {
   return found;
 }
 
-/** Exchanges a token for a session that this browser keeps as a cookie. Where somebody is logged in that this tab
- * knows nothing of, it is refused (`csrf`), unless `over` says that it takes that one's place. */
+/** Exchanges a token for a session cookie. If the browser has a session that this tab does not know, throws a Problem
+ * with code `csrf`; with `over` the new session replaces it. */
 export async function logIn(token, { over = false } = {}) {
   try {
     await changed("POST", "/session", { token }, {});
@@ -120,14 +120,14 @@ export async function logOut() {
   name = null;
 }
 
-/** Calls `listener` when a request finds that nobody is logged in any more. Returns how to stop that. */
+/** Calls `listener` when the session has ended. Returns a function that removes the listener. */
 export function onSignedOut(listener) {
   signedOut.add(listener);
   return () => signedOut.delete(listener);
 }
 
-/** Told by whoever finds out in another way (the stream). */
-export function tellSignedOut() {
+/** Reports the end of the session, found by a request or by the stream. */
+export function reportSignedOut() {
   for (const listener of signedOut) listener();
 }
 
@@ -136,11 +136,11 @@ async function change(method, path, body, headers, signal) {
     return await changed(method, path, body, headers, signal);
   } catch (error) {
     if (error.code !== "csrf" || name === null) throw error;
-    // Another tab has logged in since, so that the cookie is another, and its word.
+    // Another tab has logged in since: the cookie and its CSRF token are new.
     const found = await get("/session");
     if (found.user.name !== name) {
-      // The old word is kept: what is asked once more, by who was logged in before, is refused once more.
-      throw new Problem(403, "another-user", `${found.user.name} is logged in in this browser by now; load this page again`);
+      // Keep the old CSRF token: requests of the earlier user must stay refused.
+      throw new Problem(403, "another-user", `${found.user.name} is now logged in in this browser. Reload this page.`);
     }
     csrf = found.csrf ?? null;
     return changed(method, path, body, headers, signal);
@@ -163,7 +163,7 @@ async function exchange(address, options, as) {
     response = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new Problem(0, "unreachable", "The server cannot be reached. Is `agents serve` still running?");
+    throw new Problem(0, "unreachable", "Check that `agents serve` is running.");
   }
   if (!response.ok) throw await problemOf(response, address);
   if (response.status === 204) return null;
@@ -175,9 +175,9 @@ async function problemOf(response, address) {
   try {
     said = await response.json();
   } catch {
-    // A proxy's own page, perhaps: the status is all there is.
+    // Not JSON, such as the error page of a proxy: only the status is known.
   }
-  if (response.status === 401 && !address.startsWith("/api/session")) tellSignedOut();
+  if (response.status === 401 && !address.startsWith("/api/session")) reportSignedOut();
   const detail = said.detail ?? `The server answered ${response.status} ${response.statusText}`.trim();
   return new Problem(response.status, said.code ?? "error", detail, said.errors ?? [], said.remedies ?? []);
 }

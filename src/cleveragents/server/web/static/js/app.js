@@ -1,4 +1,4 @@
-// The page's start: who is it, which view does the address mean, and what frames every view.
+// The entry point: logs in, finds the view of the address and draws it in its frame.
 
 import { html, render, useEffect, useErrorBoundary, useState } from "./ui.js";
 import { onSignedOut, session } from "./api.js";
@@ -39,7 +39,7 @@ function viewOf(path) {
   return html`<${NotFound} path=${path} />`;
 }
 
-/** An address can be cut off in the middle of a character; then it names nothing. */
+/** The decoded part of an address, or the part as it is if it is malformed. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -48,22 +48,22 @@ function decoded(part) {
   }
 }
 
-/** What a view threw is shown in its place; the rest of the page goes on. Another address tries again. */
+/** Shows the error of a failed view in its place; the rest of the page keeps working. A new address retries. */
 function Guarded({ path, children }) {
   const [error, forget] = useErrorBoundary((thrown) => console.error(thrown));
   useEffect(() => forget(), [path]);
-  if (error) return html`<${ErrorBox} error=${error} title="This view failed" again=${forget} />`;
+  if (error) return html`<${ErrorBox} error=${error} title="View failed" again=${forget} />`;
   return children;
 }
 
-/** Who has the token of the address; but who is logged in here stays so: a link makes nobody somebody else. */
+/** The session of the token in the address. An existing login wins: a link must not switch the user. */
 async function byAddress() {
   try {
     return await logInFromAddress();
   } catch (error) {
     if (error.code !== "csrf") throw error;
     const found = await session();
-    toast(`You are logged in as ${found.user.name} already; log out first to use another token`);
+    toast(`You are already logged in as ${found.user.name}. Log out to use another token.`);
     return found;
   }
 }
@@ -95,7 +95,7 @@ function App() {
   };
   if (who.state === "out" || path === "/login") return html`<${Login} onEntered=${entered} error=${who.error} ended=${who.ended} />`;
   return html`<${SessionContext.Provider} value=${who.session}>
-    <${Shell} path=${path} onLeft=${() => setWho({ state: "out" })}>
+    <${Shell} path=${path} onLogOut=${() => setWho({ state: "out" })}>
       <${Guarded} path=${path}>${viewOf(path)}<//>
     <//>
     <${Toasts} />

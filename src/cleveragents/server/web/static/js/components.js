@@ -1,7 +1,7 @@
-// The parts that views are made of. Each says its state in words and shape as well as colour.
+// Shared components of the views. State is shown by word and shape as well as by colour.
 
 import { html, useEffect, useState } from "./ui.js";
-import { ago, counted, lookOf, money, shortId } from "./format.js";
+import { ago, counted, jobTone, money, shortId } from "./format.js";
 import { Icon } from "./icons.js";
 import { navigate } from "./router.js";
 
@@ -11,7 +11,7 @@ export { Toasts, toast, toastProblem } from "./toasts.js";
 export { Field, Select, TextArea, TextField, Toggle } from "./fields.js";
 export { Table } from "./table.js";
 
-/** A button. `kind`: "primary", "danger", "quiet" or nothing. `busy` shows that it is at work and takes no click. */
+/** A button. `kind`: "primary", "danger", "quiet" or "". `busy` shows a spinner and disables it. */
 export function Button({ kind = "", busy = false, icon, children, label, small = false, ...rest }) {
   const classes = ["button", kind && `button-${kind}`, small && "button-small", !children && "button-icon"];
   return html`<button
@@ -28,7 +28,7 @@ export function Button({ kind = "", busy = false, icon, children, label, small =
   </button>`;
 }
 
-/** A link within the page. */
+/** A link to another view of the page. */
 export function Link({ to, children, ...rest }) {
   const go = (event) => {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
@@ -38,25 +38,24 @@ export function Link({ to, children, ...rest }) {
   return html`<a href=${to} onClick=${go} ...${rest}>${children}</a>`;
 }
 
-/** A word with a tone: run, need, good, bad, done, wait, off. */
+/** A word with a tone: run, need, good, bad, done, wait or off. */
 export function Badge({ tone = "off", children, title }) {
   return html`<span class=${`badge tone-${tone}`} title=${title}>
     <${Icon} name=${`tone-${tone}`} />${children}
   </span>`;
 }
 
-/** The state of a plan, job, call or check. `word` replaces the usual one. */
-export function StateBadge({ state, word, title }) {
-  const look = lookOf(state);
-  return html`<${Badge} tone=${look.tone} title=${title}>${word ?? look.word}<//>`;
+/** The state of a job. */
+export function JobBadge({ state }) {
+  return html`<${Badge} tone=${jobTone(state)}>${state}<//>`;
 }
 
-/** An id, short, whole in its title. */
+/** A short id with the full id as its tooltip. */
 export function Id({ id }) {
   return html`<code class="id" title=${id}>${shortId(id)}</code>`;
 }
 
-/** A time as people say it, kept current, with the exact one in its title. */
+/** A relative time that keeps itself current, with the exact time as its tooltip. */
 export function When({ time }) {
   const [, again] = useState(0);
   useEffect(() => {
@@ -71,12 +70,12 @@ export function Money({ usd }) {
   return html`<span class="number">${money(usd)}</span>`;
 }
 
-/** Text as a program printed it. */
+/** Preformatted text. */
 export function Code({ children, label }) {
   return html`<pre class="code" tabindex="0" aria-label=${label}><code>${children}</code></pre>`;
 }
 
-/** How far something is: "3 of 5 sub-plans". */
+/** A progress bar with its label: "3 of 5 sub-plans". */
 export function Progress({ done, of, what }) {
   const words = `${done} of ${counted(of, what)}`;
   return html`<span class="progress">
@@ -85,7 +84,7 @@ export function Progress({ done, of, what }) {
   </span>`;
 }
 
-/** What is shown where there is nothing: what it would be, and what to do. */
+/** An empty state: a title, and the next step as its children. */
 export function Empty({ title, children, icon = "empty" }) {
   return html`<div class="empty">
     <${Icon} name=${icon} size="28" />
@@ -94,24 +93,24 @@ export function Empty({ title, children, icon = "empty" }) {
   </div>`;
 }
 
-/** What is shown while something is read; said to screen readers only if it takes a while. */
+/** A loading indicator. Screen readers announce it only if loading takes a while. */
 export function Loading({ what = "Loading" }) {
   return html`<div class="loading" role="status"><span class="spinner" aria-hidden="true"></span>${what}…</div>`;
 }
 
-/** What a person can do about a problem, in words; what a plan allows has its button on the plan's page. */
+/** The remedies of a problem as text. Actions on a plan have buttons on its page. */
 export function Remedies({ of }) {
   const said = (of?.remedies ?? []).map((one) => one.text).filter(Boolean);
   return said.length > 0 && html`<p>${said.join(" · ")}</p>`;
 }
 
-/** What went wrong, and what to do. `again` tries once more. */
+/** A problem with its remedies. `again` retries the request. */
 export function ErrorBox({ error, again, title }) {
   const offline = error?.isOffline;
   return html`<div class="error-box" role="alert">
     <${Icon} name="tone-bad" />
     <div>
-      <p class="error-title">${title ?? (offline ? "The server cannot be reached" : "That did not work")}</p>
+      <p class="error-title">${title ?? (offline ? "Cannot reach the server" : "Request failed")}</p>
       <p><${Prose} text=${error?.detail ?? String(error?.message ?? error)} /></p>
       <${Remedies} of=${error} />
       ${again && html`<${Button} small onClick=${again}>Try again<//>`}
@@ -119,19 +118,19 @@ export function ErrorBox({ error, again, title }) {
   </div>`;
 }
 
-/** A loader's three states around what it shows: `load` is what useLoad gave. */
+/** The loading, failed or loaded state of a view. `load` is the result of `useLoad`. */
 export function Loaded({ load, what, children }) {
   if (load.error && load.data === null) return html`<${ErrorBox} error=${load.error} again=${load.reload} />`;
   if (load.data === null) return html`<${Loading} what=${what} />`;
   return html`${load.error && html`<${ErrorBox} error=${load.error} again=${load.reload} />`}${children(load.data)}`;
 }
 
-/** Text of the server's: what stands between backticks is code. */
+/** Text from the server. Text between backticks becomes code. */
 export function Prose({ text }) {
   return (text ?? "").split("`").map((piece, at) => (at % 2 ? html`<code key=${at}>${piece}</code>` : html`${piece}`));
 }
 
-/** A page's heading with what can be done beside it. */
+/** The heading of a view with its actions. */
 export function PageHead({ title, children, lead }) {
   useEffect(() => {
     document.title = `${title} · CleverAgents`;

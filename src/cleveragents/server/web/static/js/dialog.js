@@ -1,11 +1,11 @@
-// Dialogs: the browser's own <dialog>, which traps focus, closes on Escape and gives focus back.
+// Dialogs, built on <dialog>: the browser traps focus, closes on Escape and restores focus.
 
 import { html, render, useEffect, useRef } from "./ui.js";
 import { Icon } from "./icons.js";
 
 let ids = 0;
 
-/** A modal dialog, open while it is rendered. `onClose` is called when the user closes it. */
+/** A modal dialog, open while it is mounted. Closing it calls `onClose`. */
 export function Dialog({ title, onClose, children, actions, wide = false }) {
   const dialog = useRef(null);
   const id = useRef(`dialog-${(ids += 1)}`);
@@ -38,7 +38,7 @@ export function Dialog({ title, onClose, children, actions, wide = false }) {
   </dialog>`;
 }
 
-/** Asks before something that cannot be taken back. Resolves to true or false. */
+/** Asks for confirmation. Resolves to true or false. */
 export function confirm({ title, text, yes = "Yes", danger = false }) {
   return new Promise((resolve) => {
     const place = document.createElement("div");
@@ -49,7 +49,7 @@ export function confirm({ title, text, yes = "Yes", danger = false }) {
       resolve(value);
     };
     const actions = html`
-      <button type="button" class="button" onClick=${() => answer(false)}>Cancel</button>
+      <button type="button" class="button" onClick=${() => answer(false)}>Go back</button>
       <button type="button" autofocus class=${`button button-${danger ? "danger" : "primary"}`} onClick=${() => answer(true)}>
         ${yes}
       </button>

@@ -1,9 +1,9 @@
-// Sets the chosen theme before anything is drawn, so that no page flashes. A classic script on purpose: modules wait.
+// Sets the theme before the first draw, so that the page does not flash. Not a module: modules load too late.
 (function () {
   try {
     const theme = localStorage.getItem("cleveragents.theme");
     if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
   } catch {
-    // No storage, no choice: the system's theme it is.
+    // No storage: keep the system's theme.
   }
 })();

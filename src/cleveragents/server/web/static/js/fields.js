@@ -1,10 +1,10 @@
-// Fields of forms: a label that belongs to its control, a hint, and an error that is announced with it.
+// Form fields with a label, a hint and an error, all linked to the control for screen readers.
 
 import { html, useRef } from "./ui.js";
 
 let ids = 0;
 
-/** The frame of a field; `children` is a function of {id, describedBy, invalid} that draws its control. */
+/** The frame of a field. `children` is a function of the attributes to set on the control. */
 export function Field({ label, hint, error, children, optional = false }) {
   const id = useRef(`field-${(ids += 1)}`).current;
   const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || undefined;
@@ -16,7 +16,7 @@ export function Field({ label, hint, error, children, optional = false }) {
   </div>`;
 }
 
-/** One line of text; `onInput(value)`. */
+/** A one-line text field; `onInput(value)`. */
 export function TextField({ label, hint, error, optional, value, onInput, type = "text", ...rest }) {
   return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional}>
     ${(bind) => html`<input
@@ -29,7 +29,7 @@ export function TextField({ label, hint, error, optional, value, onInput, type =
   <//>`;
 }
 
-/** Several lines of text. */
+/** A multi-line text field. */
 export function TextArea({ label, hint, error, optional, value, onInput, rows = 4, ...rest }) {
   return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional}>
     ${(bind) => html`<textarea
@@ -42,7 +42,7 @@ export function TextArea({ label, hint, error, optional, value, onInput, rows = 
   <//>`;
 }
 
-/** One of several; `options`: strings or {value, label, disabled}. */
+/** A select; `options`: strings or {value, label, disabled}. */
 export function Select({ label, hint, error, optional, value, onInput, options, ...rest }) {
   const all = options.map((one) => (typeof one === "string" ? { value: one, label: one } : one));
   return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional}>
@@ -56,7 +56,7 @@ export function Select({ label, hint, error, optional, value, onInput, options, 
   <//>`;
 }
 
-/** One of a few, side by side; `options`: {value, label}. */
+/** Radio buttons side by side; `options`: {value, label}. */
 export function Toggle({ label, value, onInput, options }) {
   const name = useRef(`toggle-${(ids += 1)}`).current;
   return html`<fieldset class="toggle">

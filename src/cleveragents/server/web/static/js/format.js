@@ -1,4 +1,4 @@
-// Numbers, times and states as people read them. Nothing here touches the page.
+// Numbers, times and ids as text. Pure functions without elements.
 
 const UNITS = [
   ["year", 31536000],
@@ -33,7 +33,7 @@ export function duration(seconds) {
   return `${Math.floor(whole / 3600)}h ${two(Math.floor((whole % 3600) / 60))}m`;
 }
 
-/** "$0.0042", "$12.30": never fewer than two places, more where the amount is small. */
+/** "$0.0042", "$12.30": two decimals, four for amounts below $0.10. */
 export function money(usd) {
   if (usd === null || usd === undefined) return "";
   const amount = Number(usd);
@@ -60,37 +60,14 @@ export function bytes(number) {
 
 const ULID = /^[0-9A-HJKMNP-TV-Z]{26}$/i;
 
-/** An id as short as people use it: its last eight characters, as the command line prints them. A name stays whole. */
+/** The last eight characters of an id, as the command line prints it. Names stay whole. */
 export function shortId(id) {
   return ULID.test(id) ? id.slice(-8) : (id ?? "");
 }
 
-const STATES = {
-  queued: ["wait", "queued"],
-  processing: ["run", "running"],
-  waiting: ["need", "waiting"],
-  complete: ["good", "complete"],
-  errored: ["bad", "failed"],
-  cancelled: ["off", "cancelled"],
-  applied: ["done", "applied"],
-  constrained: ["need", "refused"],
-  rejected: ["off", "rejected"],
-  undone: ["off", "undone"],
-  running: ["run", "running"],
-  succeeded: ["good", "succeeded"],
-  failed: ["bad", "failed"],
-  retrying: ["wait", "retrying"],
-  passed: ["good", "passed"],
-  skipped: ["off", "skipped"],
-  live: ["good", "live"],
-  offline: ["bad", "offline"],
-  ended: ["done", "ended"],
-  asked: ["need", "asks"],
-  denied: ["bad", "denied"],
-};
+const JOB_TONES = { queued: "wait", running: "run", succeeded: "good", failed: "bad", cancelled: "off" };
 
-/** How a state looks: its tone (run, need, good, bad, done, wait, off) and its word. */
-export function lookOf(state) {
-  const [tone, word] = STATES[state] ?? ["off", state ?? "unknown"];
-  return { tone, word };
+/** The tone of a job's state. */
+export function jobTone(state) {
+  return JOB_TONES[state] ?? "off";
 }

@@ -1,33 +1,38 @@
-// How the board sorts plans: first what waits for a person, last what is over.
+// Groups of the board by plan status: plans that need a person first, ended plans last.
 
 /** Every group, in the order of the board. */
 export const GROUPS = [
-  { name: "needs", label: "Needs you", tone: "need", empty: "Nothing waits for you." },
-  { name: "review", label: "Ready to review", tone: "good", empty: "No result to review." },
-  { name: "running", label: "Running", tone: "run", empty: "Nothing runs." },
-  { name: "waiting", label: "Waiting", tone: "wait", empty: "Nothing is queued." },
-  { name: "done", label: "Done", tone: "done", empty: "Nothing is done yet." },
+  { name: "needs", label: "Needs you", tone: "need", empty: "No plan needs you." },
+  { name: "review", label: "Ready for review", tone: "good", empty: "No results to review." },
+  { name: "running", label: "Running", tone: "run", empty: "No running plans." },
+  { name: "waiting", label: "Queued", tone: "wait", empty: "No queued plans." },
+  { name: "done", label: "Done", tone: "done", empty: "No finished plans." },
 ];
 
-const OVER = new Set(["applied", "cancelled", "rejected", "undone"]);
+const GROUP_OF = {
+  queued: "waiting",
+  planning: "running",
+  running: "running",
+  applying: "running",
+  waiting: "needs",
+  paused: "needs",
+  blocked: "needs",
+  failed: "needs",
+  ready: "review",
+};
 
-/** The name of the group that a plan belongs to. */
+/** The name of the group of a plan. An apply with an unknown outcome needs a person. */
 export function groupOf(plan) {
-  if (OVER.has(plan.state)) return "done";
-  if (plan.needs === "review") return "review";
-  if (plan.needs) return "needs";
-  if (plan.state === "processing") return "running";
-  if (plan.state === "waiting") return plan.sub_plans ? "running" : "waiting";
-  if (plan.state === "queued") return "waiting";
-  return plan.state === "errored" || plan.state === "constrained" ? "needs" : "done";
+  if (plan.status === "applying" && plan.needs) return "needs";
+  return GROUP_OF[plan.status] ?? "done";
 }
 
-/** Whether a plan matches what was typed, and the project and group that were chosen. */
+/** Whether a plan matches the search text, the project and the group of the filter. */
 export function matches(plan, { text = "", project = "", group = "" }) {
   if (project && plan.project !== project) return false;
   if (group && groupOf(plan) !== group) return false;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = [plan.goal, plan.id, plan.action, plan.state, plan.phase, plan.resource_name, plan.project, plan.meaning];
+  const all = [plan.goal, plan.id, plan.action, plan.status, plan.phase, plan.resource_name, plan.project, plan.meaning];
   const said = all.filter(Boolean).join(" ").toLowerCase();
   return words.every((word) => said.includes(word));
 }
@@ -39,7 +44,7 @@ function urgency(plan) {
   return place < 0 ? URGENCY.length : place;
 }
 
-/** Plans by group; in each the most urgent first, and of those alike the latest change. */
+/** Plans by group, each sorted by urgency, then by the latest change. */
 export function grouped(plans) {
   const found = Object.fromEntries(GROUPS.map((group) => [group.name, []]));
   for (const plan of plans) found[groupOf(plan)].push(plan);

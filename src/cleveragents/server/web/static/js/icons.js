@@ -1,4 +1,4 @@
-// Small pictures, drawn as strokes on a 16 × 16 grid. All are decoration: the word beside them says it.
+// Icons, drawn as strokes on a 16 × 16 grid. All are decorative: each has a text beside it.
 
 import { html } from "./ui.js";
 

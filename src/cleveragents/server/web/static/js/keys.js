@@ -1,4 +1,4 @@
-// Shortcuts: single keys and pairs ("g b"). They never fire while somebody types, nor under a dialog.
+// Keyboard shortcuts: single keys and pairs ("g b"). They are off in text fields and behind a dialog.
 
 import { html, useEffect } from "./ui.js";
 import { Dialog } from "./dialog.js";
@@ -8,7 +8,7 @@ const active = new Set();
 let first = null;
 let firstAt = 0;
 
-/** `bindings`: {"j": run, "g b": run}. They hold while the component is there; the latest wins. */
+/** Binds keys while the component is mounted: {"j": run, "g b": run}. The latest binding of a key wins. */
 export function useKeys(bindings) {
   useEffect(() => {
     const entry = { bindings };
@@ -41,16 +41,16 @@ function isTaken(target) {
 }
 
 const SHORTCUTS = [
-  ["Go to", [["g b", "the board"], ["g n", "a new plan"], ["g c", "the context explorer"], ["g e", "the audit log"],
-    ["g j", "jobs and workers"], ["g p", "projects"], ["g a", "the API"]]],
-  ["On the board", [["j", "the next plan"], ["k", "the one before"], ["Enter", "open it"], ["/", "filter"]]],
-  ["On a plan's page", [["1 – 7", "its tabs, from the timeline to sub-plans"]]],
-  ["On its diff", [["n", "the next file"], ["p", "the one before"], ["a", "take a file"], ["x", "leave a file out"],
-    ["u", "in one column"], ["s", "side by side"]]],
-  ["Anywhere", [["?", "these shortcuts"], ["t", "another theme"], ["Esc", "close a dialog, leave a field"]]],
+  ["Go to", [["g b", "Board"], ["g n", "New plan"], ["g c", "Context"], ["g e", "Audit log"],
+    ["g j", "Jobs & workers"], ["g p", "Projects"], ["g a", "API"]]],
+  ["Board", [["j", "Next plan"], ["k", "Previous plan"], ["Enter", "Open plan"], ["/", "Filter"]]],
+  ["Plan", [["1 – 7", "Open tab"]]],
+  ["Diff", [["n", "Next file"], ["p", "Previous file"], ["a", "Accept file"], ["x", "Leave out file"],
+    ["u", "Unified"], ["s", "Side by side"]]],
+  ["Anywhere", [["?", "Show shortcuts"], ["t", "Change theme"], ["Esc", "Close dialog"]]],
 ];
 
-/** The list of them all. */
+/** A dialog with all shortcuts. */
 export function Shortcuts({ onClose }) {
   return html`<${Dialog} title="Keyboard shortcuts" onClose=${onClose}>
     ${SHORTCUTS.map(

@@ -1,10 +1,11 @@
-// Reads something for a view: its data, its error, whether it is on the way, and how to read it again.
+// Loads the data of a view.
 
 import { useCallback, useEffect, useRef, useState } from "./ui.js";
 import { ready, useReturn } from "./stream.js";
 
-/** `loader(signal)` gives the data; it runs again when `dependencies` change or on `reload()`. What was there stays
- * until the new is there. It runs after the stream knows its position, so that no event falls in between. */
+/** {data, error, loading, reload}. `loader(signal)` returns the data; it runs again when `dependencies` change or on
+ * `reload()`, which keeps the old data until the new data is there. It runs after the stream knows its position, so
+ * that no event falls in between. */
 export function useLoad(loader, dependencies = []) {
   const [state, setState] = useState({ data: null, error: null, loading: true });
   const running = useRef(null);
@@ -15,7 +16,7 @@ export function useLoad(loader, dependencies = []) {
     setState((before) => ({ ...before, loading: true }));
     let next;
     try {
-      await ready().catch(() => {}); // the loader will say what is wrong
+      await ready().catch(() => {}); // the loader reports the error
       next = { data: await loader(stop.signal), error: null, loading: false };
     } catch (error) {
       next = { error, loading: false };
@@ -37,7 +38,7 @@ export function useLoad(loader, dependencies = []) {
       running.current = null;
     };
   }, [run]);
-  // While one is on the way, any number of calls make one more afterwards: events come in bursts.
+  // During a load, any number of calls cause one more load: events come in bursts.
   const reload = useCallback(() => {
     if (running.current) again.current = true;
     else run();

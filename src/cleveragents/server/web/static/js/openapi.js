@@ -1,9 +1,9 @@
-// Reads an OpenAPI document: which operations there are, what type something is, what an example looks like.
+// Reads an OpenAPI document: operations, types and examples.
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
 const DEEP = 5;
 
-/** [tag, operations] in the document's order. */
+/** A list of [tag, operations] in the document's order, `plans` first. */
 export function operationsByTag(api) {
   const found = new Map();
   for (const [path, item] of Object.entries(api.paths ?? {})) {
@@ -17,7 +17,7 @@ export function operationsByTag(api) {
   return [...found].sort(([a], [b]) => (b === "plans") - (a === "plans"));
 }
 
-/** A schema's type in a word or two. */
+/** The type of a schema as text. */
 export function typeOf(api, schema) {
   const one = resolve(api, schema);
   if (!one) return "anything";
@@ -28,13 +28,13 @@ export function typeOf(api, schema) {
   return Array.isArray(one.type) ? one.type.join(" or ") : (one.type ?? "object");
 }
 
-/** An example of a body, as text: the document's own, or one made of the schema. */
+/** An example body as text: from the document, or generated from the schema. */
 export function exampleOf(api, content) {
   const given = content.example ?? Object.values(content.examples ?? {})[0]?.value;
   return JSON.stringify(given ?? sample(api, content.schema, 0), null, 2);
 }
 
-/** What a reference of the document leads to, or the thing itself. */
+/** The target of a `$ref`, or the schema itself. */
 export function resolve(api, schema) {
   if (!schema?.$ref) return schema;
   return schema.$ref.split("/").slice(1).reduce((at, step) => at?.[step], api);

@@ -1,22 +1,22 @@
-// Where we are: the address is the state, so that every view can be linked, reloaded and gone back to.
+// The router. The address is the only state, so that every view can be linked, reloaded and reached by "back".
 
 import { useEffect, useState } from "./ui.js";
 
 const listeners = new Set();
 
-/** Goes to a path of ours. `replace` leaves no step to go back to. */
+/** Opens a path of the page. `replace` replaces the current history entry. */
 export function navigate(path, { replace = false } = {}) {
   if (replace) history.replaceState(null, "", path);
   else if (path !== location.pathname + location.search) history.pushState(null, "", path);
   tell();
   if (!replace) {
     scrollTo(0, 0);
-    // Who hears the page rather than sees it is put where the new view begins.
+    // Screen readers continue at the heading of the new view.
     requestAnimationFrame(() => document.querySelector("main h1")?.focus({ preventScroll: true }));
   }
 }
 
-/** {path, query}, as it changes. */
+/** The current {path, query}. */
 export function useLocation() {
   const [now, setNow] = useState(current);
   useEffect(() => {
@@ -31,7 +31,7 @@ export function useLocation() {
   return now;
 }
 
-/** Sets entries of the query in place; "" or null removes one. */
+/** Sets entries of the query in the address; "" or null removes an entry. */
 export function setQuery(entries) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(entries)) {

@@ -1,9 +1,9 @@
-// Hands numbered things on in order, each once: what is old is dropped, what is missing is read first.
+// Delivers numbered items in order and exactly once: old items are dropped, missing items are read first.
 
 const RETRY_MS = 1000;
 
 export class Sequence {
-  /** `read(after)` gives what comes after a number, in order; `deliver(item)` gets each item once. */
+  /** `read(after)` returns the items after a number, in order; `deliver(item)` gets each item once. */
   constructor({ read, numberOf, deliver, first = null }) {
     this.last = first;
     this._read = read;
@@ -13,7 +13,7 @@ export class Sequence {
     this._reading = false;
   }
 
-  /** Takes an item as it arrives. Behind by more than `far`, it skips to the item and calls `skipped`. */
+  /** Accepts an item in any order. If the item is more than `far` ahead, skips to it and calls `skipped`. */
   offer(item, far = Infinity, skipped = () => {}) {
     const number = this._numberOf(item);
     if (this._reading) {
@@ -29,7 +29,7 @@ export class Sequence {
     }
   }
 
-  /** Reads what is missing, then hands on what arrived meanwhile. */
+  /** Reads the missing items, then delivers the items that arrived meanwhile. */
   async catchUp() {
     if (this._reading) return;
     this._reading = true;
@@ -38,7 +38,7 @@ export class Sequence {
         await this._readOn();
       } while (this._lacks());
     } catch (error) {
-      // What cannot be read now is missing still: passing on what came after it would hide that.
+      // The missing items are still missing: delivering later items would hide the gap.
       if (error.status === 0 || error.status >= 500) setTimeout(() => this.catchUp(), RETRY_MS);
       else this._waiting = [];
     } finally {
@@ -47,7 +47,7 @@ export class Sequence {
   }
 
   async _readOn() {
-    // What is there to be handed on now was there before this reading: a hole that stays is for ever.
+    // Items that arrived before this read: a gap that the read leaves before them is permanent.
     const arrived = this._waiting.splice(0);
     for (;;) {
       const page = await this._read(this.last ?? 0);
@@ -57,7 +57,7 @@ export class Sequence {
     for (const item of arrived) this._pass(item);
   }
 
-  /** Whether something that arrived meanwhile cannot be handed on yet; what can be is. */
+  /** Delivers what it can of the waiting items. Returns whether items before the rest are missing. */
   _lacks() {
     while (this._waiting.length && this._numberOf(this._waiting[0]) <= (this.last ?? 0) + 1) {
       this._pass(this._waiting.shift());

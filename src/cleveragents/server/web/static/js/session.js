@@ -1,4 +1,4 @@
-// Who is logged in, for every view that shows or hides what a role may do.
+// The session of the logged-in user, for views that depend on a role.
 
 import { createContext, useContext } from "./ui.js";
 
@@ -6,8 +6,8 @@ const RANKS = { viewer: 0, operator: 1, admin: 2 };
 
 export const SessionContext = createContext(null);
 
-/** {user: {name, role, projects}, version}; `may(role)`: whether the user has at least that role anywhere, and `admin` is
- * a server admin; `mayIn(project, role)`: whether they have it in that project. */
+/** {user: {name, role, projects}, version, may, mayIn}. `may(role)`: whether the user has at least that role in any
+ * project; `admin` means server admin. `mayIn(project, role)`: the same in one project. */
 export function useSession() {
   const session = useContext(SessionContext);
   const rank = RANKS[session?.user?.role] ?? -1;

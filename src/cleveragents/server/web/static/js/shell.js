@@ -1,4 +1,4 @@
-// The frame around every view: navigation, whether we are connected, who is here, theme and shortcuts.
+// The frame of every view: navigation, connection status, user, theme and shortcuts.
 
 import { html, useEffect, useState } from "./ui.js";
 import { get, logOut } from "./api.js";
@@ -23,12 +23,12 @@ const PAGES = [
 ];
 
 const CONNECTION = {
-  connecting: ["wait", "Connecting…", "The stream of events is being opened."],
-  live: ["good", "Live", "What you see changes as it happens."],
-  offline: ["bad", "Offline", "The server cannot be reached. What you see may be old; it is tried again."],
+  connecting: ["wait", "Connecting…", "Opening the event stream."],
+  live: ["good", "Live", "This page updates automatically."],
+  offline: ["bad", "Offline", "Cannot reach the server. This page may be out of date. Retrying."],
 };
 
-export function Shell({ path, onLeft, children }) {
+export function Shell({ path, onLogOut, children }) {
   const { may } = useSession();
   const [theme, nextTheme] = useTheme();
   const [helping, setHelping] = useState(false);
@@ -66,7 +66,7 @@ export function Shell({ path, onLeft, children }) {
             ${pages.map((page) => html`<li key=${page.to}><${Entry} page=${page} path=${path} /></li>`)}
           </ul>
         </nav>
-        <${Foot} theme=${theme} nextTheme=${nextTheme} onHelp=${() => setHelping(true)} onLeft=${onLeft} />
+        <${Foot} theme=${theme} nextTheme=${nextTheme} onHelp=${() => setHelping(true)} onLogOut=${onLogOut} />
       </div>
     </header>
     <${Banners} />
@@ -82,12 +82,12 @@ function Entry({ page, path }) {
   <//>`;
 }
 
-function Foot({ theme, nextTheme, onHelp, onLeft }) {
+function Foot({ theme, nextTheme, onHelp, onLogOut }) {
   const { user, version } = useSession();
   const [tone, word, meaning] = CONNECTION[useConnection()];
-  const leave = async () => {
+  const exit = async () => {
     await logOut().catch(() => {});
-    onLeft();
+    onLogOut();
   };
   return html`<div class="side-foot">
     <p class=${`connection tone-${tone}`} role="status" title=${meaning}>
@@ -98,17 +98,17 @@ function Foot({ theme, nextTheme, onHelp, onLeft }) {
         <div class="cut">${user.name}</div>
         <div class="small faint">${user.role}</div>
       </div>
-      <${Button} kind="quiet" icon="out" label="Log out" onClick=${leave} />
+      <${Button} kind="quiet" icon="out" label="Log out" onClick=${exit} />
     </div>
     <div class="side-tools">
-      <${Button} kind="quiet" icon=${{ auto: "auto", light: "sun", dark: "moon" }[theme]} label=${`Theme: ${theme}. Change it`} onClick=${nextTheme} />
+      <${Button} kind="quiet" icon=${{ auto: "auto", light: "sun", dark: "moon" }[theme]} label=${`Change theme (${theme})`} onClick=${nextTheme} />
       <${Button} kind="quiet" icon="keys" label="Keyboard shortcuts" onClick=${onHelp} />
       <span class="small faint">${version}</span>
     </div>
   </div>`;
 }
 
-/** At the top of every view: that what is shown may be old, and that commands of plans are not isolated. */
+/** The warnings above every view: no connection, and workers that do not isolate commands. */
 function Banners() {
   const offline = useConnection() === "offline";
   const { data, reload } = useLoad((signal) => get("/about", {}, { signal }));
@@ -118,11 +118,11 @@ function Banners() {
   return html`<div class="banners">
     ${offline &&
     html`<p class="banner" role="alert">
-      <${Icon} name="tone-bad" /> The server cannot be reached. What you see may be old; connecting again by itself.
+      <${Icon} name="tone-bad" /> Cannot reach the server. This page may be out of date. Reconnecting …
     </p>`}
     ${unisolated.length > 0 &&
     html`<p class="banner" role="note" id="unisolated">
-      <${Icon} name="tone-bad" /> Commands of plans are not isolated on ${unisolated.join(", ")}: they can read and change whatever the worker's user can.
+      <${Icon} name="tone-bad" /> Commands are not isolated on ${unisolated.join(", ")}: they run with all rights of the worker's user.
     </p>`}
   </div>`;
 }

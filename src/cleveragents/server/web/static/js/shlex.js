@@ -1,12 +1,12 @@
-// A command as one types it in a shell, split into its words, and words written so that they split into the same.
-// Nothing is run by a shell: what else a shell would do ($HOME, *, |, >) is not done, and `unheeded` names it.
+// Splits a command line into arguments and joins arguments to a command line, with the quoting rules of a shell.
+// No shell is involved: other shell syntax ($HOME, *, |, >) has no effect and is reported as `unheeded`.
 
 const SPACE = /\s/;
 const IN_DOUBLE = new Set(['"', "\\", "$", "`"]);
 const PLAIN = /^[\w@%+=:,./-]+$/;
 const MEANT_FOR_A_SHELL = /[|&;<>()$`*?~]/;
 
-/** {words, problem, unheeded}: `problem` says why it is not finished; `unheeded` are characters of a shell's own. */
+/** {words, problem, unheeded}: `problem` explains an unfinished line; `unheeded` are unquoted shell characters. */
 export function splitWords(text) {
   const words = [];
   const unheeded = new Set();
@@ -19,7 +19,7 @@ export function splitWords(text) {
       else word += one;
     } else if (one === "\\") {
       const next = text[at + 1];
-      if (next === undefined) return { words, unheeded, problem: "It ends with a backslash that belongs to nothing." };
+      if (next === undefined) return { words, unheeded, problem: "The line ends with a backslash." };
       at += 1;
       if (next === "\n") continue; // the line goes on
       word = (word ?? "") + (quote && !IN_DOUBLE.has(next) ? `\\${next}` : next);
@@ -38,10 +38,10 @@ export function splitWords(text) {
     }
   }
   if (word !== null) words.push(word);
-  return { words, unheeded, problem: quote ? `A quote (${quote}) is not closed.` : null };
+  return { words, unheeded, problem: quote ? `Missing closing quote (${quote}).` : null };
 }
 
-/** The words as one line, quoted where they must be. */
+/** The arguments as one line, quoted where needed. */
 export function joinWords(words) {
   return words.map((word) => (PLAIN.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)).join(" ");
 }

@@ -1,11 +1,11 @@
-// Reads server-sent events over fetch: unlike EventSource it hands on frames of every type, and says which status
-// the server answered with, so that "not logged in" is told from "not there".
+// Reads server-sent events over fetch. Unlike EventSource it delivers frames of every type and reports the status of
+// the response, so that "not logged in" differs from "unreachable".
 
 import { withQuery } from "./api.js";
 
-const SILENT_MS = 45000; // three times as long as the server is ever silent
+const SILENT_MS = 45000; // three times the server's heartbeat
 
-/** Opens a stream. `onFrame({id, event, data})`, `onOpen()`, and `onEnd(status)` once, unless it was closed by us. */
+/** Opens a stream. Calls `onOpen()`, `onFrame({id, event, data})`, and `onEnd(status)` once unless `close()` was called. */
 export function openStream(path, query, { onOpen, onFrame, onEnd }) {
   const stop = new AbortController();
   let closed = false;
@@ -30,7 +30,7 @@ async function run(address, stop, onOpen, onFrame) {
     const parse = parser(onFrame);
     for (;;) {
       clearTimeout(watch);
-      watch = setTimeout(() => stop.abort(), SILENT_MS); // a connection can die without a word
+      watch = setTimeout(() => stop.abort(), SILENT_MS); // a dead connection sends nothing
       const { done, value } = await reader.read();
       if (done || stop.signal.aborted) return 200;
       parse(value);
@@ -42,7 +42,7 @@ async function run(address, stop, onOpen, onFrame) {
   }
 }
 
-/** A function that takes text as it arrives and calls `onFrame` for each whole frame in it. */
+/** A function that takes chunks of text and calls `onFrame` for each complete frame. */
 export function parser(onFrame) {
   let rest = "";
   let frame = { id: null, event: "message", data: [] };
@@ -62,7 +62,7 @@ export function parser(onFrame) {
 
 function take(frame, line) {
   const colon = line.indexOf(":");
-  if (colon === 0) return; // a comment that keeps the connection alive
+  if (colon === 0) return; // heartbeat
   const name = colon < 0 ? line : line.slice(0, colon);
   const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
   if (name === "data") frame.data.push(value);

@@ -1,16 +1,16 @@
-// The plans, kept current: read once, then each row again when events name it. Bursts of events make one reading.
+// The live list of plans: loaded once, then row by row as events name a plan. A burst of events causes one read.
 
 import { useEffect, useState } from "./ui.js";
 import { all, get } from "./api.js";
 import { plansOf, ready, useEvents } from "./stream.js";
 
 const GATHER_MS = 120;
-const APART_MS = 1000; // between two readings, however many events there are
-const AT_ONCE = 5; // rows read one by one; for more the list is read again
+const APART_MS = 1000; // least time between two reads
+const AT_ONCE = 5; // above this many changed rows, the whole list is read
 export const MOST = 600;
 const OVER = ["applied", "cancelled", "rejected", "undone"];
-const UNDER_WAY = ["queued", "processing", "waiting"];
-const LEFT = ["complete", "errored", "constrained"];
+const OPEN = ["queued", "processing", "waiting"];
+const UNDECIDED = ["complete", "errored", "constrained"];
 
 let state = { plans: new Map(), cut: false, loading: true, error: null };
 let loading = null;
@@ -20,8 +20,8 @@ const stale = new Set();
 const subjects = new Set();
 const listeners = new Set();
 
-/** {plans: rows, cut, loading, error, reload}: all plans that are something to a person, as they change. `cut`: of
- * those that ended and were never decided about, only the newest `MOST`. */
+/** {plans, cut, loading, error, reload}: the rows of the board, live. `cut`: only the newest `MOST` of the plans that
+ * wait for a decision are listed. */
 export function usePlans() {
   const [now, setNow] = useState(state);
   useEffect(() => {
@@ -50,13 +50,13 @@ async function read() {
   stale.clear();
   try {
     await ready();
-    // What is under way may be old, and has to be there all the same; of what is over the latest will do.
+    // All open plans are listed, however old; of the ended plans only the latest.
     const [open, left, over] = await Promise.all([
-      all("/plans", { state: UNDER_WAY, limit: 1000 }, { most: Infinity }),
-      all("/plans", { state: LEFT }, { most: MOST }),
+      all("/plans", { state: OPEN, limit: 1000 }, { most: Infinity }),
+      all("/plans", { state: UNDECIDED }, { most: MOST }),
       get("/plans", { state: OVER, limit: 100 }),
     ]);
-    // The latest last: of a plan that moved on meanwhile, two of them may tell.
+    // The latest row wins: a plan that moved between the reads may be in two lists.
     const rows = [...open, ...left, ...over.items].sort((a, b) => (a.updated < b.updated ? -1 : 1));
     set({ plans: new Map(rows.map((row) => [row.id, row])), cut: left.length >= MOST, loading: false, error: null });
   } catch (error) {
@@ -83,7 +83,7 @@ async function refresh() {
   timer = null;
   readAt = performance.now();
   if (loading) await loading;
-  // An id that is not on the board is asked for only if it is a plan's: jobs and changesets have ids, too.
+  // Ids that are not on the board are read only if they are plans: jobs and changesets have ids too.
   const known = [...stale].filter((id) => state.plans.has(id) || subjects.has(id));
   stale.clear();
   subjects.clear();
@@ -97,7 +97,7 @@ async function refresh() {
 
 async function refreshOne(id) {
   try {
-    // The newest plan of those before the next possible id: this one, if it is there.
+    // The newest plan before the next possible id is this plan, if it exists.
     const { items } = await get("/plans", { all: true, limit: 1, after: `${id}0` });
     const plans = new Map(state.plans);
     const row = items.find((one) => one.id === id);
@@ -105,6 +105,6 @@ async function refreshOne(id) {
     else plans.set(id, row);
     set({ plans });
   } catch {
-    // The next event, or the next visit, reads it again; that the server is away is said elsewhere.
+    // The next event or visit reads the row again. The frame shows that the server is offline.
   }
 }

@@ -1,17 +1,16 @@
-// Events and output, live: one connection per browser, whatever the number of tabs.
+// The live stream of events and output: one connection per browser, for any number of tabs.
 //
-// Tabs elect a leader with a Web Lock, which the browser releases when a tab dies. The leader holds the stream
-// and passes each frame on over a BroadcastChannel. Every tab keeps its own position, and one rule decides what
-// it hands on: the next position is delivered, an older one dropped, and for a gap the missing ones are read from
-// the server first. So it does not matter who led, what was sent twice, or what got lost on the way.
+// Tabs elect a leader with a Web Lock, which the browser releases when a tab dies. The leader holds the stream and
+// forwards each frame over a BroadcastChannel. Every tab keeps its own position: it delivers the next event, drops
+// older ones, and fills a gap from the server first. So a change of leader, duplicates and lost messages do no harm.
 
 import { useEffect, useState } from "./ui.js";
-import { get, tellSignedOut } from "./api.js";
+import { get, reportSignedOut } from "./api.js";
 import { openStream } from "./sse.js";
 import { Sequence } from "./sequence.js";
 
 const KEY = "cleveragents.position";
-const FAR = 2000; // events behind: reading what is shown again is cheaper than catching up
+const FAR = 2000; // with more missing events, views reload instead of catching up
 const MOST_OUTPUTS = 20;
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
 
@@ -19,8 +18,8 @@ const tab = Math.random().toString(36).slice(2);
 const handlers = new Set();
 const outputs = new Map(); // plan → {sequence, handlers}
 const statusListeners = new Set();
-const wanted = new Map(); // tab → plans whose output it shows; what the leader asks for
-const passed = new Map(); // plan → the last piece of its output that we, leading, passed on
+const subscribed = new Map(); // tab → plans whose output it shows; the leader subscribes to all of them
+const forwarded = new Map(); // plan → number of the last output that this leader forwarded
 
 let status = "connecting";
 let channel = null;
@@ -36,28 +35,27 @@ const events = new Sequence({
   deliver: deliverEvent,
 });
 
-/** Resolves once the position is known from which on nothing will be missed: read what is shown after that. */
+/** Resolves once the position of the stream is known. Data read afterwards misses no event. */
 export function ready() {
   started ??= start().catch((error) => {
     started = null;
     setStatus("offline");
-    // Who is not logged in comes back through a view, which asks again.
+    // Without a session, the view after the login tries again.
     if (error.status !== 401) setTimeout(() => ready().then(tellReset, () => {}), RETRY_MS.at(-1));
     throw error;
   });
   return started;
 }
 
-/** Goes on after somebody logged in: without anybody the server is not asked again and again. */
+/** Reconnects after a login. Without a session the stream does not retry. */
 export function wake() {
   if (!leading || !refused) return;
   refused = false;
   connect();
 }
 
-/** Calls `handler(event)` for each event that `filter` lets through, and with {type: "reset"} after too long a gap,
- * when whoever shows something should read it again. A filter is null (all), {subject}, {types}, {plan} or a
- * function. */
+/** Calls `handler(event)` for each event that passes `filter`: null (all), {subject}, {types}, {plan} or a function.
+ * After too long a gap it gets {type: "reset"} and must read its data again. */
 export function useEvents(filter, handler, dependencies = []) {
   useEffect(() => {
     const entry = { passes: passer(filter), handler };
@@ -67,7 +65,7 @@ export function useEvents(filter, handler, dependencies = []) {
   }, dependencies);
 }
 
-/** Calls `handler(piece)` with all of what a plan printed, in order: {plan_id, number, kind, text}. */
+/** Calls `handler(piece)` with all output of a plan, in order: {plan_id, number, kind, text}. */
 export function useOutput(planId, handler) {
   useEffect(() => {
     if (!planId) return undefined;
@@ -75,7 +73,7 @@ export function useOutput(planId, handler) {
   }, [planId]);
 }
 
-/** "connecting", "live" or "offline", as it changes. */
+/** The connection status: "connecting", "live" or "offline". */
 export function useConnection() {
   const [now, setNow] = useState(status);
   useEffect(() => {
@@ -86,8 +84,7 @@ export function useConnection() {
   return now;
 }
 
-/** Calls `again()` when the server is back, if `error` says that it was away: what could not be read then is read now,
- * and nobody has to ask for it. */
+/** Calls `again()` when the server is back, if `error` means that it was unreachable. */
 export function useReturn(error, again) {
   const now = useConnection();
   const away = Boolean(error) && (error.status === 0 || error.status >= 502);
@@ -96,7 +93,7 @@ export function useReturn(error, again) {
   }, [now]);
 }
 
-/** The ids of plans that an event is about. */
+/** The ids of the plans that an event concerns. */
 export function plansOf(event) {
   const facts = event.facts ?? {};
   const kind = typeof facts.kind === "string" && facts.kind.includes(":") ? facts.kind.split(":")[1] : null;
@@ -122,11 +119,11 @@ function tellReset() {
   tell({ type: "reset" }, () => true);
 }
 
-/** What one view makes of an event must not keep it from the others, nor end the stream. */
-function tell(event, wanted) {
+/** Passes an event to the handlers. An error in one handler must not affect the others or end the stream. */
+function tell(event, accepts) {
   for (const entry of [...handlers]) {
     try {
-      if (wanted(entry)) entry.handler(event);
+      if (accepts(entry)) entry.handler(event);
     } catch (error) {
       console.error(error);
     }
@@ -150,18 +147,18 @@ async function start() {
   if (navigator.locks) {
     navigator.locks.request("cleveragents-stream", lead);
   } else {
-    lead(); // an insecure origin has no locks: each tab is its own leader
+    lead(); // no locks on an insecure origin: each tab is its own leader
   }
 }
 
-/** Takes up the position of this tab's last visit, or the end of the log. */
+/** Sets the position: that of this tab's last visit, or the end of the log. */
 async function settle() {
   const [latest] = (await get("/events", { limit: 1 })).items.slice(-1);
   const end = latest ? latest.position : 0;
   const kept = Number(sessionStorage.getItem(KEY) ?? Number.NaN);
   const usable = Number.isInteger(kept) && kept <= end && end - kept <= FAR;
   const current = events.last ?? (usable ? kept : end);
-  const far = current > end || end - current > FAR; // another log, or a long sleep
+  const far = current > end || end - current > FAR; // a different log, or a long sleep
   events.last = far ? end : current;
   if (far) tellReset();
 }
@@ -170,23 +167,23 @@ function lead() {
   leading = true;
   channel.postMessage({ kind: "who" });
   connect();
-  return new Promise(() => {}); // held until the tab is gone
+  return new Promise(() => {}); // holds the lock until the tab closes
 }
 
 function connect() {
   connection?.close();
-  const plans = [...new Set([...outputs.keys(), ...[...wanted.values()].flat()])].slice(-MOST_OUTPUTS);
-  const output = plans.map((id) => `${id}:${passed.get(id) ?? 0}`);
+  const plans = [...new Set([...outputs.keys(), ...[...subscribed.values()].flat()])].slice(-MOST_OUTPUTS);
+  const output = plans.map((id) => `${id}:${forwarded.get(id) ?? 0}`);
   connection = openStream("/api/events/stream", { after: events.last, output }, {
     onOpen: () => {
       failures = 0;
       setStatus("live");
     },
     onFrame: (frame) => {
-      if (frame.event === "problem") return; // the stream ends, and the next attempt is refused
+      if (frame.event === "problem") return; // the stream ends; the next attempt gets the status
       const kind = frame.event === "output" || frame.event === "reset" ? frame.event : "event";
       const message = { kind, data: JSON.parse(frame.data) };
-      if (kind === "output") passed.set(message.data.plan_id, message.data.number);
+      if (kind === "output") forwarded.set(message.data.plan_id, message.data.number);
       channel.postMessage(message);
       hear(message);
     },
@@ -194,7 +191,7 @@ function connect() {
       setStatus(failures ? "offline" : "connecting");
       refused = code === 401;
       if (refused) {
-        tellSignedOut();
+        reportSignedOut();
         return;
       }
       const pause = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
@@ -210,7 +207,7 @@ async function reconnect() {
   try {
     await settle();
   } catch {
-    // Not there yet; the attempt to connect says so, and tries again.
+    // Still unreachable: the next connection attempt fails and retries.
   }
   if (connection === before) connect();
 }
@@ -225,7 +222,7 @@ function hear(message) {
   if (message.kind === "who") tellWants();
 }
 
-/** The server knows no such position as ours: its log is another one, or was restored. */
+/** The server does not know this position: its log is a different one, or was restored. */
 function restart(position) {
   events.last = position;
   skip(position);
@@ -237,9 +234,9 @@ function skip(position) {
 }
 
 function noteWants(who, plans) {
-  const before = (wanted.get(who) ?? []).join();
-  if (plans.length) wanted.set(who, plans);
-  else wanted.delete(who);
+  const before = (subscribed.get(who) ?? []).join();
+  if (plans.length) subscribed.set(who, plans);
+  else subscribed.delete(who);
   if (before !== plans.join() && plans.length) connect();
 }
 

@@ -1,8 +1,8 @@
-// A table that becomes a list of cards on narrow screens: each cell knows its column's name.
+// A table that becomes a list of cards on narrow screens.
 
 import { html } from "./ui.js";
 
-/** `columns`: {name, label, cell(row), number?, wide?}; `keyOf(row)`; `caption` is read out, not seen. */
+/** `columns`: {name, label, cell(row), number?, wide?}. `caption` is for screen readers only. */
 export function Table({ caption, columns, rows, keyOf = (row) => row.id, rowClass = () => "" }) {
   return html`<div class="table-frame" role="region" aria-label=${caption} tabindex="0">
     <table class="table">

@@ -1,11 +1,11 @@
-// Light, dark, or as the system says. The choice is kept in this browser.
+// The theme: light, dark or the system's. The choice is stored in this browser.
 
 import { useEffect, useState } from "./ui.js";
 
 const KEY = "cleveragents.theme";
 const ORDER = ["auto", "light", "dark"];
 
-/** [theme, next]: what is chosen, and how to choose the next of auto, light, dark. All tabs follow. */
+/** [theme, next]: the chosen theme, and a function that switches to the next one in all tabs. */
 export function useTheme() {
   const [theme, setTheme] = useState(chosen);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Short notices in a corner, read out by screen readers: what was done, or why it was not.
+// Toasts: short notices in a corner, announced by screen readers.
 
 import { html, useEffect, useState } from "./ui.js";
 import { Icon } from "./icons.js";
@@ -8,7 +8,7 @@ let shown = [];
 let number = 0;
 let redraw = () => {};
 
-/** Says something. `tone`: "good", "bad" or "run". What is bad stays until it is closed. */
+/** Shows a toast. `tone`: "good", "bad" or "run". A "bad" toast stays until it is dismissed. */
 export function toast(text, tone = "good") {
   const one = { text, tone, number: (number += 1) };
   shown = [...shown.slice(-3), one];
@@ -16,7 +16,7 @@ export function toast(text, tone = "good") {
   if (tone !== "bad") setTimeout(() => remove(one), STAY_MS);
 }
 
-/** Says why something was refused. */
+/** Shows the detail of a problem. */
 export function toastProblem(error) {
   toast(error?.detail ?? String(error?.message ?? error), "bad");
 }
@@ -26,7 +26,7 @@ function remove(one) {
   redraw(shown);
 }
 
-/** Where they appear; rendered once, by the shell. */
+/** The list of toasts, rendered once per page. */
 export function Toasts() {
   const [now, setNow] = useState(shown);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Preact and htm under one name: every module of ours imports them from here, and only this one names the vendor.
+// Preact and htm. All modules import them from here; only this module imports the vendored file.
 import { html as drawn } from "../vendor/htm-preact-standalone.module.js";
 import { escapeInvisible } from "./visible_text.js";
 
@@ -18,8 +18,8 @@ export {
   useState,
 } from "../vendor/htm-preact-standalone.module.js";
 
-/** htm's `html`, in which no text turns the reading direction of what is beside it: what a person reads before they
- * say yes is what there is. Values of attributes stay as they are, such as what somebody types. */
+/** htm's `html` with invisible and direction-changing characters spelt out, so that a person approves exactly the text
+ * they see. Values of attributes, such as typed text, are unchanged. */
 export function html(strings, ...values) {
   const safe = values.map((value, place) =>
     typeof value === "string" && !strings[place].endsWith("=") ? escapeInvisible(value) : value,

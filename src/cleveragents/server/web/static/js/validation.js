@@ -1,17 +1,17 @@
-// What the server's validation says, in words for who fills in a form.
+// Validation errors of the server as messages of a form.
 
-const NAMES = "Letters, digits and ._- in lower case; the first is a letter or a digit.";
+const NAMES = "Use lower-case letters, digits and ._-, starting with a letter or a digit.";
 
 const WORDS = [
-  [/^should be letters, digits and \._-/, NAMES],
-  [/^should not be empty$/, "This must not be empty."],
-  [/have at least 1 character/, "This must not be empty."],
-  [/^(?:\w+ \(\w+\) )?is missing$/, "This is needed."],
-  [/^(?:\w+ )?should be (.+)$/s, "It should be $1."],
+  [/^should be lower-case letters, digits and \._-/, NAMES],
+  [/^should not be empty$/, "Must not be empty."],
+  [/have at least 1 character/, "Must not be empty."],
+  [/^(?:\w+ \(\w+\) )?is missing$/, "Required."],
+  [/^(?:\w+ )?should be (.+)$/s, "Must be $1."],
   [/have at most (\d+) characters/, "At most $1 characters."],
 ];
 
-/** One problem of one field. What is not known stays as it is. */
+/** The message for a problem; an unknown problem is returned unchanged. */
 export function wordsOf(problem) {
   for (const [pattern, words] of WORDS) {
     const found = pattern.exec(problem);
@@ -20,7 +20,7 @@ export function wordsOf(problem) {
   return problem;
 }
 
-/** Of a refused form: [{field: words}, what concerns none of `fields`, or null]. */
+/** [{field: message}, problem]: the errors by field, or the whole problem if it concerns none of `fields`. */
 export function byField(problem, fields) {
   const found = {};
   for (const one of problem?.errors ?? []) {

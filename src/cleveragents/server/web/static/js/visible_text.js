@@ -1,10 +1,10 @@
-// Characters that nobody sees, and that make something else of what is seen, spelt out as `agents` does on a terminal.
+// Spells out invisible and direction-changing characters, as `agents` does on a terminal.
 
-// Controls but tab and line breaks; what sets the direction of text, or has no width.
+// Control characters except tab and line breaks, direction marks, and characters without width.
 const UNSEEN = /(?![\t\n\r])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
 const EACH = new RegExp(UNSEEN.source, "gu");
 
-/** The text with those as `\\u202e` or `\\x1b`. */
+/** The text with these characters as `\\u202e` or `\\x1b`. */
 export function escapeInvisible(text) {
   return UNSEEN.test(text) ? text.replace(EACH, name) : text;
 }

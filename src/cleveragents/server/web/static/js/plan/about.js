@@ -1,4 +1,4 @@
-// Beside the tabs: what the plan was asked to do, where, with what; its checks and its cost in short.
+// The side column of a plan's page: request, budget and checks.
 
 import { html } from "../ui.js";
 import { Badge, Button } from "../components.js";
@@ -8,7 +8,7 @@ import { hasPassed, isolationOf, shortModel, verdictOf } from "./plan_text.js";
 export function About({ plan, go }) {
   const request = plan.request || {};
   const facts = [
-    ["Where", plan.resource_name || plan.resource, plan.resource],
+    ["Repository", plan.resource_name || plan.resource, plan.resource],
     ["Project", plan.project],
     ["Started by", request.by],
     ["Action", plan.action],
@@ -18,7 +18,7 @@ export function About({ plan, go }) {
     ["Isolation", isolationOf(plan)],
     ["Checks", (request.checks || []).join(", ")],
     ["Invariants", (request.invariants || []).join("; ")],
-    ["Applied", request.apply],
+    ["Apply", request.apply],
   ].filter(([, value]) => value);
   return html`<aside class="p-about" aria-label="About this plan">
     <section class="p-card">

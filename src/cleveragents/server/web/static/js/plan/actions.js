@@ -1,4 +1,4 @@
-// What can be done with a plan: buttons for what the server says is possible, and a dialog for each.
+// The actions of a plan: a button for each action the server allows, and its dialog.
 
 import { html, useState } from "../ui.js";
 import { Button, Dialog, TextField, toast } from "../components.js";
@@ -12,19 +12,22 @@ const SHOWN = [
   ["apply", "Apply …", "", "check"],
   ["resume", "Resume …", "", "play"],
   ["undo", "Undo …", "", "undo"],
-  ["reject", "Reject …", "", "x"],
+  ["reject", "Discard …", "", "x"],
   ["cancel", "Cancel …", "danger", "stop"],
   ["delete", "Delete …", "quiet", "trash"],
 ];
 
-/** What each of them does, in a few words. */
+/** The label of an action without its ellipsis. */
+export const labelOf = (name) => SHOWN.find(([one]) => one === name)[1].replace(" …", "");
+
+/** What each action does. */
 export const HINTS = {
-  apply: "merges its result with what is there now",
-  resume: "goes on where it stopped, with the same request",
-  undo: "takes back what it applied",
-  reject: "says that its result is not wanted; it stays to be read",
-  cancel: "ends it for good; it stays to be read",
-  delete: "removes it with its sandbox and its records",
+  apply: "merges the result into the current files",
+  resume: "continues where the plan stopped, with the same request",
+  undo: "reverts the applied changes",
+  reject: "drops the result; the plan stays readable",
+  cancel: "ends the plan for good; the plan stays readable",
+  delete: "removes the plan with its sandbox and its records",
 };
 
 export function Actions({ plan, asking, open }) {
@@ -37,15 +40,15 @@ export function Actions({ plan, asking, open }) {
       icon=${icon}
       asking=${asking}
       onClick=${() => open(name)}
-      title=${`${label.replace(" …", "")}: ${HINTS[name]}`}
+      title=${`${labelOf(name)}: ${HINTS[name]}`}
       >${label}<//
     >`,
   );
 }
 
-const DIALOGS = { apply: Apply, resume: Resume, undo: Undo, reject: Reject, cancel: Cancel, delete: Delete };
+const DIALOGS = { apply: Apply, resume: Resume, undo: Undo, reject: Discard, cancel: Cancel, delete: Delete };
 
-// The dialog of that name. It stays open with what went wrong; it closes when it is done.
+// The dialog of an action. It closes once the action is done; errors are shown inside it.
 export function ActionDialog({ name, plan, asking, close }) {
   const Body = DIALOGS[name];
   if (!Body) return null;
@@ -71,7 +74,7 @@ function Frame({ title, name, yes, kind = "primary", asking, shut, onYes, disabl
     <form class="p-dialog" onSubmit=${submit}>
       ${children} ${trouble}
       <div class="p-row p-dialog-row">
-        <${Button} onClick=${shut}>Not now<//>
+        <${Button} onClick=${shut}>Go back<//>
         <${Act} name=${name} type="submit" kind=${kind} icon=${icon} asking=${asking} disabled=${disabled}>${yes}<//>
       </div>
     </form>
@@ -85,104 +88,101 @@ function Apply({ plan, asking, shut, send, trouble }) {
   const failed = (plan.checks || []).filter((check) => check.required && !hasPassed(check));
   const said = { commit: message.trim(), to_branch: branch.trim() };
   const body = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
-  const apply = () => send(body, "Applying it: the page shows when it is done");
+  const apply = () => send(body, "Applying the result");
   const remote = remoteOf(plan);
   const where = remote
-    ? html`branch <code>${remote.branch}</code> of <code class="p-path">${remote.url}</code> holds now, and pushed as one commit
+    ? html`branch <code>${remote.branch}</code> of <code class="p-path">${remote.url}</code> and push one commit
         to ${branch.trim() || remote.target !== remote.branch ? html`the new branch <code>${branch.trim() || remote.target}</code>` : "it"}`
-    : html`<code class="p-path"> ${plan.resource_name || plan.resource}</code> holds now`;
+    : html`the current files of <code class="p-path">${plan.resource_name || plan.resource}</code>`;
   const hint = remote
-    ? "Without one, the message is made from the plan's goal."
-    : "Without one your files are changed, and nothing is committed.";
+    ? "Default: the plan's goal."
+    : "Empty: the files are changed but not committed.";
   return html`<${Frame}
     ...${{ name: "apply", asking, shut, trouble }}
-    title=${remote ? "Apply the result: push it" : "Apply the result"} yes=${remote ? "Apply and push" : "Apply"} icon="check" onYes=${apply}
+    title=${remote ? "Apply and push" : "Apply the result"} yes=${remote ? "Apply and push" : "Apply"} icon="check" onYes=${apply}
   >
     <p>
-      ${counted(plan.files_changed, "file")} ${plan.files_changed === 1 ? "is" : "are"} merged with what${" "}
-      ${where}: all of it, or nothing.
-      ${left > 0 && html`<br />${left === 1 ? "1 file left out stays as it is." : `${left} files left out stay as they are.`}`}
+      Merge ${counted(plan.files_changed, "changed file")} into ${where}. On a conflict, nothing is changed.
+      ${left > 0 && html`<br />${counted(left, "file")} left out.`}
     </p>
     ${failed.length > 0 &&
-    html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass on these files; it is run again first.</p>`}
+    html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass. Required checks run again before the apply.</p>`}
     <${TextField} label="Commit message" optional autofocus hint=${hint}
       value=${message} onInput=${setMessage} maxlength="500" />
     ${remote && html`<${TextField} label="New branch" optional class="mono" placeholder=${remote.target}
-      hint=${`Pushes it there, and leaves ${remote.branch} as it is.`} value=${branch} onInput=${setBranch} maxlength="200" />`}
+      hint=${`Push to this branch instead of ${remote.branch}.`} value=${branch} onInput=${setBranch} maxlength="200" />`}
   <//>`;
 }
 
 function Resume({ plan, asking, shut, send, trouble }) {
   const [model, setModel] = useState("");
-  const go = () => send(model.trim() ? { model: model.trim() } : {}, "It goes on");
+  const go = () => send(model.trim() ? { model: model.trim() } : {}, "Resumed");
   return html`<${Frame}
     ...${{ name: "resume", asking, shut, trouble }}
-    title="Go on with it" yes="Resume" icon="play" onYes=${go}
+    title="Resume the plan" yes="Resume" icon="play" onYes=${go}
   >
-    <p>It goes on where it stopped; what was done is not done again.</p>
-    <${TextField} label="Another model" optional autofocus hint="PROVIDER/NAME, from now on; empty: the same as before."
+    <p>The plan continues where it stopped. Finished steps do not run again.</p>
+    <${TextField} label="Model" optional autofocus hint="PROVIDER/NAME. Empty: keep the current model."
       placeholder=${(plan.request || {}).model || ""} value=${model} onInput=${setModel} />
   <//>`;
 }
 
 function Undo({ plan, asking, shut, send, trouble }) {
   const remote = remoteOf(plan);
-  const undo = () => send({}, "Taking it out: the page shows when it is done");
+  const undo = () => send({}, "Undoing the apply");
   return html`<${Frame}
     ...${{ name: "undo", asking, shut, trouble }}
-    title=${`Take it out of ${remote ? placeInWords(plan) : "your files"} again`} yes="Undo" icon="undo" onYes=${undo}
+    title="Undo the apply" yes="Undo" icon="undo" onYes=${undo}
   >
-    <p>What this plan wrote is taken back; what you or other plans changed since stays.${" "}
-      ${remote
-        ? "One more commit is pushed that takes it back"
-        : "A commit that was made stays in the history"}: an undo adds, it never rewrites.</p>
+    <p>Reverts the changes of this plan in ${placeInWords(plan)}. Later changes stay. History is never rewritten:${" "}
+      ${remote ? "the undo is pushed as a new commit." : "the commit of the apply stays."}</p>
   <//>`;
 }
 
-function Reject({ plan, asking, shut, send, trouble }) {
+function Discard({ plan, asking, shut, send, trouble }) {
   const place = placeInWords(plan);
-  const reject = () => send({}, "Rejected; nothing was changed");
+  const discard = () => send({}, "Result discarded");
   return html`<${Frame}
     ...${{ name: "reject", asking, shut, trouble }}
-    title="Reject the result" yes="Reject" kind="danger" icon="x" onYes=${reject}
+    title="Discard the result" yes="Discard" kind="danger" icon="x" onYes=${discard}
   >
-    <p>The result is not wanted: it can not be applied afterwards. Nothing was written to ${place}, and nothing will be.</p>
+    <p>A discarded result cannot be applied later. Nothing was changed in ${place}.</p>
   <//>`;
 }
 
 function Cancel({ plan, asking, shut, send, trouble }) {
   const [reason, setReason] = useState("");
   const parts = (plan.sub_plans || []).length;
-  const cancel = () => send(reason.trim() ? { reason: reason.trim() } : {}, "Asked to stop");
+  const cancel = () => send(reason.trim() ? { reason: reason.trim() } : {}, "Cancel requested");
   return html`<${Frame}
     ...${{ name: "cancel", asking, shut, trouble }}
-    title="Stop this plan" yes="Stop it" kind="danger" icon="stop" onYes=${cancel}
+    title="Cancel the plan" yes="Cancel plan" kind="danger" icon="stop" onYes=${cancel}
   >
-    <p>Every process of it is ended${parts ? `, those of its ${counted(parts, "sub-plan")} too` : ""}. It cannot be gone on
-      with; ${placeInWords(plan)} ${remoteOf(plan) ? "stays as it is" : "stay as they are"}.</p>
-    <${TextField} label="Reason" optional autofocus hint="Kept in the log." value=${reason} onInput=${setReason} maxlength="300" />
+    <p>Ends all processes of the plan${parts ? ` and of its ${counted(parts, "sub-plan")}` : ""}. A cancelled plan cannot be
+      resumed. Nothing is changed in ${placeInWords(plan)}.</p>
+    <${TextField} label="Reason" optional autofocus hint="Recorded in the audit log." value=${reason} onInput=${setReason} maxlength="300" />
   <//>`;
 }
 
-// Refused where something would be lost; then it is the user who says that it may be.
+// The server refuses a delete that would lose something. Then the dialog offers to force it.
 function Delete({ plan, asking, shut, trouble }) {
   const [force, setForce] = useState(false);
   const refused = Boolean(asking.said.delete) || force;
   const gone = async () => {
     if (await asking.remove(force)) {
-      toast("Deleted");
+      toast("Plan deleted");
       navigate("/");
     }
   };
   return html`<${Frame}
     ...${{ name: "delete", asking, shut, trouble }}
-    title="Delete this plan" yes="Delete" kind="danger" icon="trash" onYes=${gone}
+    title="Delete the plan" yes="Delete" kind="danger" icon="trash" onYes=${gone}
   >
-    <p>Its sandbox, its records and its output are removed for good. ${plan.state === "applied" &&
-    "It cannot be undone any more."}</p>
+    <p>Removes the plan with its sandbox, records and output for good. ${plan.state === "applied" &&
+    "The apply can no longer be undone."}</p>
     ${refused &&
     html`<label class="p-check">
-      <input type="checkbox" checked=${force} onChange=${() => setForce(!force)} />Delete it, whatever is lost with it
+      <input type="checkbox" checked=${force} onChange=${() => setForce(!force)} />Delete anyway
     </label>`}
   <//>`;
 }

@@ -1,4 +1,4 @@
-// What commands print, as text for a page: escape sequences out, overwritten lines as they end up.
+// Terminal output as plain text: escape sequences removed, overwritten lines in their final form.
 
 // CSI sequences, choices of a character set, OSC sequences up to their end, other escapes, control characters.
 const ESCAPES =
@@ -6,7 +6,7 @@ const ESCAPES =
 
 export const stripped = (text) => text.replace(ESCAPES, "").replace(/\x1b/g, "");
 
-// Lines, of which the last may still be written to. A carriage return begins its line again, as terminals do.
+// A bounded list of lines; the last one may still grow. A carriage return restarts its line, as in a terminal.
 export class Lines {
   constructor(most) {
     this._most = most;
@@ -17,7 +17,7 @@ export class Lines {
     this.node = null;
   }
 
-  // Adds text of a kind. What is of another kind begins on a line of its own.
+  // Adds text of a kind. Text of another kind starts a new line.
   add(kind, text) {
     const clean = stripped(text).replace(/\r\n/g, "\n");
     if (this._open && this._open.kind !== kind) this._open = null;
@@ -37,7 +37,7 @@ export class Lines {
       this._next += 1;
       this.lines.push(this._open);
     }
-    // A return at the end is remembered: only what comes after it replaces what is there.
+    // A carriage return at the end takes effect with the next text.
     const raw = this._open.raw + part;
     const written = raw.replace(/\r+$/, "");
     const text = written.slice(written.lastIndexOf("\r") + 1);

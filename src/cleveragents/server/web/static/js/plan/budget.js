@@ -1,4 +1,4 @@
-// What a plan spent, holds back for calls under way, and may spend in all; and how it is allowed more.
+// The budget of a plan: spent, reserved and limit, and the form that raises the limit.
 
 import { html, useState } from "../ui.js";
 import { TextField } from "../components.js";
@@ -6,13 +6,13 @@ import { count, duration, money } from "../format.js";
 import { Act, Trouble } from "./parts.js";
 
 const MEASURES = [
-  ["usd", "Money", money, "US dollars in all"],
-  ["tokens", "Tokens", count, "tokens in all"],
-  ["steps", "Model calls", count, "calls in all"],
-  ["seconds", "Time", duration, "seconds in all"],
+  ["usd", "Money", money, "total in US dollars"],
+  ["tokens", "Tokens", count, "total"],
+  ["steps", "Model calls", count, "total"],
+  ["seconds", "Time", duration, "total in seconds"],
 ];
 
-// One shape from what the account and the budget's own resource say.
+// The budget in one shape, from `/plans/ID/budget` if loaded, else from the plan.
 export function budgetOf(plan, budget) {
   const spending = plan.spending || {};
   const limits = (budget && budget.limits) || spending.limits || {};
@@ -24,7 +24,7 @@ export function budgetOf(plan, budget) {
 export function Bars({ plan, budget }) {
   const { limits, spent, reserved } = budgetOf(plan, budget);
   const shown = MEASURES.filter(([name]) => known(limits[name]) || known(spent[name]));
-  if (!shown.length) return html`<p class="p-muted">No model was asked yet.</p>`;
+  if (!shown.length) return html`<p class="p-muted">No model calls yet.</p>`;
   return html`<dl class="p-bars">
     ${shown.map(
       ([name, label, spell]) => html`<${Bar}
@@ -41,12 +41,12 @@ function Bar({ label, spell, spent, reserved, limit }) {
   const used = limit ? Math.min(1, (spent || 0) / limit) : 0;
   const held = limit ? Math.min(1 - used, reserved / limit) : 0;
   const most = known(limit) ? ` of ${spell(limit)}` : "";
-  const words = known(spent) ? `${spell(spent) || "0"}${most}` : `at most ${spell(limit)}`;
+  const words = known(spent) ? `${spell(spent) || "0"}${most}` : `limit ${spell(limit)}`;
   return html`<div class="p-bar-row">
     <dt>${label}</dt>
     <dd>
       <span class="number">${words}</span>
-      ${reserved > 0 && html`<span class="p-muted"> + ${spell(reserved)} held for calls under way</span>`}
+      ${reserved > 0 && html`<span class="p-muted"> + ${spell(reserved)} reserved</span>`}
       ${known(limit) &&
       known(spent) &&
       html`<svg class="p-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
@@ -58,7 +58,7 @@ function Bar({ label, spell, spent, reserved, limit }) {
   </div>`;
 }
 
-// Allows more, in all: only what is written is raised.
+// Raises the limits that are filled in; the others stay.
 export function RaiseForm({ plan, budget, asking, place, onDone = () => {} }) {
   const [given, setGiven] = useState({});
   const { limits } = budgetOf(plan, budget);
@@ -77,7 +77,7 @@ export function RaiseForm({ plan, budget, asking, place, onDone = () => {} }) {
       ([name, label, spell, unit]) => html`<${TextField}
         key=${name}
         label=${label}
-        hint=${known(limits[name]) ? `now ${spell(limits[name])}; ${unit}` : unit}
+        hint=${known(limits[name]) ? `now ${spell(limits[name])}, ${unit}` : unit}
         type="number"
         min="0"
         step=${name === "usd" ? "any" : "1"}
@@ -87,7 +87,7 @@ export function RaiseForm({ plan, budget, asking, place, onDone = () => {} }) {
       />`,
     )}
     <${Act} name="budget" type="submit" kind="primary" asking=${asking} disabled=${!Object.keys(body).length}>
-      Allow so much
+      Raise limit
     <//>
     ${place === "budget" && html`<${Trouble} problem=${asking.said.budget} onClose=${() => asking.forget("budget")} />`}
   </form>`;

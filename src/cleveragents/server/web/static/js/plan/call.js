@@ -1,4 +1,4 @@
-// One tool call, all of it: what it was given, what came of it, and the way back to before it.
+// The details of a tool call: arguments, result, and the rollback to its checkpoint.
 
 import { html } from "../ui.js";
 import { Button, Loaded } from "../components.js";
@@ -7,31 +7,31 @@ import { useRead } from "./load.js";
 import { Long } from "./parts.js";
 import { clock, took } from "./plan_text.js";
 
-// `call` is as the plan's account has it; the rest is read when somebody wants to see it, and again as it ends.
+// `call` is the summary in the plan. The details are loaded on demand, and again when the call's state changes.
 export function CallDetails({ plan, call, rollBack }) {
   const load = useRead(`/plans/${plan.id}/calls/${call.number}`, call.state);
-  return html`<${Loaded} load=${load} what="The call">${(whole) => html`<${Whole} ...${{ plan, call: whole, rollBack }} />`}<//>`;
+  return html`<${Loaded} load=${load} what="Loading the call">${(whole) => html`<${Whole} ...${{ plan, call: whole, rollBack }} />`}<//>`;
 }
 
 function Whole({ plan, call, rollBack }) {
   const may = (plan.can || []).includes("rollback") && call.state !== "reverted";
   return html`<div class="p-call">
     <p class="p-muted">
-      ${call.state}, begun ${clock(call.started)}${call.ended && `, took ${took(call.started, call.ended)}`}${call.approval &&
-      `, leave: ${typeof call.approval === "string" ? call.approval : JSON.stringify(call.approval)}`}
+      ${call.state}, started ${clock(call.started)}${call.ended && `, took ${took(call.started, call.ended)}`}${call.approval &&
+      `, approval: ${typeof call.approval === "string" ? call.approval : JSON.stringify(call.approval)}`}
     </p>
     <h4>Arguments</h4>
     <${Values} value=${call.arguments} />
-    ${call.error && html`<h4>What went wrong</h4><${Long} text=${call.error} label="Error" />`}
+    ${call.error && html`<h4>Error</h4><${Long} text=${call.error} label="Error" />`}
     ${call.result !== null && call.result !== undefined && html`<h4>Result</h4><${Values} value=${call.result} />`}
     ${may &&
     html`<div class="p-row">
-      <${Button} small icon="undo" onClick=${() => rollBack(call)}>Roll back to before this call …<//>
+      <${Button} small icon="undo" onClick=${() => rollBack(call)}>Roll back …<//>
     </div>`}
   </div>`;
 }
 
-// An object as a list of names and values; long texts as text.
+// An object as a list of names and values. Long values get their own box.
 function Values({ value }) {
   if (value === null || typeof value !== "object" || Array.isArray(value)) {
     return html`<${Long} text=${spelled(value)} label="Value" />`;

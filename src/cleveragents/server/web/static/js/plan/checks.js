@@ -1,4 +1,4 @@
-// What the checks of a plan said, what it cost, and what it was asked to do.
+// The checks of a plan, its cost and its budget.
 
 import { html, useState } from "../ui.js";
 import { Badge, Button, Empty } from "../components.js";
@@ -15,7 +15,7 @@ export function Checks({ plan, rev, asking }) {
   const rows = plan.checks || [];
   return html`<div>
     <${Section} id="p-checks" title="Checks">
-      ${!rows.length && html`<${Empty} title="No check ran" icon="shield">Name commands that must pass when you make a plan.<//>`}
+      ${!rows.length && html`<${Empty} title="No checks" icon="shield">Checks are commands that must pass. Add them when you start a plan.<//>`}
       <ul class="p-plain p-checks">${rows.map((row) => html`<${Check} key=${row.command} row=${row} />`)}</ul>
     <//>
     <${Budget} ...${{ plan, rev, asking }} />
@@ -30,7 +30,7 @@ function Check({ row }) {
       <${Badge} tone=${(!row.stale && TONES[row.verdict]) || "need"}>${verdictOf(row)}<//>
       <code>${row.name}</code>
       ${row.command !== row.name && html`<span class="p-muted">${row.command}</span>`}
-      <span class="p-muted">${row.required ? "has to pass" : "informational"}, ${clock(row.ended)}</span>
+      <span class="p-muted">${row.required ? "required" : "informational"}, ${clock(row.ended)}</span>
       ${details &&
       html`<${Button}
         small
@@ -41,7 +41,7 @@ function Check({ row }) {
         >Details<//
       >`}
     </div>
-    ${open && details && html`<${Long} text=${details} label=${`What ${row.name} said`} />`}
+    ${open && details && html`<${Long} text=${details} label=${`Output of ${row.name}`} />`}
   </li>`;
 }
 
@@ -58,6 +58,6 @@ function Budget({ plan, rev, asking }) {
     may &&
     html`<${RaiseForm} ...${{ plan, budget: data, asking }} place="budget" onDone=${() => setRaising(false)} />`}
     ${(plan.spending?.models || []).length > 0 &&
-    html`<p class="p-muted">${count(plan.spending.model_calls)} model calls, to ${plan.spending.models.map(shortModel).join(", ")}</p>`}
+    html`<p class="p-muted">${count(plan.spending.model_calls)} model calls: ${plan.spending.models.map(shortModel).join(", ")}</p>`}
   <//>`;
 }

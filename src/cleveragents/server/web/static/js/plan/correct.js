@@ -1,4 +1,4 @@
-// Says that a decision was wrong, or adds guidance. First what that would undo is shown, then it is done.
+// The dialog that corrects a decision or adds guidance. It previews the effects before anything changes.
 
 import { html, useEffect, useState } from "../ui.js";
 import { Button, Dialog, ErrorBox, Loading, TextArea, TextField, toast } from "../components.js";
@@ -6,7 +6,7 @@ import { post } from "../api.js";
 import { counted } from "../format.js";
 import { Act, Trouble } from "./parts.js";
 
-// `decision` is one of the plan's, or {} for guidance that undoes nothing.
+// `decision` is a decision of the plan, or {} to add guidance without undoing anything.
 export function CorrectDialog({ plan, decision, asking, close }) {
   const [guidance, setGuidance] = useState("");
   const [model, setModel] = useState("");
@@ -21,29 +21,29 @@ export function CorrectDialog({ plan, decision, asking, close }) {
     if (number !== null) body.decision = number;
     if (model.trim()) body.model = model.trim();
     if ((await asking.ask("correct", body)) === null) return;
-    toast("Corrected: it goes on from there");
+    toast(number === null ? "Guidance added" : "Decision corrected");
     shut();
   };
   return html`<${Dialog} title=${number === null ? "Add guidance" : `Correct decision ${number}`} onClose=${shut} wide>
     <form class="p-dialog" onSubmit=${send}>
       ${number === null
-        ? html`<p>Nothing is undone; it is heeded from now on.</p>`
+        ? html`<p>Applies from now on. Nothing is undone.</p>`
         : html`<p class="p-said">${decision.question} → <strong>${decision.choice}</strong></p>
             <${Preview} plan=${plan} number=${number} />`}
-      <${TextArea} label="What is wanted instead, and why" rows="3" value=${guidance} onInput=${setGuidance} required autofocus />
-      <${TextField} label="Another model" optional hint="PROVIDER/NAME, from now on" value=${model} onInput=${setModel} />
+      <${TextArea} label="Guidance" rows="3" value=${guidance} onInput=${setGuidance} required autofocus />
+      <${TextField} label="Model" optional hint="PROVIDER/NAME. Empty: keep the current model." value=${model} onInput=${setModel} />
       <${Trouble} problem=${asking.said.correct} />
       <div class="p-row p-dialog-row">
-        <${Button} onClick=${shut}>Not now<//>
+        <${Button} onClick=${shut}>Go back<//>
         <${Act} name="correct" type="submit" kind="primary" asking=${asking} disabled=${!guidance.trim()}>
-          ${number === null ? "Add" : "Correct, and go on"}
+          ${number === null ? "Add guidance" : "Correct"}
         <//>
       </div>
     </form>
   <//>`;
 }
 
-// What would no longer hold and be undone: the server says it, and changes nothing.
+// The effects of a correction, from a dry run on the server.
 function Preview({ plan, number }) {
   const [found, setFound] = useState({ data: null, error: null });
   useEffect(() => {
@@ -56,24 +56,24 @@ function Preview({ plan, number }) {
       over = true;
     };
   }, [number]);
-  if (found.error) return html`<${ErrorBox} error=${found.error} title="What it would undo cannot be said" />`;
-  if (!found.data) return html`<${Loading} what="Looking at what it would undo" />`;
+  if (found.error) return html`<${ErrorBox} error=${found.error} title="Cannot load the preview" />`;
+  if (!found.data) return html`<${Loading} what="Loading the preview" />`;
   const undoing = found.data.preview || found.data;
   const lines = [
-    ["No longer hold", (undoing.superseded || []).map((one) => `${one.number}. ${one.question} → ${one.choice}`)],
-    ["Steps taken back", undoing.steps],
-    ["Files set back", undoing.files],
-    ["Your edits by hand that are lost", undoing.edits_lost],
-    ["Your edits by hand that stay", undoing.edits_kept],
-    ["Sub-plans cancelled", undoing.sub_plans],
-    ["Sub-plans that go on", undoing.sub_plans_kept],
+    ["Superseded decisions", (undoing.superseded || []).map((one) => `${one.number}. ${one.question} → ${one.choice}`)],
+    ["Reverted steps", undoing.steps],
+    ["Reverted files", undoing.files],
+    ["Your edits that are lost", undoing.edits_lost],
+    ["Your edits that stay", undoing.edits_kept],
+    ["Cancelled sub-plans", undoing.sub_plans],
+    ["Sub-plans that continue", undoing.sub_plans_kept],
   ].filter(([, items]) => (items || []).length);
-  return html`<div class="p-preview" role="group" aria-label="What this would undo">
+  return html`<div class="p-preview" role="group" aria-label="Effects">
     <p>
       <strong>Undone:</strong>${" "}
       ${undoing.checkpoint === null || undoing.checkpoint === undefined
-        ? "nothing; nothing was done for it yet"
-        : `${counted(undoing.calls || 0, "call")}, from checkpoint ${undoing.checkpoint} on`}
+        ? "nothing, because no step ran yet"
+        : `${counted(undoing.calls || 0, "call")}, back to checkpoint ${undoing.checkpoint}`}
     </p>
     ${lines.map(
       ([title, items]) => html`<div key=${title}><h4>${title}</h4>

@@ -1,4 +1,4 @@
-// What was decided in a plan, and from what: a tree of questions, each with its choice and what else there was.
+// The decisions of a plan as a tree, each with its choice, reasons and alternatives.
 
 import { html, useState } from "../ui.js";
 import { Badge, Button, Empty, Loaded } from "../components.js";
@@ -12,21 +12,21 @@ export function Decisions({ plan, rev, asking }) {
   const load = useRead(`/plans/${plan.id}/decisions`, rev, { whole: true });
   const may = (plan.can || []).includes("correct");
   return html`<div>
-    <${Loaded} load=${load} what="Decisions">
+    <${Loaded} load=${load} what="Loading decisions">
       ${(found) => {
         const every = found.filter((one) => (one.kind ?? "decision") === "decision");
         const gone = every.filter((one) => one.state !== "active").length;
         const shown = all ? every : every.filter((one) => one.state === "active");
         if (!every.length) {
-          return html`<${Empty} title="Nothing was decided in it" icon="branch">
-            It has no strategist, or has not got that far.
+          return html`<${Empty} title="No decisions" icon="branch">
+            The strategist has not decided anything yet, or the plan has none.
           <//>`;
         }
         return html`${(gone > 0 || may) &&
           html`<div class="p-tools">
             ${gone > 0 &&
             html`<label class="p-check">
-              <input type="checkbox" checked=${all} onChange=${() => setAll(!all)} />Show ${gone} that no longer hold
+              <input type="checkbox" checked=${all} onChange=${() => setAll(!all)} />Show ${gone} superseded
             </label>`}
             ${may && html`<${Button} small icon="edit" onClick=${() => setCorrecting({})}>Add guidance …<//>`}
           </div>`}
@@ -38,7 +38,7 @@ export function Decisions({ plan, rev, asking }) {
   </div>`;
 }
 
-// Those that follow from `parent`; one whose parent is not shown hangs where the parent would.
+// The decisions below `parent`. A decision with a hidden parent is shown at the top level.
 function Branch({ plan, decisions, parent, may, correct }) {
   const numbers = new Set(decisions.map((one) => one.number));
   const mine = decisions.filter((one) => (numbers.has(one.parent) ? one.parent : null) === parent);
@@ -65,7 +65,7 @@ function Decision({ plan, one, may, correct }) {
         <p class="p-choice">${one.choice}</p>
       </div>
       <div class="p-decision-side">
-        ${gone && html`<${Badge} tone="off">no longer holds<//>`}
+        ${gone && html`<${Badge} tone="off">superseded<//>`}
         ${one.confidence !== null && one.confidence !== undefined && html`<${Confidence} share=${one.confidence} />`}
       </div>
     </div>
@@ -81,7 +81,7 @@ function Decision({ plan, one, may, correct }) {
 }
 
 function Confidence({ share }) {
-  return html`<span class="p-confidence" title="How sure it was">
+  return html`<span class="p-confidence" title="Confidence">
     <svg viewBox="0 0 40 6" aria-hidden="true"><rect class="p-bar-ground" width="40" height="6" rx="3" />
       <rect class=${share < 0.5 ? "p-bar-low" : "p-bar-used"} width=${Math.max(2, 40 * share)} height="6" rx="3" /></svg>
     <span>${percent(share)} sure</span>
@@ -96,7 +96,7 @@ function Explanation({ plan, number, known }) {
       (other, place) => html`<div key=${place}><dt>instead of</dt>
         <dd><strong>${other.choice}</strong>${other.reason && html` – ${other.reason}`}</dd></div>`,
     )}
-    ${!(one.alternatives || []).length && html`<div><dt>instead of</dt><dd class="p-muted">no alternative was named</dd></div>`}
+    ${!(one.alternatives || []).length && html`<div><dt>instead of</dt><dd class="p-muted">no alternatives</dd></div>`}
     ${one.parent && html`<div><dt>follows from</dt><dd>decision ${one.parent}</dd></div>`}
     ${(one.steps || []).length > 0 && html`<div><dt>carried out by</dt><dd>${one.steps.join(", ")}</dd></div>`}
     <div><dt>decided by</dt><dd>${one.made_by}, ${clock(one.created_at)}</dd></div>
@@ -109,8 +109,8 @@ function Corrections({ rows }) {
     <ol class="p-plain p-corrections">
       ${rows.map(
         (row) => html`<li key=${row.number}>
-          <strong>${row.decision ? `Decision ${row.decision}` : "In addition"}</strong>: ${row.guidance}
-          <span class="p-muted"> ${row.by_itself ? "by itself, " : ""}${clock(row.created)}${row.outcome ? `, ${row.outcome}` : ""}</span>
+          <strong>${row.decision ? `Decision ${row.decision}` : "Guidance"}</strong>: ${row.guidance}
+          <span class="p-muted"> ${row.by_itself ? "automatic, " : ""}${clock(row.created)}${row.outcome ? `, ${row.outcome}` : ""}</span>
         </li>`,
       )}
     </ol>

@@ -1,7 +1,7 @@
-// What a plan changed: files on the left, their lines on the right, and a verdict on each.
+// The diff of a plan: a list of files, their lines, and a verdict on each file.
 //
-// Keys: n and p go to the next and previous file, a accepts and x leaves out the one at hand, u and s switch
-// between one column and two. A verdict is the server's the moment it is given; the page only shows it.
+// Keys: n and p go to the next and previous file, a accepts and x leaves out the current file, u and s switch
+// between unified and side by side. Each verdict is sent to the server at once; the page only shows the server's state.
 
 import { html, useMemo, useRef, useState } from "../ui.js";
 import { Button, Empty, Loaded } from "../components.js";
@@ -21,11 +21,11 @@ export function Diff({ plan, rev, asking }) {
   return html`<div>
     ${plan.review_problem && html`<p class="p-warn">${plan.review_problem}</p>`}
     ${(plan.notes || []).map((note) => html`<p key=${note} class="p-note">${note}</p>`)}
-    <${Loaded} load=${load} what="Diff">${(diff) => html`<${Files} ...${{ plan, diff, asking }} />`}<//>
+    <${Loaded} load=${load} what="Loading the diff">${(diff) => html`<${Files} ...${{ plan, diff, asking }} />`}<//>
   </div>`;
 }
 
-// The files of the diff, with those that were left out among them.
+// The files of the diff, including the files left out.
 function filesOf(plan, diff) {
   const left = new Set(plan.left_out || []);
   const files = (diff.files || []).map((file) => ({ ...file, out: file.accepted === false || left.has(file.path) }));
@@ -37,7 +37,7 @@ function filesOf(plan, diff) {
 function Files({ plan, diff, asking }) {
   const files = useMemo(() => filesOf(plan, diff), [diff, (plan.left_out || []).join("\0")]);
   const [at, setAt] = useState(0);
-  // What keys act on: who types quickly means the file they went to, whether or not it is drawn yet.
+  // The file that keys act on. A ref, because a quick second key must not act on the file drawn last.
   const here = useRef(0);
   const [sides, setSides] = useState(localStorage.getItem(KEY) === "sides");
   const far = useMemo(() => beyond(files), [files]);
@@ -69,7 +69,7 @@ function Files({ plan, diff, asking }) {
   };
   useKeys(files.length ? keys : {});
   if (!files.length) {
-    return html`<${Empty} title="Nothing is changed" icon="file">Files that this plan changes appear here as it works.<//>`;
+    return html`<${Empty} title="No changes" icon="file">Changed files appear here while the plan runs.<//>`;
   }
   return html`<div class="p-diff">
     <nav class="p-files" aria-label="Changed files">
@@ -78,7 +78,7 @@ function Files({ plan, diff, asking }) {
     </nav>
     <div class="p-files-main">
       <div class="p-tools">
-        <div class="p-switch" role="group" aria-label="How it is shown">
+        <div class="p-switch" role="group" aria-label="Layout">
           <${Button} small kind=${sides ? "quiet" : ""} aria-pressed=${sides ? "false" : "true"} onClick=${() => choose(false)}>Unified<//>
           <${Button} small kind=${sides ? "" : "quiet"} aria-pressed=${sides ? "true" : "false"} onClick=${() => choose(true)}>Side by side<//>
         </div>
@@ -86,7 +86,7 @@ function Files({ plan, diff, asking }) {
           class="button button-small"
           href=${`/api/plans/${plan.id}/diff?format=patch`}
           download=${`${plan.id}.patch`}
-          title=${operator ? "What git apply takes" : "To be read: secrets are masked, so that git apply may not take it"}
+          title=${operator ? "Download for git apply" : "Download. Secrets are masked, so git apply may refuse it"}
           >Patch</a
         >
         <span class="p-keys p-muted" aria-hidden="true">
@@ -94,7 +94,7 @@ function Files({ plan, diff, asking }) {
         </span>
       </div>
       <${Trouble} problem=${asking.said.review} onClose=${() => asking.forget("review")} />
-      ${diff.truncated && html`<p class="p-warn">There is more than is shown; the patch has all of it.</p>`}
+      ${diff.truncated && html`<p class="p-warn">The diff is cut. Download the patch to see all of it.</p>`}
       ${files.map(
         (file, index) => html`<${FileDiff}
           key=${file.path}
@@ -107,7 +107,7 @@ function Files({ plan, diff, asking }) {
   </div>`;
 }
 
-// The files beyond what anybody reads at once: they are folded at first, so that the page stays quick.
+// The files beyond the first lines. They start folded, so that the page stays fast.
 function beyond(files) {
   let left = AT_ONCE;
   return new Set(

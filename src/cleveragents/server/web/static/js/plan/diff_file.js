@@ -1,4 +1,4 @@
-// One file of a diff: its lines in one column or two, and what a person thinks of it.
+// One file of a diff, unified or side by side, with its verdict.
 
 import { html, useMemo, useState } from "../ui.js";
 import { Badge, Button } from "../components.js";
@@ -7,7 +7,7 @@ import { changedParts, countsOf, sideBySide } from "./diff_rows.js";
 import { Act } from "./parts.js";
 
 const MOST = 600;
-const TOO_LONG = "This file is too long to be shown whole; the patch has it.";
+const TOO_LONG = "This file is too long to show in full. Download the patch to see all of it.";
 const SIGNS = { add: "+", remove: "−", context: " " };
 const CHANGES = { created: "new", added: "new", deleted: "deleted", renamed: "renamed", mode: "mode" };
 
@@ -16,7 +16,7 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
   const long = folded || added + removed > MOST;
   const [open, setOpen] = useState(!long && !file.out);
   const word = CHANGES[file.change];
-  // The same element is not drawn again: going from file to file costs no line.
+  // Memoized, so that moving from file to file redraws no lines.
   const body = useMemo(() => open && html`<${Body} ...${{ file, sides }} />`, [open, file, sides]);
   return html`<section
     id=${`file-${index}`}
@@ -43,12 +43,12 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
     ${!open &&
     long &&
     html`<p class="p-filediff-note">
-      ${count(added + removed)} lines changed. <${Button} small onClick=${() => setOpen(true)}>Show them<//>
+      ${count(added + removed)} lines changed. <${Button} small onClick=${() => setOpen(true)}>Show<//>
     </p>`}
   </section>`;
 }
 
-// Locked while it is under way, without a spinner in every file.
+// Disabled during a request, without a spinner in every file.
 const quiet = (asking) => ({ busy: asking.busy ? "other" : null });
 
 function Body({ file, sides }) {
@@ -77,12 +77,12 @@ function Body({ file, sides }) {
     ${file.truncated && html`<p class="p-filediff-note">${TOO_LONG}</p>`}`;
 }
 
-// What is said of a file that has no lines to show; null of others.
+// The note for a file without lines to show, or null.
 function insteadOfLines(file, total) {
-  if (file.absent) return "It is left out, so it is not part of the result. Accept it to see its lines again.";
-  if (file.binary) return "A binary file; there are no lines to show.";
+  if (file.absent) return "Left out: this file is not part of the result. Accept it to see its lines.";
+  if (file.binary) return "Binary file.";
   if (!total && file.truncated) return TOO_LONG;
-  return total ? null : "No line is changed: only its mode, or it is empty.";
+  return total ? null : "No lines changed: only the mode differs, or the file is empty.";
 }
 
 function Hunk({ hunk, sides }) {

@@ -1,8 +1,8 @@
-// A file's hunks as rows of a side-by-side view, and what changed within two lines that belong together.
+// Hunks as rows of the side-by-side view, and the changed part within a pair of lines.
 
 const LONGEST = 500;
 
-// Rows {left, right}: what was removed stands beside what was added in its place.
+// Rows {left, right}: removed lines beside the lines that replace them.
 export function sideBySide(lines) {
   const rows = [];
   let removed = [];
@@ -29,7 +29,7 @@ export function sideBySide(lines) {
   return rows;
 }
 
-// For each line that was replaced by one line, [before, changed, after] of its text; a Map by line.
+// A map from each line of a replaced pair to [before, changed, after] of its text.
 export function changedParts(lines) {
   const parts = new Map();
   for (const { left, right } of sideBySide(lines)) {
@@ -44,7 +44,7 @@ export function changedParts(lines) {
   return parts;
 }
 
-// What two texts have in common at both ends; null where that is too little to help anybody.
+// Two texts cut at their common prefix and suffix; null if they have too little in common.
 function between(old, fresh) {
   const most = Math.min(old.length, fresh.length);
   let start = 0;
@@ -57,7 +57,7 @@ function between(old, fresh) {
   return [cut(old), cut(fresh)];
 }
 
-// The counts of a file, from its hunks where nobody said them.
+// [added, removed] lines of a file, counted from its hunks if the server did not send them.
 export function countsOf(file) {
   if (Number.isInteger(file.added) || Number.isInteger(file.removed)) {
     return [file.added || 0, file.removed || 0];

@@ -1,44 +1,48 @@
-// Events of the audit log as lines of a plan's timeline: what happened, how it looks, what it belongs to.
+// Events of the audit log as entries of a plan's timeline: text, tone and kind.
 
-const SAID = {
+const TEXTS = {
   "plan.created": () => ["created", "", "off"],
   "plan.moved": (f) => [`${f.phase}: ${f.state}`, f.was ? `was ${f.was}` : "", toneOfMove(f)],
   "plan.deleted": () => ["deleted", "", "off"],
-  "plan.spawned": (f) => ["made a sub-plan", f.title || f.name || "", "off"],
+  "plan.spawned": (f) => ["created a sub-plan", f.title || f.name || "", "off"],
   "plan.merged": (f) => ["merged a sub-plan", f.part ? `part ${f.part}` : "", "good"],
   "plan.corrected": (f) => [`corrected${f.decision ? ` at decision ${f.decision}` : ""}`, "", "need"],
-  "conflict.kept": (f) => ["sub-plans disagree", f.path || "", "need"],
+  "conflict.kept": (f) => ["conflict between sub-plans", f.path || "", "need"],
   "conflict.resolved": (f) => ["conflict resolved", f.path || "", "good"],
-  "approval.requested": (f) => ["asks for approval", f.what || (f.number ? `call ${f.number}` : ""), "need"],
-  "approval.given": (f) => [f.granted === false ? "denied" : "approved", "", "off"],
+  "approval.requested": (f) => ["requested approval", f.what || (f.number ? `call ${f.number}` : ""), "need"],
+  "approval.given": (f) => [
+    f.approval === "denied" ? "denied" : "approved",
+    f.number ? `call ${f.number}` : "",
+    f.approval === "denied" ? "bad" : "good",
+  ],
   "check.ended": (f) => [`check ${f.check}`, f.verdict.replace(/_/g, " "), f.verdict === "passed" ? "good" : "bad"],
   "review.changed": (f) => [f.accepted === false ? "left out" : "reviewed", f.path || f.subject || "", "off"],
-  "sandbox.created": (f) => ["sandbox made", f.strategy ? f.strategy.replace(/_/g, " ") : "", "off"],
+  "sandbox.created": (f) => ["sandbox created", f.strategy ? f.strategy.replace(/_/g, " ") : "", "off"],
   "sandbox.removed": () => ["sandbox removed", "", "off"],
-  "apply.started": (f) => [`${f.kind === "undo" ? "undo" : "apply"} began`, files(f.files), "run"],
+  "apply.started": (f) => [`${f.kind === "undo" ? "undo" : "apply"} started`, files(f.files), "run"],
   "apply.ended": (f) => [
-    `${f.kind === "undo" ? "undo" : "apply"} ${f.done ? "done" : "refused, nothing written"}`,
+    `${f.kind === "undo" ? "undo" : "apply"} ${f.done ? "done" : "refused: no file was changed"}`,
     files(f.files),
     f.done ? "good" : "bad",
   ],
   "decision.made": (f) => [`decision ${f.number}`, f.made_by || "", "good"],
-  "decision.superseded": (f) => [`decision ${f.number} no longer holds`, "", "need"],
+  "decision.superseded": (f) => [`decision ${f.number} superseded`, "", "need"],
   "budget.opened": () => ["budget opened", "", "off"],
   "budget.raised": () => ["budget raised", "", "good"],
   "budget.nearly_spent": () => ["budget nearly spent", "", "need"],
   "job.submitted": () => ["queued for a worker", "", "off"],
   "job.claimed": (f) => [`taken by ${f.worker}`, f.attempt > 1 ? `attempt ${f.attempt}` : "", "run"],
-  "job.retried": (f) => ["tried again", f.error || "", "need"],
-  "job.reclaimed": (f) => ["moves to another worker", f.error || "", "need"],
-  "job.handed_on": () => ["a phase is done, the next may be anywhere", "", "off"],
-  "job.cancel_requested": (f) => ["asked to stop", f.reason || "", "need"],
-  "job.cancelled": (f) => ["stopped, no process is left", f.reason || "", "off"],
-  "job.failed": (f) => ["its worker gave up", f.error || "", "bad"],
-  "job.succeeded": () => ["its worker is done", "", "off"],
+  "job.retried": (f) => ["retried", f.error || "", "need"],
+  "job.reclaimed": (f) => ["moved to another worker", f.error || "", "need"],
+  "job.handed_on": () => ["phase done, queued for the next", "", "off"],
+  "job.cancel_requested": (f) => ["cancel requested", f.reason || "", "need"],
+  "job.cancelled": (f) => ["stopped: all processes ended", f.reason || "", "off"],
+  "job.failed": (f) => ["job failed", f.error || "", "bad"],
+  "job.succeeded": () => ["job succeeded", "", "off"],
 };
 
-// What somebody does to a plan. That a worker acts for them is not repeated with everything that it does.
-const SAYS_WHO = /^(plan\.(created|corrected)|approval\.given|review\.changed|conflict\.resolved|budget\.raised|job\.(submitted|cancel_requested)|apply\.ended)$/;
+// Events of a person's actions: these entries name the user. Entries of the worker do not repeat it.
+const NAMES_USER = /^(plan\.(created|corrected)|approval\.given|review\.changed|conflict\.resolved|budget\.raised|job\.(submitted|cancel_requested)|apply\.ended)$/;
 
 const files = (count) => (count === undefined ? "" : `${count} ${count === 1 ? "file" : "files"}`);
 
@@ -54,7 +58,7 @@ export const KINDS = [
   ["models", "Model calls"],
   ["checks", "Checks"],
   ["decisions", "Decisions"],
-  ["moves", "States and workers"],
+  ["moves", "States & workers"],
 ];
 
 function kindOf(type) {
@@ -65,8 +69,8 @@ function kindOf(type) {
   return "moves";
 }
 
-// The timeline's entries from events in the order of their positions. A call's two events are one entry;
-// phases are headings; events that tell nothing new to a person are left out.
+// The entries of the timeline, from events in the order of their positions. The start and end of a call are one
+// entry, phases are headings, and event types without a text are skipped.
 export function timelineOf(events) {
   const entries = [];
   const open = new Map();
@@ -77,9 +81,9 @@ export function timelineOf(events) {
       joinCall(entries, open, event, facts, kind);
     } else if (event.type === "plan.moved" && facts.state === "queued" && isNewPhase(facts)) {
       entries.push({ key: event.position, heading: facts.phase, time: event.time, kind });
-    } else if (SAID[event.type]) {
-      const [what, more, tone] = SAID[event.type](facts);
-      const by = SAYS_WHO.test(event.type) && facts.by ? `by ${facts.by}` : "";
+    } else if (TEXTS[event.type]) {
+      const [what, more, tone] = TEXTS[event.type](facts);
+      const by = NAMES_USER.test(event.type) && facts.by ? `by ${facts.by}` : "";
       const all = [more, by].filter(Boolean).join(" · ");
       entries.push({ key: event.position, type: event.type, what, more: all, tone, time: event.time, kind });
     }
@@ -92,7 +96,7 @@ const isNewPhase = (facts) => !facts.was || !facts.was.startsWith(`${facts.phase
 function joinCall(entries, open, event, facts, kind) {
   const id = `${kind}:${kind === "calls" ? facts.number : facts.call}`;
   if (event.type.endsWith(".started")) {
-    const what = kind === "calls" ? facts.tool : "model asked";
+    const what = kind === "calls" ? facts.tool : "model call";
     const more = kind === "calls" ? "" : facts.node || "";
     const entry = { key: event.position, kind, what, more, tone: "run", time: event.time, number: facts.number };
     open.set(id, entry);
@@ -123,23 +127,23 @@ export function runningNodes(events) {
   return new Set(open.values());
 }
 
-// What the last job that applied or undid the plan came to: {what, state, job, error}; null where there was none, or
-// where the plan was moved since: then the plan itself says how it stands.
-export function lastDeed(events) {
-  let deed = null;
+// The last job that applied or undid the plan: {what, state, job, error}, or null. A failed job is forgotten once the
+// plan moves on: then the plan's own status counts.
+export function lastPlanJob(events) {
+  let last = null;
   for (const event of events) {
     const [what] = (event.facts?.kind ?? "").split(":");
     if (event.type.startsWith("job.") && ["apply", "undo"].includes(what)) {
-      deed = { what, state: event.type.slice(4), job: event.subject, error: event.facts.error ?? null };
-    } else if (event.type === "plan.moved" && deed?.state === "failed") {
-      deed = null;
+      last = { what, state: event.type.slice(4), job: event.subject, error: event.facts.error ?? null };
+    } else if (event.type === "plan.moved" && last?.state === "failed") {
+      last = null;
     }
   }
-  return deed;
+  return last;
 }
 
-// Whether its job was asked to stop and has not ended yet: till then it is stopping, whatever else is said. And
-// when the job's end is heard of before the plan's, it is so until the plan does not run any more.
+// Whether a cancel was requested and the plan's job has not ended yet. If the end of the job is known before the end
+// of the plan, the plan is stopping until it no longer runs.
 export function isStopping(events, running) {
   let asked = null;
   let ended = false;
@@ -150,7 +154,7 @@ export function isStopping(events, running) {
     } else if (asked && event.subject === asked) {
       ended ||= ["job.cancelled", "job.succeeded", "job.failed"].includes(event.type);
     } else if (event.type === "job.claimed") {
-      asked = null; // somebody goes on with it
+      asked = null; // resumed
     }
   }
   return asked !== null && (!ended || running);

@@ -1,4 +1,4 @@
-// A plan's parts: its sub-plans with how they stand, and what they disagree about.
+// The sub-plans of a plan with their status, and the conflicts between them.
 
 import { html } from "../ui.js";
 import { Badge, Empty, Id, Link, Progress } from "../components.js";
@@ -6,34 +6,34 @@ import { Act, Section } from "./parts.js";
 import { toneOf } from "./plan_text.js";
 
 const SIDES = [
-  ["ours", "Keep what is there"],
+  ["ours", "Keep ours"],
   ["theirs", "Take the sub-plan's"],
-  ["edited", "Take what I edited"],
+  ["edited", "Take my edit"],
 ];
 
 const KINDS = {
-  content: "both changed the same lines",
-  "modify/delete": "one side changed it, the other removed it",
-  "add/add": "both made it, each in its own way",
+  content: "both sides changed the same lines",
+  "modify/delete": "one side changed the file, the other deleted it",
+  "add/add": "both sides created the file with different content",
 };
 
 export function Family({ plan }) {
   const rows = plan.sub_plans || [];
   const conflicts = plan.conflicts || [];
   if (!rows.length && !conflicts.length) {
-    return html`<${Empty} title="No sub-plans" icon="branch">A plan is split where its strategist finds parts that can be done apart.<//>`;
+    return html`<${Empty} title="No sub-plans" icon="branch">The strategist splits a goal only into parts that can run independently.<//>`;
   }
   const progress = html`<${Progress} done=${plan.sub_plans_done || 0} of=${rows.length} what="sub-plan" />`;
   return html`<div>
     ${conflicts.length > 0 &&
-    html`<${Section} id="p-conflicts" title="What they disagree about">
+    html`<${Section} id="p-conflicts" title="Conflicts">
       <${ConflictRows} plan=${plan} />
     <//>`}
     <${Section} id="p-sub-plans" title="Sub-plans" more=${progress}>
       <ul class="p-plain p-family">${rows.map((row) => html`<${Part} key=${row.part || row.id} row=${row} />`)}</ul>
     <//>
     ${(plan.parts_left_out || []).length > 0 &&
-    html`<${Section} id="p-left-out" title="What the result lacks">
+    html`<${Section} id="p-left-out" title="Left out">
       <ul class="p-plain">${plan.parts_left_out.map((one) => html`<li key=${one.name}>${one.name}: ${one.why}</li>`)}</ul>
     <//>`}
   </div>`;
@@ -42,7 +42,7 @@ export function Family({ plan }) {
 function Part({ row }) {
   return html`<li class="p-part">
     <div class="p-row">
-      <${Badge} tone=${toneOf(row.state, row.status)}>${row.status || row.state || "to come"}<//>
+      <${Badge} tone=${toneOf(row.status)}>${row.status}<//>
       ${row.id ? html`<${Link} to=${`/plans/${row.id}`}>${row.name}<//>` : html`<span>${row.name}</span>`}
       ${row.id && html`<${Id} id=${row.id} />`}
       ${(row.needs || []).length > 0 && html`<span class="p-muted">needs ${row.needs.join(", ")}</span>`}
@@ -51,7 +51,7 @@ function Part({ row }) {
   </li>`;
 }
 
-// One row per file in dispute; with a `place` for what goes wrong there, with the sides to take, too.
+// One row per conflicting file. With a `place` for errors, each row has buttons to choose a side.
 export function ConflictRows({ plan, asking, place }) {
   const may = place && (plan.can || []).includes("resolve");
   return html`<ul class="p-plain p-conflicts">
@@ -60,12 +60,12 @@ export function ConflictRows({ plan, asking, place }) {
         <div>
           <code class="p-path">${one.path}</code>
           <span class="p-muted">
-            ${" "}${KINDS[one.kind] || one.kind}; the other side is${" "}
+            ${" "}${KINDS[one.kind] || one.kind}; other side:${" "}
             <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//>
           </span>
         </div>
         ${may &&
-        html`<div class="p-row" role="group" aria-label=${`Whose ${one.path}`}>
+        html`<div class="p-row" role="group" aria-label=${`Resolve ${one.path}`}>
           ${SIDES.map(
             ([take, label]) => html`<${Act} key=${take} small name="resolve" asking=${asking}
               onClick=${() => asking.ask("resolve", { path: one.path, take }, place)}>${label}<//>`,

@@ -1,4 +1,4 @@
-// The actors of a plan as graphs, the node that is at work lit; and the same as a list for those who listen.
+// The actors of a plan as graphs with the running nodes highlighted, and as lists for screen readers.
 
 import { html, useMemo } from "../ui.js";
 import { Badge, Empty, Loaded } from "../components.js";
@@ -13,10 +13,10 @@ export function Graph({ plan, events, rev, lines }) {
     if (!isRunning(plan)) return new Set();
     return new Set([...runningNodes(events), lines.node].filter(Boolean));
   }, [events, plan.state, lines.node]);
-  return html`<${Loaded} load=${load} what="Actors">
+  return html`<${Loaded} load=${load} what="Loading actors">
     ${(found) => {
       if (!found.actors.length) {
-        return html`<${Empty} title="No actors" icon="branch">This plan carries out plain steps; nobody thinks in it.<//>`;
+        return html`<${Empty} title="No actors" icon="branch">This plan runs fixed steps without a model.<//>`;
       }
       return found.actors.map((graph) => html`<${One} key=${graph.role} graph=${graph} lit=${lit} />`);
     }}
@@ -26,7 +26,7 @@ export function Graph({ plan, events, rev, lines }) {
 const START = "start";
 const END = "end";
 
-// A graph as it is drawn: where it begins and ends are nodes, too.
+// The graph with its start and end as nodes.
 function drawn(graph) {
   const edges = graph.edges.map((edge) => ({ ...edge, to: isEnd(edge.to) ? END : edge.to }));
   const entry = graph.entry ? [{ from: START, to: graph.entry, when: null }] : [];
@@ -44,17 +44,17 @@ function One({ graph, lit }) {
     const whole = drawn(graph);
     return laidOut(whole.nodes, whole.edges);
   }, [JSON.stringify(graph.nodes), JSON.stringify(graph.edges)]);
-  const atWork = nodes.filter(isLit);
+  const running = nodes.filter(isLit);
   return html`<section class="p-section p-graph" aria-label=${`Actor ${graph.actor}`}>
     <div class="p-section-head">
       <h2>${graph.actor}</h2>
       ${graph.role && html`<span class="p-muted">${graph.role}</span>`}
       <span role="status">
-        ${atWork.length > 0 && html`<${Badge} tone="run">${atWork.map((node) => node.name).join(", ")} at work<//>`}
+        ${running.length > 0 && html`<${Badge} tone="run">${running.map((node) => node.name).join(", ")} running<//>`}
       </span>
     </div>
     ${graph.problem && html`<p class="p-warn">${graph.problem}</p>`}
-    <div class="p-graph-frame" tabindex="0" role="group" aria-label="Drawing of the graph">
+    <div class="p-graph-frame" tabindex="0" role="group" aria-label="Graph">
       <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true">
         <defs>
           <marker id="p-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
@@ -68,7 +68,7 @@ function One({ graph, lit }) {
     <ul class="unseen">
       ${nodes.map(
         (node) => html`<li key=${node.name}>
-          ${node.name}${node.type ? ` (${node.type})` : ""}${isLit(node) ? ", at work" : ""}: leads to
+          ${node.name}${node.type ? ` (${node.type})` : ""}${isLit(node) ? ", running" : ""}: leads to
           ${" "}${led(edges, node)}
         </li>`,
       )}
@@ -76,7 +76,7 @@ function One({ graph, lit }) {
   </section>`;
 }
 
-// Where a node leads to, in words.
+// The successors of a node as text.
 function led(edges, node) {
   const ways = edges.filter((edge) => edge.from === node.name);
   return ways.map((edge) => (edge.when ? `${edge.to} if ${edge.when}` : edge.to)).join(", ") || "nothing";

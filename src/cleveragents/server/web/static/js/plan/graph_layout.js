@@ -1,7 +1,7 @@
-// Where the nodes of an actor's graph go: layers from left to right, each as far along as its longest way there.
+// The layout of an actor's graph: layers from left to right, each node in the layer of its longest path.
 //
-// Edges that lead back are found first (depth first, from the start) and take no part in the layering. Within a
-// layer nodes are sorted by where their predecessors stand, twice, which is enough for graphs that people write.
+// Back edges are found first (depth first, from the start) and do not count for the layers. Within a layer nodes are
+// sorted by the position of their predecessors; two passes are enough for hand-written graphs.
 
 const WIDTH = 128;
 const HEIGHT = 44;

@@ -1,8 +1,8 @@
-// A plan's data, live: its account, its events, and what is asked of it.
+// The live data of a plan: the plan itself, its events, and the actions on it.
 //
-// The server decides what a plan is and what may be done with it; the page never guesses. Each event that
-// concerns the plan has the account read again (at most one read at a time, one more if something happened
-// meanwhile), so what is shown is always something the server said.
+// The server decides the state of a plan and its actions; the page never guesses. Each event of the plan triggers a
+// new read: at most one at a time, and one more if events arrive meanwhile. So the page always shows a state that the
+// server returned.
 
 import { useCallback, useEffect, useRef, useState } from "../ui.js";
 import { all, del, get, post, Problem } from "../api.js";
@@ -12,7 +12,7 @@ import { plansOf, ready, useEvents, useReturn } from "../stream.js";
 const SETTLE_MS = 120;
 const MOST_EVENTS = 5000;
 
-// The plan's account and events. `rev` rises whenever something of it may have changed.
+// The plan and its events. `rev` rises whenever the plan may have changed.
 export function usePlan(id) {
   const [plan, setPlan] = useState(null);
   const [problem, setProblem] = useState(null);
@@ -26,7 +26,7 @@ export function usePlan(id) {
     () =>
       eventsOf(id).then(
         (past) => setEvents((now) => joined(past, now)),
-        () => {}, // what is missing is there after the next reset; the account says how the plan stands
+        () => {}, // the next reset reads them again; the plan itself is read separately
       ),
     [id],
   );
@@ -35,7 +35,7 @@ export function usePlan(id) {
     setPlan(null);
     setProblem(null);
     setEvents([]);
-    // First where the stream stands, then what is there: nothing falls between.
+    // The stream's position comes first, so that no event falls between the position and the read.
     ready()
       .catch(() => {})
       .then(() => {
@@ -64,20 +64,20 @@ export function usePlan(id) {
   return { plan, problem, events, rev, reload: reader.now };
 }
 
-// Its own ids and those of what is below it.
+// The ids of the plan, its job and its sub-plans.
 function familyOf(id, plan) {
   const ids = [id];
   if (plan) ids.push(plan.job, ...(plan.sub_plans || []).map((row) => row.id));
   return new Set(ids.filter(Boolean));
 }
 
-// Whether an event is one of the plan itself: what happens to its parts is told on their own pages.
+// Whether an event belongs to the plan itself. Events of sub-plans are shown on their own pages.
 function concerns(event, id, job) {
   if (event.subject === id) return true;
   return event.type.startsWith("job.") && (event.subject === job || event.facts?.kind?.split(":")[1] === id);
 }
 
-// Its own and those of its jobs, from the first: without `after` the log gives its latest.
+// The events of the plan and its jobs from the first on. Without `after` the API returns the latest.
 async function eventsOf(plan) {
   const found = [];
   let after = 0;
@@ -89,7 +89,7 @@ async function eventsOf(plan) {
   return found;
 }
 
-// In the order of their positions, each once, the latest of them.
+// The latest events of both lists by position, without duplicates.
 export function joined(some, more) {
   const last = some.length ? some[some.length - 1].position : -1;
   if (more.length === 1 && more[0].position > last) return [...some, more[0]].slice(-MOST_EVENTS);
@@ -129,7 +129,7 @@ function useReader(id, setPlan, setProblem, setRev) {
   }, [id]);
   return {
     now: read,
-    // Not put off by what comes meanwhile: a plan that is busy all the time is read all the time.
+    // Later events do not postpone the read: a busy plan is read all the time.
     soon: () => {
       mine.timer ||= setTimeout(read, SETTLE_MS);
     },
@@ -140,7 +140,7 @@ function useReader(id, setPlan, setProblem, setRev) {
   };
 }
 
-// Something else of the plan, read again when `rev` rises; what was read stays until there is newer.
+// Loads a resource of the plan, and again when `rev` rises. The old data stays until the new data is there.
 export function useRead(path, rev, { query = {}, whole = false } = {}) {
   const spelled = JSON.stringify(query);
   const read = (signal) => (whole ? all(path, query, { signal }) : get(path, query, { signal }));
@@ -153,8 +153,8 @@ export function useRead(path, rev, { query = {}, whole = false } = {}) {
   return load;
 }
 
-// Asks something of the plan, once at a time. `busy` names what is under way; `said` holds by place what went
-// wrong there. Somebody else may have been faster: then the plan is read again, and that is said.
+// Sends actions on the plan, one at a time. `busy` names the running action; `said` holds the problem of each place.
+// After a conflict with another user the plan is read again, and the problem is shown.
 export function useAsking(id, reload) {
   const [busy, setBusy] = useState(null);
   const [said, setSaid] = useState({});
@@ -173,7 +173,7 @@ export function useAsking(id, reload) {
         setSaid((now) => ({ ...now, [place]: problem }));
       }
       under.current = null;
-      // Only what the server says afterwards unlocks the buttons: till then `can` may be out of date.
+      // The buttons stay disabled until the plan is read again: `can` may be out of date.
       if (done === null || again) await reload();
       setBusy(null);
       return done;

@@ -1,72 +1,71 @@
-// What a plan needs from a person, with the very thing to do about it.
+// The pending request of a plan, with the controls to respond to it.
 
 import { html, useState } from "../ui.js";
 import { get } from "../api.js";
 import { Button, Icon, Id, Link, TextArea } from "../components.js";
 import { counted } from "../format.js";
 import { useLoad } from "../load.js";
-import { HINTS } from "./actions.js";
+import { HINTS, labelOf } from "./actions.js";
 import { RaiseForm } from "./budget.js";
 import { ConflictRows } from "./family.js";
 import { ConflictList } from "./conflicts.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
-import { hasPassed } from "./plan_text.js";
+import { explanationOf, hasPassed } from "./plan_text.js";
 
-// Nothing where nobody is needed. `open(name)` opens the dialog of an action.
-export function NeedsYou({ plan, asking, deed, open }) {
-  const shown = bodyOf(plan, asking, deed, open);
+// Empty if the plan needs no person. `open(name)` opens the dialog of an action.
+export function NeedsYou({ plan, asking, job, open }) {
+  const shown = bodyOf(plan, asking, job, open);
   if (!shown && !asking.said.needs) return null;
   const [title, tone, body] = shown || ["Not done", "bad", null];
-  return html`<section class=${`p-needs tone-${tone}`} aria-label="What this plan needs from you">
+  return html`<section class=${`p-needs tone-${tone}`} aria-label="Pending request">
     <h2><${Icon} name=${`tone-${tone}`} />${title}</h2>
     ${body}
     <${Trouble} problem=${asking.said.needs} onClose=${() => asking.forget("needs")} />
   </section>`;
 }
 
-function bodyOf(plan, asking, deed, open) {
+function bodyOf(plan, asking, job, open) {
   const may = (name) => (plan.can || []).includes(name);
   const waits = plan.waiting_for || {};
-  const all = { plan, asking, deed, waits, may, open };
-  if (may("approve")) return ["It needs your approval", "need", html`<${Leave} ...${all} />`];
-  if (may("answer")) return ["It asks you", "need", html`<${Question} key=${waits.question} ...${all} />`];
+  const all = { plan, asking, job, waits, may, open };
+  if (may("approve")) return ["Approval needed", "need", html`<${Approval} ...${all} />`];
+  if (may("answer")) return ["Question", "need", html`<${Question} key=${waits.question} ...${all} />`];
   if (waits.for === "budget" && plan.state === "waiting") {
-    return ["It may not spend more", "need", html`<${Spent} ...${all} />`];
+    return ["Budget spent", "need", html`<${Spent} ...${all} />`];
   }
   if ((plan.conflicts || []).length && may("resolve")) {
-    return ["Its sub-plans disagree", "need", html`<${Disagree} ...${all} />`];
+    return ["Conflict", "need", html`<${Conflict} ...${all} />`];
   }
   if ((waits.asks || []).length) return ["A sub-plan needs you", "need", html`<${Below} ...${all} />`];
   if (plan.needs === "error" && may("apply")) {
-    const title = plan.state === "processing" ? "It may be applied or not" : "It was not applied";
+    const title = plan.state === "processing" ? "Outcome unknown" : "Not applied";
     return [title, "need", html`<${ApplyAgain} ...${all} />`];
   }
-  if (plan.state === "errored") return ["It failed", "bad", html`<${Failed} ...${all} />`];
-  if (plan.state === "constrained") return ["It was not applied", "need", html`<${Constrained} ...${all} />`];
-  if (deed?.state === "failed") return [`It could not be ${DONE[deed.what]}`, "bad", html`<${Undone} ...${all} />`];
-  if (may("resume") && plan.state !== "complete") return ["It can go on", "need", html`<${GoesOn} ...${all} />`];
-  if (plan.needs === "review" && may("apply")) return ["Its result is ready", "good", html`<${Result} ...${all} />`];
+  if (plan.state === "errored") return ["Failed", "bad", html`<${Failed} ...${all} />`];
+  if (plan.state === "constrained") return ["Not applied", "need", html`<${Blocked} ...${all} />`];
+  if (job?.state === "failed") return [`${FAILED[job.what]} failed`, "bad", html`<${JobFailed} ...${all} />`];
+  if (may("resume") && plan.state !== "complete") return ["Can be resumed", "need", html`<${Resumable} ...${all} />`];
+  if (plan.needs === "review" && may("apply")) return ["Ready for review", "good", html`<${Result} ...${all} />`];
   return null;
 }
 
-const DONE = { apply: "applied", undo: "undone" };
+const FAILED = { apply: "Apply", undo: "Undo" };
 
-function Undone({ deed, may, open }) {
-  const job = useLoad((signal) => get(`/jobs/${encodeURIComponent(deed.job)}`, {}, { signal }), [deed.job]);
-  if (job.loading && !job.data) return null;
-  return html`<p class="p-said">${job.data?.problem?.detail ?? deed.error ?? "Its worker says no more."}</p>
-    <p>Nothing was changed. Settle what stands in the way, and try again.</p>
-    ${may(deed.what) && html`<${Button} icon="undo" onClick=${() => open(deed.what)}>Try again …<//>`}`;
+function JobFailed({ job, may, open }) {
+  const load = useLoad((signal) => get(`/jobs/${encodeURIComponent(job.job)}`, {}, { signal }), [job.job]);
+  if (load.loading && !load.data) return null;
+  return html`<p class="p-said">${load.data?.problem?.detail ?? job.error ?? "The worker gave no reason."}</p>
+    <p>Nothing was changed. Resolve the problem and try again.</p>
+    ${may(job.what) && html`<${Button} icon="undo" onClick=${() => open(job.what)}>Try again …<//>`}`;
 }
 
-function GoesOn({ plan, open }) {
-  const meaning = plan.meaning || "";
-  return html`<p class="p-said">${meaning.slice(meaning.indexOf(": ") + 2)}</p>
+function Resumable({ plan, open }) {
+  return html`<p class="p-said">${explanationOf(plan)}</p>
     <${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`;
 }
 
-function Leave({ plan, asking, waits, may }) {
+function Approval({ plan, asking, waits, may }) {
   const call = (plan.calls || []).find((one) => one.state === "asked");
   const body = call ? { call: call.number } : {};
   return html`<p class="p-said">${waits.what}</p>
@@ -77,7 +76,7 @@ function Leave({ plan, asking, waits, may }) {
       ${may("deny") &&
       html`<${Act} name="deny" kind="danger" icon="x" asking=${asking}
         onClick=${() => asking.ask("deny", body, "needs")}>Deny<//>`}
-      <span class="p-muted">An actor that is refused is told, and tries something else.</span>
+      <span class="p-muted">If you deny the call, the agent looks for another way.</span>
     </div>`;
 }
 
@@ -97,7 +96,7 @@ function Question({ asking, waits }) {
       )}
     </div>`}
     <form class="p-form" onSubmit=${submit}>
-      <${TextArea} label=${choices.length ? "Or in your own words" : "Your answer"} rows="2" value=${text} onInput=${setText} />
+      <${TextArea} label=${choices.length ? "Other answer" : "Your answer"} rows="2" value=${text} onInput=${setText} />
       <${Act} name="answer" type="submit" kind="primary" asking=${asking} disabled=${!text.trim()}>Answer<//>
     </form>`;
 }
@@ -107,8 +106,8 @@ function Spent({ plan, asking, waits, may }) {
     ${may("budget") && html`<${RaiseForm} plan=${plan} asking=${asking} place="needs" />`}`;
 }
 
-function Disagree({ plan, asking, waits }) {
-  return html`<p class="p-said">${waits.what || "They changed the same places"}. Say for each file which side is right.</p>
+function Conflict({ plan, asking, waits }) {
+  return html`<p class="p-said">${waits.what || "The sub-plans changed the same lines"}. Choose a side for each file.</p>
     <${ConflictRows} plan=${plan} asking=${asking} place="needs" />`;
 }
 
@@ -123,23 +122,23 @@ function Below({ waits }) {
   </ul>`;
 }
 
-// With a model a second try may well get further; without one the same request fails in the same way.
+// With a model a second attempt may succeed. Without one the same request fails in the same way.
 function Failed({ plan, may, open }) {
   const again = plan.can?.length > 0 && plan.resource_name && !plan.parent;
-  const thinks = Boolean(plan.request?.model);
-  const resume = may("resume") && html`<${Button} key="resume" kind=${thinks || !again ? "primary" : ""} icon="play" onClick=${() => open("resume")}>Resume …<//>`;
-  const anew = again && html`<${Link} key="anew" to=${`/new?from=${plan.id}`} class=${thinks && may("resume") ? "button" : "button button-primary"}>
-    Start again with changes
+  const hasModel = Boolean(plan.request?.model);
+  const resume = may("resume") && html`<${Button} key="resume" kind=${hasModel || !again ? "primary" : ""} icon="play" onClick=${() => open("resume")}>Resume …<//>`;
+  const anew = again && html`<${Link} key="anew" to=${`/new?from=${plan.id}`} class=${hasModel && may("resume") ? "button" : "button button-primary"}>
+    Edit and restart
   <//>`;
   const others = ["resume", "reject", "cancel", "delete"].filter((name) => may(name));
-  return html`<p class="p-said">${plan.error || "It says no more."}</p>
+  return html`<p class="p-said">${plan.error || "The plan gave no reason."}</p>
     <div class="p-row">
-      ${thinks ? [resume, anew] : [anew, resume]}
-      <a class="button" href="#timeline">See what it did</a>
+      ${hasModel ? [resume, anew] : [anew, resume]}
+      <a class="button" href="#timeline">View timeline</a>
     </div>
     <ul class="p-hints">
-      ${again && html`<li><strong>Start again with changes</strong> opens a new plan, filled in as this one was.</li>`}
-      ${others.map((name) => html`<li key=${name}><strong>${name[0].toUpperCase() + name.slice(1)}</strong> ${HINTS[name]}.</li>`)}
+      ${again && html`<li><strong>Edit and restart</strong> opens a new plan with the same settings.</li>`}
+      ${others.map((name) => html`<li key=${name}><strong>${labelOf(name)}</strong> ${HINTS[name]}.</li>`)}
     </ul>`;
 }
 
@@ -147,37 +146,37 @@ function ApplyAgain({ plan, open }) {
   return html`<p class="p-said">${plan.error}</p>
     <div class="p-row">
       <${Button} kind="primary" onClick=${() => open("apply")}>Apply again …<//>
-      <a class="button" href="#diff">Look at the diff</a>
+      <a class="button" href="#diff">View diff</a>
     </div>`;
 }
 
-function Constrained({ plan, asking, may, open }) {
+function Blocked({ plan, asking, may, open }) {
   return html`<p class="p-said">${plan.error}</p>
     <${ConflictList} ...${{ plan, asking, may }} />
-    <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "Your files are as they were."} ${plan.in_the_way
-      ? "Leave out the files that stand in the way, or settle it there, and apply it again."
-      : "Settle what stands in the way, and apply it again."}</p>
+    <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "No file was changed."} ${plan.in_the_way
+      ? "Leave out the conflicting files, or resolve the conflict in your files, then apply again."
+      : "Resolve the problem, then apply again."}</p>
     <div class="p-row">
-      <a class="button button-primary" href="#diff">Look at the diff</a>
+      <a class="button button-primary" href="#diff">View diff</a>
       ${may("apply") && html`<${Button} onClick=${() => open("apply")}>Apply again …<//>`}
     </div>`;
 }
 
 function Result({ plan, may, open }) {
   const failed = (plan.checks || []).filter((check) => !hasPassed(check));
-  const stale = failed.some((check) => check.stale) ? " on the files as they are now" : "";
+
   const left = (plan.left_out || []).length;
-  const checked = (plan.checks || []).length ? "All checks passed." : "No check was asked for.";
+  const checked = (plan.checks || []).length ? "All checks passed." : "No checks were configured.";
   return html`<p class="p-said">
       ${counted(plan.files_changed, "file")} changed${left ? `, ${left} left out` : ""}.${" "}
-      ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} did not pass${stale}.</a>` : checked}${" "}
+      ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} failed or out of date.</a>` : checked}${" "}
       ${remoteOf(plan)
-        ? `Nothing is pushed to ${placeInWords(plan)} before you apply it.`
-        : "Nothing is written to your files before you apply it."}
+        ? `Nothing is pushed to ${placeInWords(plan)} until you apply.`
+        : "Your files stay unchanged until you apply."}
     </p>
     <div class="p-row">
-      <a class="button button-primary" href="#diff">Review the diff</a>
+      <a class="button button-primary" href="#diff">Review diff</a>
       ${may("apply") && html`<${Button} icon="check" onClick=${() => open("apply")}>Apply …<//>`}
-      ${may("reject") && html`<${Button} icon="x" onClick=${() => open("reject")}>Reject …<//>`}
+      ${may("reject") && html`<${Button} icon="x" onClick=${() => open("reject")}>Discard …<//>`}
     </div>`;
 }

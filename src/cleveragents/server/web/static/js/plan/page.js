@@ -1,7 +1,7 @@
-// A plan's own page, live: where it stands, what it needs from you, what it did, thought, changed and cost.
+// The live page of a plan: status, pending request, timeline, output, decisions, diff, checks and cost.
 //
-// The account of the plan is the server's; every part of the page draws what it says. What is asked of the plan
-// goes through one place (`asking`), so that nothing is asked twice and each refusal is shown where it happened.
+// Every part draws the plan as the server returned it. All actions go through `asking`, so that none is sent twice
+// and each error is shown beside its button.
 
 import { html, useEffect, useMemo, useState } from "../ui.js";
 import { Empty, ErrorBox, Link, Loading, PageHead } from "../components.js";
@@ -12,7 +12,7 @@ import { ActionDialog, Actions } from "./actions.js";
 import { Checks } from "./checks.js";
 import { Decisions } from "./decisions.js";
 import { Diff } from "./diff.js";
-import { isStopping, lastDeed } from "./event_text.js";
+import { isStopping, lastPlanJob } from "./event_text.js";
 import { Family } from "./family.js";
 import { Graph } from "./graph.js";
 import { Header } from "./header.js";
@@ -23,7 +23,7 @@ import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
 import { Tabs, useTab } from "./tabs.js";
 import { Timeline } from "./timeline.js";
-import { hasPassed, isRunning, standing } from "./plan_text.js";
+import { hasPassed, isRunning, statusOf } from "./plan_text.js";
 
 const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
 const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "plans", subplans: "plans", log: "output", changes: "diff" };
@@ -31,16 +31,16 @@ const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "
 /** The page of the plan with this id. */
 export function PlanPage({ id }) {
   const { plan, problem, events, rev, reload } = usePlan(id);
-  const gone = [404, 422].includes(problem?.status); // or it never was: 422 is what cannot be an id
+  const gone = [404, 422].includes(problem?.status); // 422: not a valid id
   if (plan && !gone) return html`<${Known} ...${{ given: plan, problem, events, rev, reload }} />`;
   if (gone) {
     return html`<${PageHead} title="Not found" />
-      <${Empty} title="There is no such plan" icon="search">
-        It was deleted, or the address is wrong. <${Link} to="/">All plans<//>
+      <${Empty} title="Plan not found" icon="search">
+        The plan was deleted, or the address is wrong. <${Link} to="/">All plans<//>
       <//>`;
   }
   if (problem) return html`<${PageHead} title="Plan" /><${ErrorBox} error=${problem} again=${reload} />`;
-  return html`<${Loading} what="Reading the plan" />`;
+  return html`<${Loading} what="Loading the plan" />`;
 }
 
 function Known({ given, problem, events, rev, reload }) {
@@ -53,18 +53,18 @@ function Known({ given, problem, events, rev, reload }) {
   const [open, setOpen] = useState(null);
   const [checkpoint, setCheckpoint] = useState(null);
   const stopping = useMemo(() => isStopping(events, isRunning(plan)), [events, plan.state]);
-  const deed = useMemo(() => lastDeed(events), [events]);
-  const [word] = standing(plan, stopping, deed);
+  const job = useMemo(() => lastPlanJob(events), [events]);
+  const [word] = statusOf(plan, stopping, job);
   useEffect(() => {
     document.title = `${word} · ${plan.goal} · CleverAgents`;
   }, [word, plan.goal]);
   const all = { plan, events, rev, asking, stopping, lines };
   return html`<div class="plan" data-plan=${plan.id} data-state=${`${plan.phase}/${plan.state}`}>
-    <${Header} ...${{ plan, stopping, deed, connection }}>
+    <${Header} ...${{ plan, stopping, job, connection }}>
       <${Actions} ...${{ plan, asking }} open=${setOpen} />
     <//>
-    ${problem && html`<${ErrorBox} error=${problem} title="How it stands now cannot be read" again=${reload} />`}
-    <${NeedsYou} ...${{ plan, asking, deed }} open=${setOpen} />
+    ${problem && html`<${ErrorBox} error=${problem} title="Cannot load the plan" again=${reload} />`}
+    <${NeedsYou} ...${{ plan, asking, job }} open=${setOpen} />
     <${Landed} ...${{ plan, events }} />
     <div class="p-columns" data-tab=${tab}>
       <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>

@@ -1,9 +1,9 @@
-// Small pieces that only a plan's page is made of; the others are the shell's.
+// Components that only a plan's page uses.
 
 import { html, useState } from "../ui.js";
 import { Button, Remedies } from "../components.js";
 
-// A button that asks something of the plan: at work while that is under way, and locked while anything is.
+// A button for an action on the plan: busy during its own request, disabled during any other.
 export function Act({ name, asking, onClick, children, disabled = false, ...more }) {
   return html`<${Button}
     busy=${asking.busy === name}
@@ -14,7 +14,7 @@ export function Act({ name, asking, onClick, children, disabled = false, ...more
   >`;
 }
 
-// What went wrong, where it happened, and what to do about it.
+// A problem with its remedies, beside the action that caused it.
 export function Trouble({ problem, onClose }) {
   if (!problem) return null;
   return html`<div class=${`p-trouble ${problem.status === 409 ? "p-trouble-soft" : ""}`} role="alert">
@@ -23,19 +23,19 @@ export function Trouble({ problem, onClose }) {
       <p>${problem.detail}</p>
       <${Remedies} of=${problem} />
     </div>
-    ${onClose && html`<${Button} small kind="quiet" onClick=${onClose} label="Dismiss this message" icon="close" />`}
+    ${onClose && html`<${Button} small kind="quiet" onClick=${onClose} label="Dismiss" icon="close" />`}
   </div>`;
 }
 
 function headlineOf(problem) {
-  if (problem.status === 0) return "The server was not reached; whether it was done is not known";
-  if (problem.status === 409) return "Not done, because something changed meanwhile. The page shows how it stands now";
-  if (problem.status === 403) return "You may not do that";
-  if (problem.status === 404) return "That is not there any more";
-  return "That did not work";
+  if (problem.status === 0) return "Cannot reach the server: the action may have taken effect";
+  if (problem.status === 409) return "Not done: the plan has changed. The page shows its current state";
+  if (problem.status === 403) return "Not allowed";
+  if (problem.status === 404) return "Not found";
+  return "Request failed";
 }
 
-// Text that may be long: its beginning, and the rest on demand.
+// Long text: the beginning, and the rest on demand.
 export function Long({ text, most = 2000, label }) {
   const [whole, setWhole] = useState(false);
   const shown = whole || text.length <= most ? text : text.slice(0, most);
@@ -48,7 +48,7 @@ export function Long({ text, most = 2000, label }) {
   </div>`;
 }
 
-// A heading within a tab, with what can be done beside it.
+// A section of a tab with its actions.
 export function Section({ title, more, children, id }) {
   return html`<section class="p-section" aria-labelledby=${id}>
     <div class="p-section-head">

@@ -1,72 +1,62 @@
-// What the page calls things: states, events, times and amounts, in the words of the command line.
-// Pure functions; nothing here knows about elements.
+// Words of the plan pages: the status badge, check results, phases, times. Pure functions without elements.
 
 import { duration } from "../format.js";
 
-const STANDINGS = {
-  queued: ["Queued", "wait"],
-  processing: ["Running", "run"],
-  waiting: ["Waiting", "need"],
-  complete: ["Done", "good"],
-  errored: ["Failed", "bad"],
-  cancelled: ["Cancelled", "off"],
-  applied: ["Applied", "done"],
-  constrained: ["Not applied", "need"],
-  rejected: ["Rejected", "off"],
-  undone: ["Undone", "off"],
+// Every plan status of the API with its tone.
+const TONES = {
+  queued: "wait",
+  planning: "run",
+  running: "run",
+  waiting: "need",
+  paused: "wait",
+  ready: "good",
+  unchanged: "done",
+  merged: "done",
+  applying: "run",
+  blocked: "need",
+  applied: "done",
+  undone: "off",
+  discarded: "off",
+  failed: "bad",
+  cancelled: "off",
 };
 
-const PHASE_VERBS = { strategize: "Strategizing", execute: "Executing", apply: "Applying" };
-
-const NEEDS_WORDS = {
-  approval: "Needs approval",
-  question: "Asks a question",
-  budget: "Out of budget",
-  conflict: "Conflict",
-  review: "Ready to review",
-  error: "Failed",
-};
-
-const DEEDS_FROM = { apply: ["complete", "constrained", "errored"], undo: ["applied"] };
-const DEEDS_OVER = ["failed", "succeeded", "cancelled"];
+const APPLY_FROM = ["ready", "blocked"];
+const JOB_ENDED = ["failed", "succeeded", "cancelled"];
 
 export const PHASES = ["strategize", "execute", "apply"];
 
-// The badge of a plan: one or two words, and a tone. A plan that is being stopped is never called stopped.
-export function standing(plan, stopping, deed = null) {
-  if (stopping) return ["Stopping…", "need"];
-  if (deed && !DEEDS_OVER.includes(deed.state) && DEEDS_FROM[deed.what].includes(plan.state)) {
-    return [deed.what === "undo" ? "Undoing…" : "Applying…", "run"];
-  }
-  if (plan.waiting_for?.for === "sub-plans" && !plan.needs) return ["Sub-plans at work", "run"];
-  if (plan.needs && plan.needs !== "error" && NEEDS_WORDS[plan.needs] && plan.state !== "constrained") {
-    return [NEEDS_WORDS[plan.needs], plan.needs === "review" ? "good" : "need"];
-  }
-  if (plan.state === "processing") return [PHASE_VERBS[plan.phase] || "Running", "run"];
-  return STANDINGS[plan.state] || [plan.state || "not begun", "off"];
+export const toneOf = (status) => TONES[status] || "off";
+
+// The badge of a plan: [status, tone, note]. A plan whose processes are still being ended is `running`, even if it is
+// stored as cancelled; one with a queued apply job is `applying` before a worker takes the job.
+export function statusOf(plan, stopping = false, job = null) {
+  if (stopping) return ["running", "run", "Stopping: waiting for its processes to end"];
+  const pending = job && !JOB_ENDED.includes(job.state) ? job.what : null;
+  if (pending === "apply" && APPLY_FROM.includes(plan.status)) return ["applying", "run", ""];
+  return [plan.status, toneOf(plan.status), pending === "undo" && plan.status === "applied" ? "Undoing …" : ""];
 }
 
-// Of a sub-plan's row, which has a status in words already.
-export function toneOf(state, status) {
-  if (status === "merged") return "good";
-  return (STANDINGS[state] || ["", "off"])[1];
+// The server's explanation of the status, without the status in front.
+export function explanationOf(plan) {
+  const meaning = plan.meaning || "";
+  return meaning.startsWith(plan.status) ? meaning.slice(plan.status.length).replace(/^[:;] /, "") : meaning;
 }
 
-// Of a check: whether it passed on the files as they are now, and what is said of it.
+// A stale check ran before the files changed: it does not count as passed.
 export const hasPassed = (check) => check.verdict === "passed" && !check.stale;
-export const verdictOf = (check) => (check.stale ? `${check.verdict} on other files` : check.verdict);
+export const verdictOf = (check) => (check.stale ? `${check.verdict}, out of date` : check.verdict);
 
-export const isOver = (plan) => ["cancelled", "applied", "rejected", "undone"].includes(plan.state);
 export const isRunning = (plan) => ["queued", "processing"].includes(plan.state);
 
-// How far each phase is: done, now, failed or to come.
+// Each phase with its mark: done, now, waiting, failed, undone or pending.
 export function phaseMarks(plan) {
   const at = PHASES.indexOf(plan.phase);
   return PHASES.map((phase, place) => {
     if (place < at) return [phase, "done"];
-    if (place > at) return [phase, "to come"];
+    if (place > at) return [phase, "pending"];
     if (plan.state === "applied") return [phase, "done"];
-    if (plan.state === "undone") return [phase, "taken back"];
+    if (plan.state === "undone") return [phase, "undone"];
     if (plan.state === "complete") return [phase, "done"];
     if (["errored", "cancelled", "rejected"].includes(plan.state)) return [phase, "failed"];
     return [phase, plan.state === "waiting" || plan.state === "constrained" ? "waiting" : "now"];
@@ -86,13 +76,13 @@ export function took(from, to) {
 
 export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(share * 100)} %`);
 
-// What isolates the plan's commands, and what its lack means.
+// The isolation of the plan's commands, with a warning where there is none.
 export function isolationOf(plan) {
   if (plan.isolation !== "none") return plan.isolation || "";
-  return "none: its commands can read and change whatever the worker's user can";
+  return "none: commands run with all rights of the worker's user";
 }
 
-// A model may be named by a file: who provides it and the file's name say enough.
+// A model name without the directories of a script's path: provider and file name.
 export function shortModel(name) {
   const steps = (name || "").split("/").filter(Boolean);
   return steps.length > 3 ? `${steps[0]}/…/${steps[steps.length - 1]}` : name || "";

@@ -1,15 +1,15 @@
-// The way back to a checkpoint, and what is lost on it.
+// The dialog that rolls a plan back to a checkpoint. It lists the calls that are lost.
 
 import { html, useState } from "../ui.js";
 import { Button, Dialog, toast } from "../components.js";
 import { counted } from "../format.js";
 import { Act, Trouble } from "./parts.js";
 
-// `call` is the call to go back to before; `calls` those of the plan's account.
+// `call` is the first call that is lost.
 export function RollbackDialog({ plan, call, asking, close }) {
   const lost = (plan.calls || []).filter((one) => one.number >= call.number && one.state !== "reverted");
   const changing = lost.filter((one) => one.changed > 0);
-  const changed = changing.length ? `of which ${changing.length} changed files` : "none of which changed a file";
+  const changed = changing.length ? `${changing.length} of which changed files` : "none of which changed files";
   const [sure, setSure] = useState(false);
   const shut = () => {
     asking.forget("rollback");
@@ -17,12 +17,12 @@ export function RollbackDialog({ plan, call, asking, close }) {
   };
   const go = async () => {
     if ((await asking.ask("rollback", { checkpoint: call.number })) === null) return;
-    toast(`Back at checkpoint ${call.number}`);
+    toast(`Rolled back to checkpoint ${call.number}`);
     close();
   };
   return html`<${Dialog} title=${`Roll back to checkpoint ${call.number}`} onClose=${shut}>
     <div class="p-dialog">
-      <p>The plan's sandbox is set back to before call ${call.number} (${call.tool}). Your own files are not touched.</p>
+      <p>Resets the plan's sandbox to its state before call ${call.number} (${call.tool}). Your own files are not touched.</p>
       <p><strong>Lost:</strong> ${counted(lost.length, "call")}, ${changed}.</p>
       ${changing.length > 0 &&
       html`<ul class="p-plain p-lost">
@@ -31,10 +31,10 @@ export function RollbackDialog({ plan, call, asking, close }) {
           .map((one) => html`<li key=${one.number}><code>${one.number} ${one.tool}</code> ${one.what.slice(0, 100)}</li>`)}
         ${changing.length > 8 && html`<li>… and ${changing.length - 8} more</li>`}
       </ul>`}
-      <label class="p-check"><input type="checkbox" checked=${sure} onChange=${() => setSure(!sure)} />I know that this is lost</label>
+      <label class="p-check"><input type="checkbox" checked=${sure} onChange=${() => setSure(!sure)} />Lose these calls</label>
       <${Trouble} problem=${asking.said.rollback} />
       <div class="p-row p-dialog-row">
-        <${Button} onClick=${shut}>Not now<//>
+        <${Button} onClick=${shut}>Go back<//>
         <${Act} name="rollback" kind="danger" icon="undo" asking=${asking} disabled=${!sure} onClick=${go}>Roll back<//>
       </div>
     </div>

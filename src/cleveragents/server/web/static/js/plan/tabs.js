@@ -1,9 +1,9 @@
-// Tabs that the address knows (#diff), reached by number keys, arrows and clicks.
+// Tabs with their own address (#diff), reachable by number keys, arrow keys and clicks.
 
 import { html, useEffect, useState } from "../ui.js";
 import { useKeys } from "../keys.js";
 
-// The tab that the address names, or the first; and how to go to another. `also`: other names for some of them.
+// [tab, go]: the tab named by the address, or the first, and a function that opens another. `also` maps aliases.
 export function useTab(names, also = {}) {
   const named = () => {
     const name = decodeURIComponent(location.hash.slice(1)).toLowerCase();
@@ -13,7 +13,7 @@ export function useTab(names, also = {}) {
   };
   const [tab, setTab] = useState(() => named() || names[0]);
   useEffect(() => {
-    // The address says what is shown, whatever it said before.
+    // An alias or a prefix in the address becomes the name of the tab.
     const settle = () => {
       if (named() && location.hash !== `#${named()}`) history.replaceState(null, "", `#${named()}`);
     };
@@ -33,10 +33,10 @@ export function useTab(names, also = {}) {
   return [tab, go];
 }
 
-// `tabs`: [name, label, mark, what]; a mark is a number or a sign beside the label, `what` says it in words.
+// `tabs`: [name, label, mark, what]. A mark is a number or a sign beside the label; `what` is its text for screen readers.
 export function Tabs({ tabs, tab, go, children }) {
   useEffect(() => {
-    // On narrow screens the row of tabs is wider than the page.
+    // On narrow screens the row of tabs scrolls.
     const chosen = document.getElementById(`tab-${tab}`);
     const row = chosen.parentElement;
     row.scrollLeft = chosen.offsetLeft - (row.clientWidth - chosen.offsetWidth) / 2;
@@ -51,7 +51,7 @@ export function Tabs({ tabs, tab, go, children }) {
     document.getElementById(`tab-${next}`)?.focus();
   };
   return html`<div class="p-tabs-frame">
-    <div class="p-tabs" role="tablist" aria-label="Parts of this page" onKeyDown=${step}>
+    <div class="p-tabs" role="tablist" aria-label="Plan views" onKeyDown=${step}>
       ${tabs.map(
         ([name, label, mark, what], place) => html`<button
           key=${name}

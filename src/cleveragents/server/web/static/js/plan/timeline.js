@@ -1,4 +1,4 @@
-// What happened to a plan, in order: phases, steps, tool calls, model calls, checks, moves between workers.
+// The timeline of a plan: phases, tool calls, model calls, checks, decisions and workers, in order.
 
 import { html, useMemo, useState } from "../ui.js";
 import { Badge, Button, Empty } from "../components.js";
@@ -15,7 +15,7 @@ export function Timeline({ plan, events, rollBack }) {
   const entries = useMemo(() => timelineOf(events), [events]).filter((entry) => entry.heading || !hidden[entry.kind]);
   const shown = whole ? entries : entries.slice(-MOST);
   return html`<div>
-    <div class="p-tools" role="group" aria-label="What is shown">
+    <div class="p-tools" role="group" aria-label="Filter">
       ${KINDS.map(
         ([kind, label]) => html`<label key=${kind} class="p-check">
           <input type="checkbox" checked=${!hidden[kind]}
@@ -23,7 +23,7 @@ export function Timeline({ plan, events, rollBack }) {
         </label>`,
       )}
     </div>
-    ${!entries.length && html`<${Empty} title="Nothing happened yet" icon="clock">It waits for a worker to take it.<//>`}
+    ${!entries.length && html`<${Empty} title="No events yet" icon="clock">Waiting for a worker.<//>`}
     ${shown.length < entries.length &&
     html`<${Button} small onClick=${() => setWhole(true)}>Show ${entries.length - shown.length} earlier entries<//>`}
     <ol class="p-timeline">
@@ -53,8 +53,8 @@ function Entry({ entry, plan, call, rollBack }) {
     <span class="p-entry-side">
       ${call && call.changed > 0 && html`<${Badge} tone="good">${call.changed} changed<//>`}
       ${call && call.error && html`<${Badge} tone="bad">failed<//>`}
-      ${call && call.state === "reverted" && html`<${Badge} tone="off">taken back<//>`}
-      ${busy ? html`<${Badge} tone="run">under way<//>` : html`<span class="p-muted">${took(entry.time, entry.ended)}</span>`}
+      ${call && call.state === "reverted" && html`<${Badge} tone="off">reverted<//>`}
+      ${busy ? html`<${Badge} tone="run">running<//>` : html`<span class="p-muted">${took(entry.time, entry.ended)}</span>`}
     </span>
     ${call && open && html`<div id=${id} class="p-entry-details"><${CallDetails} ...${{ plan, call, rollBack }} /></div>`}
   </li>`;

@@ -1,4 +1,4 @@
-// The arguments that an action takes, each as the field that its type asks for.
+// The arguments of an action as form fields by type.
 
 import { html } from "../ui.js";
 import { get } from "../api.js";
@@ -6,10 +6,10 @@ import { Loaded, Select, TextArea, TextField } from "../components.js";
 import { useLoad } from "../load.js";
 import { CommandLine } from "./command_line.js";
 
-/** `values` by name; `onChange({name: value})` with the value as the API wants it. */
+/** `values` by name; `onChange({name: value})` gets the value in the type of the API. */
 export function ActionArguments({ action, values, onChange, wrong }) {
   const load = useLoad((signal) => get(`/actions/${action}`, {}, { signal }), [action]);
-  return html`<${Loaded} load=${load} what="Reading the action">
+  return html`<${Loaded} load=${load} what="Loading the action">
     ${(found) => found.arguments.map((one) => html`<${Argument} key=${one.name} about=${one} value=${values[one.name]} onChange=${(value) => onChange({ [one.name]: value })} error=${wrong[`arguments.${one.name}`]} />`)}
   <//>`;
 }
@@ -18,7 +18,7 @@ function Argument({ about, value, onChange, error }) {
   const shared = { label: labelOf(about.name), hint: about.description, optional: !about.required, error };
   const placeholder = about.default === null || about.default === undefined ? undefined : String(about.default);
   if (about.type === "bool" || about.type === "boolean") {
-    const options = [{ value: "", label: placeholder ?? "as usual" }, { value: "true", label: "yes" }, { value: "false", label: "no" }];
+    const options = [{ value: "", label: placeholder ?? "default" }, { value: "true", label: "yes" }, { value: "false", label: "no" }];
     const said = value === undefined ? "" : String(value);
     return html`<${Select} ...${shared} value=${said} options=${options} onInput=${(text) => onChange(text === "" ? "" : text === "true")} />`;
   }
@@ -27,7 +27,7 @@ function Argument({ about, value, onChange, error }) {
   }
   if (about.type === "list") {
     const text = Array.isArray(value) ? value.join("\n") : "";
-    const hint = about.description ? `${about.description}; one per line` : "One per line.";
+    const hint = about.description ? `${about.description}, one per line` : "One per line.";
     const split = (typed) => onChange(typed === "" ? "" : typed.split("\n"));
     return html`<${TextArea} ...${shared} hint=${hint} class="mono" rows="3" value=${text} onInput=${split} />`;
   }

@@ -1,4 +1,4 @@
-// The board: every plan, those that need somebody first, live.
+// The live board of all plans, by group. Plans that need a person come first.
 
 import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { Button, Empty, ErrorBox, Icon, Link, Loading, PageHead } from "../components.js";
@@ -11,7 +11,7 @@ import { MOST, usePlans } from "../store.js";
 import { PlanRow } from "./plan_row.js";
 
 const LAYOUT = "cleveragents.board";
-const FEW = 8; // of what is done, before somebody asks for all
+const FEW = 8; // finished plans shown before "Show all"
 
 export function Board() {
   const { plans, cut, loading, error, reload } = usePlans();
@@ -33,14 +33,14 @@ export function Board() {
     <//>
     <${Filters} filter=${filter} plans=${plans} search=${search} />
     <${Announced} plans=${plans} />
-    ${error && html`<${ErrorBox} error=${error} again=${reload} title="The plans cannot be read" />`}
-    ${loading && !plans.length && !error && html`<${Loading} what="Reading plans" />`}
+    ${error && html`<${ErrorBox} error=${error} again=${reload} title="Cannot load the plans" />`}
+    ${loading && !plans.length && !error && html`<${Loading} what="Loading plans" />`}
     ${!loading && !error && !plans.length && html`<${NoPlans} />`}
     ${plans.length > 0 && !shown.length && html`<${NoMatch} />`}
     <div ref=${body} class=${`board board-${layout}`}>
       ${shown.length > 0 && html`<${Groups} plans=${shown} layout=${layout} filtering=${filtering} />`}
     </div>
-    ${cut && html`<p class="soft">Of plans that ended and wait to be looked at, the newest ${MOST} are shown; <code>agents plan list</code> has all.</p>`}
+    ${cut && html`<p class="soft">Showing the newest ${MOST} plans that wait for review. Run <code>agents plan list</code> to see all.</p>`}
   `;
 }
 
@@ -66,22 +66,22 @@ function Groups({ plans, layout, filtering }) {
 
 function Filters({ filter, plans, search }) {
   const projects = [...new Set(plans.map((plan) => plan.project).filter(Boolean))].sort();
-  const leave = (event) => event.key === "Escape" && event.currentTarget.blur();
+  const blur = (event) => event.key === "Escape" && event.currentTarget.blur();
   return html`<search class="filters">
     <div class="filter-text">
       <${Icon} name="search" />
       <input
         ref=${search}
         type="search"
-        aria-label="Filter plans by text"
-        placeholder="Filter by goal, state, repository…   /"
+        aria-label="Filter plans"
+        placeholder="Filter by goal, status, repository…   /"
         value=${filter.text}
         onInput=${(event) => setQuery({ q: event.currentTarget.value })}
-        onKeyDown=${leave}
+        onKeyDown=${blur}
       />
     </div>
-    <select aria-label="State" onChange=${(event) => setQuery({ state: event.currentTarget.value })}>
-      <option value="" selected=${!filter.group}>All states</option>
+    <select aria-label="Status" onChange=${(event) => setQuery({ state: event.currentTarget.value })}>
+      <option value="" selected=${!filter.group}>All plans</option>
       ${GROUPS.map((one) => html`<option key=${one.name} value=${one.name} selected=${filter.group === one.name}>${one.label}</option>`)}
     </select>
     ${projects.length > 0 &&
@@ -106,7 +106,7 @@ function LayoutChoice({ layout, onChange }) {
   </div>`;
 }
 
-/** Said to screen readers when it changes: how many plans wait for somebody. */
+/** The number of plans in each group, announced by screen readers when it changes. */
 function Announced({ plans }) {
   const { needs, review, running } = grouped(plans);
   const words = [`${needs.length} need you`, `${review.length} to review`, `${running.length} running`];
@@ -117,8 +117,8 @@ function NoPlans() {
   const { may } = useSession();
   return html`<${Empty} title="No plans yet" icon="board">
     <p>
-      Start one with <code>agents run "…" --background</code>${may("operator") ? " or right here" : ""}. It works in a sandbox;
-      nothing of yours changes before you say so.
+      Start one with <code>agents run "…" --background</code>${may("operator") ? " or here" : ""}. Plans run in a sandbox.
+      Your files stay unchanged until you apply the result.
     </p>
     ${may("operator") && html`<${Link} to="/new" class="button button-primary"><${Icon} name="plus" />New plan<//>`}
   <//>`;
@@ -126,13 +126,13 @@ function NoPlans() {
 
 function NoMatch() {
   const clear = () => setQuery({ q: "", project: "", state: "" });
-  return html`<${Empty} title="No plan matches" icon="search">
-    <p>Other words, or no filter, show more.</p>
-    <${Button} onClick=${clear}>Clear the filter<//>
+  return html`<${Empty} title="No matching plans" icon="search">
+    <p>Change or clear the filter to see more.</p>
+    <${Button} onClick=${clear}>Clear filter<//>
   <//>`;
 }
 
-/** Moves the focus from plan to plan: the browser scrolls, Enter opens, a screen reader reads. */
+/** Moves the focus to the next or previous plan, so that the browser scrolls and Enter opens it. */
 function step(board, by) {
   const links = [...(board?.querySelectorAll("a.row-link") ?? [])];
   if (!links.length) return;

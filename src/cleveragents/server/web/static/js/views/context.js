@@ -1,4 +1,4 @@
-// The context explorer: what of a repository matters for a question, and why each piece was chosen.
+// The context explorer: the code relevant to a question, and the reason for each fragment.
 
 import { html, useState } from "../ui.js";
 import { all, post } from "../api.js";
@@ -13,8 +13,8 @@ export function ContextExplorer() {
   if (may("operator")) return html`<${ForOperators} />`;
   return html`
     <${PageHead} title="Context" />
-    <${Empty} title="For operators" icon="search">
-      <p>Asking a repository needs the role operator in its project. An admin of the project can give it to you.</p>
+    <${Empty} title="Operators only" icon="search">
+      <p>You need the operator role in a project. Ask an admin of the project.</p>
     <//>
   `;
 }
@@ -23,8 +23,8 @@ function ForOperators() {
   const { mayIn } = useSession();
   const load = useLoad(async (signal) => (await all("/resources", {}, { signal })).filter((one) => mayIn(one.project, "operator")));
   return html`
-    <${PageHead} title="Context" lead="Ask a question as a plan would; see which pieces of the repository answer it, and who found them." />
-    <${Loaded} load=${load} what="Reading repositories">
+    <${PageHead} title="Context" lead="Find the code relevant to a question, as a plan does." />
+    <${Loaded} load=${load} what="Loading repositories">
       ${(resources) => (resources.length ? html`<${Explorer} resources=${resources} />` : html`<${NoResources} />`)}
     <//>
   `;
@@ -41,7 +41,7 @@ function Explorer({ resources }) {
     if (!asked.question.trim() || busy) return;
     setBusy(true);
     setError(null);
-    setAnswer(null); // what is shown belongs to the question above it
+    setAnswer(null); // never show an old answer below a new question
     try {
       const body = { question: asked.question, resource: asked.resource };
       if (asked.budget) body.budget = Number(asked.budget);
@@ -67,17 +67,17 @@ function Explorer({ resources }) {
       />
       <div class="ask-row">
         <${Select} label="Repository" value=${asked.resource} onInput=${(resource) => set({ resource })} options=${resources.map((one) => one.name)} />
-        <${TextField} label="Tokens at most" type="number" min="64" value=${asked.budget} onInput=${(budget) => set({ budget })} />
-        <${Button} kind="primary" type="submit" busy=${busy} icon="search">Ask<//>
+        <${TextField} label="Max tokens" type="number" min="64" value=${asked.budget} onInput=${(budget) => set({ budget })} />
+        <${Button} kind="primary" type="submit" busy=${busy} icon="search">Search<//>
       </div>
     </form>
     <div aria-live="polite" aria-busy=${busy ? "true" : "false"}>
       ${error && html`<${ErrorBox} error=${error} again=${ask} />`}
-      ${busy && html`<${Loading} what="Looking; the first question in a repository builds its index" />`}
+      ${busy && html`<${Loading} what="Searching. The first search in a repository builds its index" />`}
       ${answer && !busy && html`<${Answer} answer=${answer} />`}
       ${!answer && !busy && !error &&
-      html`<${Empty} title="Ask something" icon="search">
-        <p>A sentence, an error message, a whole issue. No model and no network is used.</p>
+      html`<${Empty} title="No question yet" icon="search">
+        <p>Enter a sentence, an error message or a whole issue. The search uses no model and no network.</p>
       <//>`}
     </div>
   `;
@@ -91,12 +91,12 @@ function Answer({ answer }) {
         <h2>${counted(fragments.length, "fragment")}</h2>
         <span class="small faint">${count(answer.tokens)} of ${count(answer.budget)} tokens, ${duration(answer.took_ms / 1000)}</span>
       </div>
-      ${fragments.length === 0 && html`<${Empty} title="Nothing was found"><p>Other words may help; names and error messages most.</p><//>`}
+      ${fragments.length === 0 && html`<${Empty} title="No fragments found"><p>Try names from the code or the text of an error message.</p><//>`}
       <div class="fragments">
         ${fragments.map((one, at) => html`<${Fragment} key=${`${one.path}:${at}`} one=${one} rank=${at + 1} />`)}
       </div>
     </section>
-    <aside class="stack" aria-label="How it was found">
+    <aside class="stack" aria-label="Search details">
       ${answer.notes.length > 0 &&
       html`<section>
         <h2>Notes</h2>
@@ -132,6 +132,6 @@ function Strategy({ one }) {
     <span class="faint number">${one.found} found · ${one.ms} ms</span>
     <${Badge} tone=${LOOKS[one.status] ?? "need"}>${one.status.replace("_", " ")}<//>
     ${one.error && html`<span class="why"><${Icon} name="tone-bad" /> ${one.error}</span>`}
-    ${one.truncated && html`<span class="small faint">more than is kept</span>`}
+    ${one.truncated && html`<span class="small faint">results cut</span>`}
   </li>`;
 }

@@ -1,4 +1,4 @@
-// The reference of the HTTP API, drawn from the server's own description of it.
+// The reference of the HTTP API, drawn from the server's OpenAPI document.
 
 import { html } from "../ui.js";
 import { get } from "../api.js";
@@ -11,10 +11,10 @@ const TONES = { get: "run", post: "good", put: "need", patch: "need", delete: "b
 export function ApiReference() {
   const load = useLoad((signal) => get("/openapi.json", {}, { signal }));
   return html`
-    <${PageHead} title="API" lead="Everything that this page does, programs can do.">
-      <a class="button" href="/api/openapi.json" download>OpenAPI document</a>
+    <${PageHead} title="API" lead="Everything on this page is also available to programs.">
+      <a class="button" href="/api/openapi.json" download>Download OpenAPI</a>
     <//>
-    <${Loaded} load=${load} what="Reading the description">${(document) => html`<${Reference} document=${document} />`}<//>
+    <${Loaded} load=${load} what="Loading the reference">${(document) => html`<${Reference} document=${document} />`}<//>
   `;
 }
 
@@ -47,7 +47,7 @@ function Operation({ api, one }) {
     <div class="operation-body">
       ${one.description && html`<p><${Prose} text=${one.description} /></p>`}
       ${one.parameters?.length > 0 && html`<${Parameters} api=${api} parameters=${one.parameters} />`}
-      ${body && html`<div><h3>Body</h3><${Code} label="Example of the body">${exampleOf(api, body)}<//></div>`}
+      ${body && html`<div><h3>Body</h3><${Code} label="Example body">${exampleOf(api, body)}<//></div>`}
       ${Object.entries(one.responses ?? {}).map(([status, response]) => html`<${Response} key=${status} api=${api} status=${status} response=${resolve(api, response)} />`)}
     </div>
   </details>`;

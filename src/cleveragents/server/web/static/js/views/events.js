@@ -1,4 +1,4 @@
-// The audit log: what happened, as it happens, and whether the log is still what was written.
+// The live audit log with its verification.
 
 import { html, useRef, useState } from "../ui.js";
 import { get } from "../api.js";
@@ -18,8 +18,8 @@ export function AuditLog() {
   const [verdict, setVerdict] = useState({ busy: false });
   const filter = { type: query.get("type") ?? "", subject: query.get("subject") ?? "" };
   return html`
-    <${PageHead} title="Audit log" lead="Every event of every process, in one order, each chained to the one before.">
-      ${may("admin") && html`<${Button} icon="shield" busy=${verdict.busy} onClick=${() => verify(setVerdict)}>Verify the log<//>`}
+    <${PageHead} title="Audit log" lead="All events in one order. Each event is chained to the one before.">
+      ${may("admin") && html`<${Button} icon="shield" busy=${verdict.busy} onClick=${() => verify(setVerdict)}>Verify log<//>`}
     <//>
     <${Verdict} ...${verdict} />
     <${LogFilters} filter=${filter} />
@@ -32,11 +32,11 @@ function LogFilters({ filter }) {
   return html`<search class="filters">
     <div class="filter-text">
       <${Icon} name="search" />
-      <input type="search" list="types" aria-label="Type of event" placeholder="Type, such as plan.moved" value=${filter.type} onChange=${put("type")} />
+      <input type="search" list="types" aria-label="Event type" placeholder="Type, such as plan.moved" value=${filter.type} onChange=${put("type")} />
     </div>
     <div class="filter-text">
       <${Icon} name="search" />
-      <input type="search" aria-label="Subject of the event" placeholder="Subject: the id of a plan or job" value=${filter.subject} onChange=${put("subject")} />
+      <input type="search" aria-label="Event subject" placeholder="Subject: the id of a plan or job" value=${filter.subject} onChange=${put("subject")} />
     </div>
     <datalist id="types">${TYPES.map((type) => html`<option key=${type} value=${type}></option>`)}</datalist>
   </search>`;
@@ -45,7 +45,7 @@ function LogFilters({ filter }) {
 function Tail({ filter }) {
   const [fresh, setFresh] = useState([]);
   const [held, setHeld] = useState(false);
-  // Asked as an event comes: what is drawn catches up a moment later, and what came between would wait for ever.
+  // A ref, because state is updated only with the next draw: events that arrive in between would never be shown.
   const holding = useRef(false);
   const waiting = useRef([]);
   const load = useLoad((signal) => get("/events", { ...filter, limit: PAGE }, { signal }), []);
@@ -60,18 +60,18 @@ function Tail({ filter }) {
     setFresh((before) => [...before, ...missed].slice(-KEPT));
     setHeld(holding.current);
   };
-  return html`<${Loaded} load=${load} what="Reading the log">
+  return html`<${Loaded} load=${load} what="Loading the log">
     ${(page) => {
       const last = page.items.at(-1)?.position ?? 0;
       const rows = [...page.items, ...fresh.filter((event) => event.position > last)].reverse();
       return html`
         <div class="section-head">
-          <h2>${rows.length ? `The latest ${counted(rows.length, "event")}` : "No events"}</h2>
-          <${Button} small icon=${held ? "play" : "stop"} aria-pressed=${held ? "true" : "false"} onClick=${hold}>${held ? "Go on" : "Hold"}<//>
+          <h2>${rows.length ? `Latest ${counted(rows.length, "event")}` : "No events"}</h2>
+          <${Button} small icon=${held ? "play" : "stop"} aria-pressed=${held ? "true" : "false"} onClick=${hold}>${held ? "Resume" : "Pause"}<//>
         </div>
         ${rows.length === 0
-          ? html`<${Empty} title="No such events" icon="log"><p>Nothing of that kind happened yet. New events appear by themselves.</p><//>`
-          : html`<${Table} caption="Events, the latest first" columns=${COLUMNS} rows=${rows} keyOf=${(row) => row.position} rowClass=${(row) => (row.position > last ? "fresh" : "")} />`}
+          ? html`<${Empty} title="No matching events" icon="log"><p>New events appear automatically.</p><//>`
+          : html`<${Table} caption="Events, latest first" columns=${COLUMNS} rows=${rows} keyOf=${(row) => row.position} rowClass=${(row) => (row.position > last ? "fresh" : "")} />`}
       `;
     }}
   <//>`;
@@ -83,7 +83,7 @@ function passes(event, filter) {
 
 const COLUMNS = [
   { name: "position", label: "No.", number: true, cell: (row) => html`<span class="faint">${row.position}</span>` },
-  { name: "time", label: "When", cell: (row) => html`<${When} time=${row.time} />` },
+  { name: "time", label: "Time", cell: (row) => html`<${When} time=${row.time} />` },
   { name: "type", label: "Type", cell: (row) => html`<span class="event-type">${row.type}</span>` },
   { name: "subject", label: "Subject", cell: (row) => html`<${Subject} event=${row} />` },
   { name: "facts", label: "Facts", wide: true, cell: (row) => html`<${Facts} facts=${row.facts} />` },
@@ -116,14 +116,14 @@ function Verdict({ report, error }) {
     <div role="status">
       ${error && html`<${ErrorBox} error=${error} />`}
       ${report?.ok &&
-      html`<p class="verdict tone-good"><${Icon} name="tone-good" /> ${counted(report.events, "event")}, verified: each is what was written.</p>`}
+      html`<p class="verdict tone-good"><${Icon} name="tone-good" /> Log intact: ${counted(report.events, "event")} verified.</p>`}
       ${report && !report.ok &&
       html`<div class="verdict tone-bad">
         <${Icon} name="tone-bad" />
         <div>
-          <p class="error-title">The log is broken: ${counted(report.findings.length, "finding")} in ${counted(report.events, "event")}</p>
-          <ul>${report.findings.slice(0, 20).map((one, at) => html`<li key=${at}>${one.position ? `row ${one.position}: ` : ""}${one.problem}</li>`)}</ul>
-          <p>After a restored backup, <code>agents events adopt</code> is the way on. Otherwise find out who wrote to the database.</p>
+          <p class="error-title">Log broken: ${counted(report.findings.length, "finding")} in ${counted(report.events, "event")}</p>
+          <ul>${report.findings.slice(0, 20).map((one, at) => html`<li key=${at}>${one.position ? `event ${one.position}: ` : ""}${one.problem}</li>`)}</ul>
+          <p>If you restored a backup, run <code>agents events adopt</code>. Otherwise check who can write to the database.</p>
         </div>
       </div>`}
     </div>

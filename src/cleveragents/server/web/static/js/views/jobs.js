@@ -1,20 +1,20 @@
-// Jobs and workers: what is queued and runs, and who works on it.
+// Jobs and the workers that run them.
 
 import { html } from "../ui.js";
 import { all, get, post } from "../api.js";
-import { Badge, Button, Code, Empty, Id, Link, Loaded, PageHead, StateBadge, Table, When, confirm, toast, toastProblem } from "../components.js";
+import { Badge, Button, Code, Empty, Id, JobBadge, Link, Loaded, PageHead, Table, When, confirm, toast, toastProblem } from "../components.js";
 import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
 
-const GONE_SHOWN = 20; // of the last day; a machine that starts one again and again makes thousands
-const UNDER_WAY = ["queued", "running"];
+const GONE_SHOWN = 20; // of the last day: a worker in a restart loop leaves thousands
+const OPEN = ["queued", "running"];
 const OVER = ["succeeded", "failed", "cancelled"];
 const SHOWN = 50;
 
 export function Jobs() {
   return html`
-    <${PageHead} title="Jobs & workers" lead="A plan runs as a job that any worker can take; one whose worker dies is taken by another." />
+    <${PageHead} title="Jobs & workers" lead="Each plan runs as a job. If a worker dies, another worker takes over its jobs." />
     <div class="stack"><${Workers} /><${JobList} /></div>
   `;
 }
@@ -27,14 +27,14 @@ function Workers() {
     <${Loaded} load=${load} what="Reading workers">
       ${(workers) => workers.length
         ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${byState(workers)} />`
-        : html`<${Empty} title="Nobody works" icon="jobs"><p>Plans stay queued until somebody does. Start a worker:</p><${Code}>agents worker<//><//>`}
+        : html`<${Empty} title="No workers" icon="jobs"><p>Plans stay queued until a worker runs. Start one:</p><${Code}>agents worker<//><//>`}
     <//>
   </section>`;
 }
 
 const WORKER_STATES = { working: ["good", "working"], idle: ["good", "idle"], draining: ["wait", "draining"], lost: ["bad", "lost"], gone: ["off", "gone"] };
 
-/** Those that work first, those that left last, and of these the latest alone; of each the latest heard of first. */
+/** Workers by state, each state by the last sign of life. Of the gone workers only the latest are listed. */
 function byState(workers) {
   const order = Object.keys(WORKER_STATES);
   const rank = (one) => order.indexOf(one.state);
@@ -56,7 +56,7 @@ const WORKER_COLUMNS = [
   { name: "engine", label: "Engine", cell: (row) => row.engine },
   { name: "queue", label: "Queue", cell: (row) => html`<${Queues} queue=${row.queue} />` },
   { name: "running", label: "Busy", number: true, cell: (row) => `${row.running} / ${row.concurrency}` },
-  { name: "seen", label: "Heard of", cell: (row) => html`<${When} time=${row.seen} />` },
+  { name: "seen", label: "Last seen", cell: (row) => html`<${When} time=${row.seen} />` },
 ];
 
 /** Their names; that of a machine's own directory has its long id behind an @. */
@@ -70,7 +70,7 @@ function JobList() {
   const load = useLoad(async (signal) => {
     const order = "newest";
     const [open, over] = await Promise.all([
-      all("/jobs", { state: UNDER_WAY, order }, { signal }),
+      all("/jobs", { state: OPEN, order }, { signal }),
       get("/jobs", { state: OVER, order, limit: SHOWN }, { signal }),
     ]);
     return { open, over: over.items };
@@ -81,24 +81,24 @@ function JobList() {
   return html`<${Loaded} load=${load} what="Reading jobs">
     ${({ open, over }) => html`
       <section aria-labelledby="open">
-        <div class="section-head"><h2 id="open">Under way</h2></div>
+        <div class="section-head"><h2 id="open">Running</h2></div>
         ${open.length
-          ? html`<${Table} caption="Jobs under way" columns=${columns} rows=${open} />`
-          : html`<p class="card card-body soft">Nothing is queued and nothing runs.</p>`}
+          ? html`<${Table} caption="Queued and running jobs" columns=${columns} rows=${open} />`
+          : html`<p class="card card-body soft">No queued or running jobs.</p>`}
       </section>
       <section aria-labelledby="over">
-        <div class="section-head"><h2 id="over">Ended lately</h2></div>
+        <div class="section-head"><h2 id="over">Recent</h2></div>
         ${over.length
-          ? html`<${Table} caption="Jobs that ended" columns=${JOB_COLUMNS} rows=${over} />`
-          : html`<p class="card card-body soft">Every plan that runs is a job. None has ended yet.</p>`}
+          ? html`<${Table} caption="Recent jobs" columns=${JOB_COLUMNS} rows=${over} />`
+          : html`<p class="card card-body soft">No jobs have ended yet.</p>`}
       </section>
     `}
   <//>`;
 }
 
 const JOB_COLUMNS = [
-  { name: "state", label: "State", cell: (row) => html`<${StateBadge} state=${row.state} />` },
-  { name: "kind", label: "What", cell: (row) => html`<${Kind} kind=${row.kind} />` },
+  { name: "state", label: "State", cell: (row) => html`<${JobBadge} state=${row.state} />` },
+  { name: "kind", label: "Task", cell: (row) => html`<${Kind} kind=${row.kind} />` },
   { name: "attempt", label: "Attempt", number: true, cell: (row) => `${row.attempt} of ${row.max_attempts}` },
   { name: "error", label: "Note", wide: true, cell: (row) => row.problem?.detail ?? row.error ?? row.cancel_reason ?? "" },
   { name: "worker", label: "Worker", cell: (row) => (row.worker ? html`<${Id} id=${row.worker} />` : "") },
@@ -114,10 +114,10 @@ function Kind({ kind }) {
 
 function cancelColumn(reload) {
   const cancel = async (job) => {
-    if (!(await confirm({ title: "Cancel the job?", text: "What it started is stopped.", yes: "Cancel the job", danger: true }))) return;
+    if (!(await confirm({ title: "Cancel the job?", text: "All processes of the job are stopped.", yes: "Cancel job", danger: true }))) return;
     try {
       await post(`/jobs/${job.id}/cancel`, { reason: "cancelled on the page" });
-      toast("The job is being stopped.");
+      toast("Stopping the job");
       reload();
     } catch (error) {
       toastProblem(error);

@@ -1,7 +1,7 @@
-// Logging in: a token is exchanged once for a cookie that scripts cannot read.
+// The login form: exchanges a token for a cookie that scripts cannot read.
 //
-// `agents serve` prints an address that ends in #TOKEN. What follows # is never sent to a server, and is taken out of
-// the address before anything else, so that it stays in no history.
+// `agents serve` prints an address that ends in #TOKEN. A browser never sends the part after # to a server. It is
+// removed from the address first, so that no history keeps it.
 
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { logIn } from "../api.js";
@@ -11,16 +11,16 @@ import { navigate } from "../router.js";
 const ICON = new URL("../../icon.svg", import.meta.url).href;
 const TOKEN = /^#[A-Za-z0-9_.~-]{16,}$/;
 
-let byAddress = false; // whether a token was tried that nobody typed
+let byAddress = false; // whether a token from the address was tried
 
-/** Whether the address brings a token along. */
+/** Whether the address contains a token. */
 export function tokenInAddress() {
-  // At /login nothing else is meant by it: one that is cut short is tried, and its refusal said.
+  // At /login any hash is a token: a truncated one is tried, and its refusal shown.
   if (location.pathname === "/login") return location.hash.length > 1;
   return location.pathname === "/" && TOKEN.test(location.hash);
 }
 
-/** Takes the token out of the address and logs in with it. */
+/** Removes the token from the address and logs in with it. */
 export function logInFromAddress() {
   const token = location.hash.slice(1);
   byAddress = true;
@@ -53,7 +53,7 @@ export function Login({ onEntered, error, ended }) {
     <form ref=${form} class="card login-card" onSubmit=${enter}>
       <img src=${ICON} alt="" width="40" height="40" />
       <h1>Log in to CleverAgents</h1>
-      ${ended && html`<p role="status">You were logged out: your login has ended, or was revoked. Nothing is lost.</p>`}
+      ${ended && html`<p role="status">You were logged out: your session expired or was revoked. Your plans are not affected.</p>`}
       <${TextField}
         label="Token"
         type="password"
@@ -61,7 +61,7 @@ export function Login({ onEntered, error, ended }) {
         value=${token}
         onInput=${setToken}
         error=${problem && inWords(problem)}
-        hint="The server printed an address with a token in it when it started. An admin can give you one of your own."
+        hint="The server prints an address with a token when it starts. An admin can create one for you."
       />
       <${Button} kind="primary" type="submit" busy=${busy}>Log in<//>
     </form>
@@ -69,6 +69,6 @@ export function Login({ onEntered, error, ended }) {
 }
 
 function inWords(problem) {
-  if (problem.status === 401) return "That token is not known here. It may have been revoked or have expired.";
+  if (problem.status === 401) return "Invalid token: it is unknown, expired or revoked.";
   return problem.detail;
 }

@@ -1,4 +1,4 @@
-// The members of a project and their roles, for everybody in it; its admins change them.
+// The members of a project and their roles. Admins of the project can change them.
 
 import { html, useState } from "../ui.js";
 import { all, del, put } from "../api.js";
@@ -8,8 +8,8 @@ import { useSession } from "../session.js";
 
 const ROLES = [
   { value: "viewer", label: "viewer: reads" },
-  { value: "operator", label: "operator: starts plans, answers, applies" },
-  { value: "admin", label: "admin: manages members, too" },
+  { value: "operator", label: "operator: starts, answers and applies plans" },
+  { value: "admin", label: "admin: also manages members" },
 ];
 
 /** A dialog with the members of the project. */
@@ -23,11 +23,11 @@ export function Members({ project, onClose }) {
     ...(admin ? [{ name: "remove", label: "", cell: (row) => html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, project, path, load.reload)} />` }] : []),
   ];
   return html`<${Dialog} title=${`Members of ${project}`} onClose=${onClose} wide>
-    <${Loaded} load=${load} what="Reading members">
+    <${Loaded} load=${load} what="Loading members">
       ${(members) =>
         members.length
           ? html`<${Table} caption=${`Members of ${project}`} columns=${columns} rows=${members} keyOf=${(row) => row.name} />`
-          : html`<p class="soft">No members yet. Server admins may act in every project.</p>`}
+          : html`<p class="soft">No members yet. Server admins have access to every project.</p>`}
     <//>
     ${admin && html`<${Add} path=${path} reload=${load.reload} />`}
   <//>`;
@@ -37,7 +37,7 @@ function Role({ row, path, reload }) {
   const change = async (role) => {
     try {
       await put(`${path}/${encodeURIComponent(row.name)}`, { role });
-      toast(`${row.name} is ${role} now.`);
+      toast(`${row.name} is now ${role}`);
     } catch (error) {
       toastProblem(error);
     }
@@ -49,11 +49,11 @@ function Role({ row, path, reload }) {
 }
 
 async function remove(row, project, path, reload) {
-  const text = "They can no longer see or change anything of this project.";
+  const text = "This user loses all access to the project.";
   if (!(await confirm({ title: `Remove ${row.name} from ${project}?`, text, yes: "Remove", danger: true }))) return;
   try {
     await del(`${path}/${encodeURIComponent(row.name)}`);
-    toast(`${row.name} was removed.`);
+    toast(`Removed ${row.name}`);
   } catch (error) {
     toastProblem(error);
   }
@@ -68,7 +68,7 @@ function Add({ path, reload }) {
     setError(null);
     try {
       await put(`${path}/${encodeURIComponent(draft.name.trim())}`, { role: draft.role });
-      toast(`${draft.name} was added.`);
+      toast(`Added ${draft.name}`);
       setDraft({ name: "", role: "viewer" });
       reload();
     } catch (problem) {
@@ -77,7 +77,7 @@ function Add({ path, reload }) {
   };
   return html`<form class="form-part" onSubmit=${send}>
     ${error && html`<${ErrorBox} error=${error} />`}
-    <${TextField} label="User" required hint="The name of a user of this server." value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} />
+    <${TextField} label="User" required hint="An existing user of this server." value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} />
     <${Select} label="Role" value=${draft.role} onInput=${(role) => setDraft({ ...draft, role })} options=${ROLES} />
     <div class="form-actions"><${Button} kind="primary" type="submit">Add<//></div>
   </form>`;

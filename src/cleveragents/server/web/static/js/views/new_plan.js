@@ -1,4 +1,4 @@
-// A new plan: a goal in words or an action with arguments, where, who, and within which bounds.
+// The form of a new plan: a goal or an action, the repository, checks, actor, model and budget.
 
 import { html, useRef, useState } from "../ui.js";
 import { all, get, newKey, post } from "../api.js";
@@ -14,8 +14,8 @@ import { profileInWords } from "./profile_text.js";
 const GOAL = "";
 const APPLYING = [
   { value: "", label: "By profile" },
-  { value: "review", label: "I review" },
-  { value: "auto", label: "Apply it" },
+  { value: "review", label: "Review first" },
+  { value: "auto", label: "Apply" },
 ];
 
 export function NewPlan() {
@@ -23,8 +23,8 @@ export function NewPlan() {
   if (may("operator")) return html`<${NewPlanForOperators} />`;
   return html`
     <${PageHead} title="New plan" />
-    <${Empty} title="For operators" icon="play">
-      <p>Starting plans needs the role operator in a project. An admin of the project can give it to you.</p>
+    <${Empty} title="Operators only" icon="play">
+      <p>You need the operator role in a project. Ask an admin of the project.</p>
     <//>
   `;
 }
@@ -44,10 +44,10 @@ function NewPlanForOperators() {
     <${PageHead}
       title="New plan"
       lead=${from
-        ? "Filled in as the plan before was asked for. That one stays as it is; this makes another."
-        : "It works in a sandbox of its own. What it changes reaches the repository when it is applied, not before."}
+        ? "A new plan with the settings of an earlier one. The earlier plan stays."
+        : "The plan runs in a sandbox. The repository stays unchanged until the result is applied."}
     />
-    <${Loaded} load=${load} what="Reading what there is">
+    <${Loaded} load=${load} what="Loading the form">
       ${(known) => (known.resources.length ? html`<${PlanForm} key=${from ?? ""} ...${known} />` : html`<${NoResources} />`)}
     <//>
   `;
@@ -62,7 +62,7 @@ function PlanForm({ resources, actions, models, profiles, before }) {
   const key = useRef(newKey());
   const set = (entry) => {
     setDraft((before) => ({ ...before, ...entry }));
-    key.current = newKey(); // what was changed is another plan
+    key.current = newKey(); // a changed form is another request
   };
   const wrong = problemsOf(draft, refused);
   const send = async (event) => {
@@ -79,7 +79,7 @@ function PlanForm({ resources, actions, models, profiles, before }) {
     setRefused(null);
     try {
       const made = await post("/plans", bodyOf(draft), { key: key.current });
-      toast("The plan is on its way.");
+      toast("Plan started");
       navigate(`/plans/${made.id ?? made.plan?.id}`);
     } catch (problem) {
       setRefused(problem);
@@ -90,7 +90,7 @@ function PlanForm({ resources, actions, models, profiles, before }) {
   const general = refused?.detail && !Object.keys(wrong).length;
   return html`<form class="form" onSubmit=${send} noValidate>
     <div class="form-part card card-body">
-      ${general && html`<${ErrorBox} error=${refused} title="The plan was refused" />`}
+      ${general && html`<${ErrorBox} error=${refused} title="Plan refused" />`}
       <${What} draft=${draft} set=${set} wrong=${wrong} actions=${actions} />
       <${Select}
         label="Repository"
@@ -108,7 +108,7 @@ function PlanForm({ resources, actions, models, profiles, before }) {
         rows="2"
         class="mono"
         placeholder="pytest -q"
-        hint="Commands that must succeed, one per line. They run in the sandbox."
+        hint="Commands that must pass in the sandbox, one per line."
         value=${draft.checks}
         onInput=${(checks) => set({ checks })}
         error=${wrong.checks}
@@ -118,14 +118,14 @@ function PlanForm({ resources, actions, models, profiles, before }) {
         optional
         rows="2"
         placeholder="Change nothing under migrations/"
-        hint="What must hold whatever is done, one per line."
+        hint="Rules that the result must not break, one per line."
         value=${draft.invariants}
         onInput=${(invariants) => set({ invariants })}
         error=${wrong.invariants}
       />
       <div class="form-actions">
-        <${Button} kind="primary" type="submit" busy=${busy} icon="play">Start the plan<//>
-        <span class="small faint">You can stop it at any time.</span>
+        <${Button} kind="primary" type="submit" busy=${busy} icon="play">Start plan<//>
+        <span class="small faint">You can cancel it at any time.</span>
       </div>
     </div>
     <${Bounds}
@@ -137,11 +137,11 @@ function PlanForm({ resources, actions, models, profiles, before }) {
 
 function What({ draft, set, wrong, actions }) {
   const usable = actions.filter((one) => !one.problem && one.name !== "builtin/goal" && one.name !== "builtin/goals");
-  const choices = [{ value: GOAL, label: "A goal in words" }, ...usable.map((one) => ({ value: one.name, label: one.name }))];
+  const choices = [{ value: GOAL, label: "Goal" }, ...usable.map((one) => ({ value: one.name, label: one.name }))];
   const described = usable.find((one) => one.name === draft.action)?.description;
   return html`
     <${Select}
-      label="What is to be done"
+      label="Action"
       value=${draft.action}
       onInput=${(action) => set({ action, arguments: {} })}
       options=${choices}
@@ -155,7 +155,7 @@ function What({ draft, set, wrong, actions }) {
           autofocus
           data-first
           placeholder="Add a --json flag to the export command, with tests"
-          hint="Say what should be different afterwards, and how one can tell."
+          hint="Describe the change and how to verify it."
           value=${draft.goal}
           onInput=${(goal) => set({ goal })}
           error=${wrong.goal}
@@ -191,19 +191,19 @@ function Bounds({ draft, set, wrong, models, profiles, remote }) {
     ...${extra}
   />`;
   return html`<div class="form-part card card-body">
-    <h2>Who and how</h2>
+    <h2>Options</h2>
     <${Select}
       label="Executor"
       value=${draft.actor}
       onInput=${(actor) => set({ actor })}
       error=${wrong.actor}
-      options=${[usual("As configured"), ...(actors.data ?? []).filter((one) => !one.problem).map(nameOf)]}
+      options=${[usual("Default"), ...(actors.data ?? []).filter((one) => !one.problem).map(nameOf)]}
     />
     <${TextField}
       label="Model"
       optional
       list="models"
-      placeholder="As configured"
+      placeholder="Default"
       value=${draft.model}
       onInput=${(model) => set({ model })}
       error=${wrong.model}
@@ -216,11 +216,11 @@ function Bounds({ draft, set, wrong, models, profiles, remote }) {
       value=${draft.profile}
       onInput=${(profile) => set({ profile })}
       error=${wrong.profile}
-      hint=${chosen ? profileInWords(chosen) : "What it may do without asking."}
-      options=${[usual(usually ? `As configured (${usually.name})` : "As configured"), ...profiles.map(nameOf)]}
+      hint=${chosen ? profileInWords(chosen) : "Actions allowed without approval."}
+      options=${[usual(usually ? `Default (${usually.name})` : "Default"), ...profiles.map(nameOf)]}
     />
     <${Toggle}
-      label="When it is done"
+      label="Result"
       value=${draft.apply}
       onInput=${(apply) => set({ apply })}
       options=${APPLYING}
@@ -231,13 +231,13 @@ function Bounds({ draft, set, wrong, models, profiles, remote }) {
       optional
       class="mono"
       placeholder="agents/{plan}"
-      hint=${`The result is pushed there, and ${remote.branch} stays as it is; empty: to ${remote.branch}.`}
+      hint=${`Branch to push the result to. Empty: push to ${remote.branch}.`}
       value=${draft.branch}
       onInput=${(branch) => set({ branch })}
       error=${wrong.to_branch}
     />`}
     <h2>Budget</h2>
-    <p class="hint">It asks before it spends more.</p>
+    <p class="hint">The plan pauses and asks before it exceeds a limit.</p>
     <div class="form-row">
       ${number("usd", "Dollars", { step: "0.01" })} ${number("tokens", "Tokens", { step: "1000" })}
       ${number("steps", "Steps")} ${number("seconds", "Seconds")}

@@ -1,4 +1,4 @@
-// What is shown where there is no view.
+// The view of an unknown address.
 
 import { html } from "../ui.js";
 import { Empty, Link, PageHead } from "../components.js";
@@ -6,9 +6,9 @@ import { Empty, Link, PageHead } from "../components.js";
 export function NotFound({ path }) {
   return html`
     <${PageHead} title="Not found" />
-    <${Empty} title="There is no such page" icon="search">
-      <p><code>${path}</code> leads nowhere. Perhaps the plan was deleted, or the address was cut off.</p>
-      <${Link} to="/" class="button">To the board<//>
+    <${Empty} title="Page not found" icon="search">
+      <p>No page has the address <code>${path}</code>.</p>
+      <${Link} to="/" class="button">Open board<//>
     <//>
   `;
 }

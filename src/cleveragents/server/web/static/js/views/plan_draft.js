@@ -1,4 +1,4 @@
-// What somebody filled in for a new plan: as the request's body, and what is wrong with it by field.
+// The form of a new plan as a request body, and its errors by field.
 
 import { refusalsOf } from "./plan_refusals.js";
 
@@ -23,7 +23,7 @@ export const EMPTY = {
 
 const LIMITS = ["usd", "tokens", "steps", "seconds"];
 
-/** The body of POST /plans: what was left empty is left out. */
+/** The body of POST /plans, without empty fields. */
 export function bodyOf(draft) {
   const limits = Object.fromEntries(LIMITS.filter((name) => draft[name] !== "").map((name) => [name, Number(draft[name])]));
   const body = {
@@ -43,20 +43,20 @@ export function bodyOf(draft) {
   return Object.fromEntries(Object.entries(body).filter(([, value]) => !isEmpty(value)));
 }
 
-/** What is wrong, by field: what the server said and, if `before` it is sent, what is missing. */
+/** The errors by field: those of the server and, with `before`, the missing fields. */
 export function problemsOf(draft, refused, before = false) {
   const found = { ...refused?.fields, ...refusalsOf(refused) };
   if (before) {
     for (const [name, value] of Object.entries(draft.action ? draft.arguments : {})) {
       if (value?.unfinished) found[`arguments.${name}`] = value.unfinished;
     }
-    if (!draft.action && !draft.goal.trim()) found.goal = "Say what the plan is to reach.";
-    if (!draft.resource) found.resource = "Choose where it is to work.";
+    if (!draft.action && !draft.goal.trim()) found.goal = "Enter a goal.";
+    if (!draft.resource) found.resource = "Choose a repository.";
   }
   return found;
 }
 
-/** What asks for the same again: the form filled in as `plan` was asked for. */
+/** The form filled in with the request of `plan`. */
 export function draftOf(plan) {
   const request = plan.request ?? {};
   const limits = request.limits ?? {};

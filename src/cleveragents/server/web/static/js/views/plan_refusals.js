@@ -1,12 +1,12 @@
-// What the server said against a new plan, by the field that it concerns.
+// The server's errors for a new plan, by form field.
 
 import { wordsOf } from "../validation.js";
 
-const NO_MODEL = "Choose a model: a goal in words needs one, and the server has none as its default.";
-// Beside these something can be said; what concerns another, such as all limits at once, is said above the form.
+const NO_MODEL = "Choose a model: a goal needs one, and the server has no default model.";
+// Fields that can show an error. Other errors, such as one about all limits, are shown above the form.
 const SHOWN = /^(resource|goal|action|actor|model|profile|checks|invariants|to_branch|limits\.\w+|arguments\.\w+)$/;
 
-/** {field: words}; empty where it concerns none of them. */
+/** {field: text}; empty if no field is concerned. */
 export function refusalsOf(problem) {
   const found = {};
   for (const one of problem?.errors ?? []) {

@@ -1,26 +1,26 @@
-// What a profile lets a plan do, in one sentence or two.
+// The permissions of a profile as text.
 
-const DEEDS = {
+const CAPABILITIES = {
   read: "read",
   edit: "change files",
-  create: "make files",
+  create: "create files",
   delete: "delete files",
   command: "run commands",
   network: "use the network",
   install: "install packages",
-  spawn: "make sub-plans",
+  spawn: "start sub-plans",
   apply: "apply its result",
 };
 
-/** "Asks before it may use the network, apply its result. Never: …" */
+/** "Needs approval to use the network or apply its result. Must not delete files. …" */
 export function profileInWords({ verdicts, never_asks: never }) {
-  const that = (verdict) => Object.keys(DEEDS).filter((deed) => verdicts[deed] === verdict).map((deed) => DEEDS[deed]);
+  const that = (verdict) => Object.keys(CAPABILITIES).filter((one) => verdicts[one] === verdict).map((one) => CAPABILITIES[one]);
   const asks = never ? [] : that("ask");
   const denied = [...that("deny"), ...(never ? that("ask") : [])];
   const said = [];
-  if (asks.length) said.push(`It asks before it may ${listed(asks, "or")}.`);
-  if (denied.length) said.push(`It may not ${listed(denied, "or")}.`);
-  said.push(said.length ? "Everything else it does unasked, in its sandbox." : "It does everything unasked.");
+  if (asks.length) said.push(`Needs approval to ${listed(asks, "or")}.`);
+  if (denied.length) said.push(`Must not ${listed(denied, "or")}.`);
+  said.push(said.length ? "Everything else is allowed in its sandbox." : "Everything is allowed without approval.");
   return said.join(" ");
 }
 

@@ -1,4 +1,4 @@
-// Projects and the repositories in them: where plans may run.
+// Projects and their repositories.
 
 import { html, useState } from "../ui.js";
 import { all, del, post } from "../api.js";
@@ -23,14 +23,14 @@ export function Projects() {
     load.reload();
   };
   return html`
-    <${PageHead} title="Projects" lead="Plans run only on repositories that are named here. You see the projects you are a member of.">
-      ${may("admin") && html`<${Button} icon="plus" onClick=${() => setAdding("project")}>Add a project<//>
-        <${Button} icon="plus" onClick=${() => setAdding("resource")} disabled=${!load.data?.projects.length}>Add a repository<//>`}
+    <${PageHead} title="Projects" lead="Plans run only on repositories listed here. You see the projects you are a member of.">
+      ${may("admin") && html`<${Button} icon="plus" onClick=${() => setAdding("project")}>Add project<//>
+        <${Button} icon="plus" onClick=${() => setAdding("resource")} disabled=${!load.data?.projects.length}>Add repository<//>`}
     <//>
-    <${Loaded} load=${load} what="Reading projects">
+    <${Loaded} load=${load} what="Loading projects">
       ${({ projects, resources }) => html`
         ${projects.length === 0 && html`<${Empty} title="No projects yet" icon="folder">
-          <p>A project gathers repositories that belong together, and bounds how many of its plans run at once. An admin can add one, here or with <code>agents project add</code>.</p>
+          <p>A project groups repositories and limits how many of their plans run in parallel. Admins add projects here or with <code>agents project add</code>.</p>
         <//>`}
         <div class="stack">
           ${projects.map((one) => html`<${ProjectPart} key=${one.name} project=${one} resources=${resources.filter((other) => other.project === one.name)} server=${may("admin")} admin=${mayIn(one.name, "admin")} reload=${load.reload} />`)}
@@ -48,7 +48,7 @@ function ProjectPart({ project, resources, server, admin, reload }) {
   const trust = { name: "trust", label: "Config", cell: (row) => html`<${Button} small label=${`Review trusted config of ${row.name}`} onClick=${() => setTrusting(row.name)}>Review<//>` };
   const columns = admin ? [...COLUMNS, trust, removeColumn("repository", (row) => `/resources/${row.name}`, reload)] : COLUMNS;
   const remove = () => removed("project", project.name, `/projects/${project.name}`, reload);
-  const bound = project.max_parallel ? `at most ${project.max_parallel} at once` : "no bound of its own";
+  const bound = project.max_parallel ? `max parallel: ${project.max_parallel}` : "no parallel limit";
   return html`<section aria-label=${`Project ${project.name}`}>
     <div class="section-head">
       <div>
@@ -62,7 +62,7 @@ function ProjectPart({ project, resources, server, admin, reload }) {
     </div>
     ${resources.length
       ? html`<${Table} caption=${`Repositories of ${project.name}`} columns=${columns} rows=${resources} keyOf=${(row) => row.name} />`
-      : html`<p class="card card-body soft">No repository yet. Plans of this project have nowhere to run.</p>`}
+      : html`<p class="card card-body soft">No repositories yet. Add one to run plans in this project.</p>`}
     ${trusting && html`<${Trust} resource=${trusting} onClose=${() => setTrusting(null)} />`}
     ${members && html`<${Members} project=${project.name} onClose=${() => setMembers(false)} />`}
   </section>`;
@@ -71,7 +71,7 @@ function ProjectPart({ project, resources, server, admin, reload }) {
 const COLUMNS = [
   { name: "name", label: "Name", cell: (row) => html`<strong>${row.name}</strong>` },
   { name: "kind", label: "Kind", cell: (row) => row.kind },
-  { name: "location", label: "Where", wide: true, cell: (row) => html`<code>${row.location}</code>` },
+  { name: "location", label: "Location", wide: true, cell: (row) => html`<code>${row.location}</code>` },
   { name: "branch", label: "Branch", cell: (row) => row.branch ?? "" },
   { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
 ];
@@ -82,18 +82,18 @@ function removeColumn(what, path, reload) {
 }
 
 async function removed(what, name, path, reload) {
-  const text = "Plans that are there stay; no new one can be started on it. Its files are not touched.";
+  const text = "Existing plans stay, but no new plans can start. No files are deleted.";
   if (!(await confirm({ title: `Remove the ${what} ${name}?`, text, yes: "Remove", danger: true }))) return;
   try {
     await del(path);
-    toast(`${name} was removed.`);
+    toast(`Removed ${name}`);
     reload();
   } catch (error) {
     toastProblem(error);
   }
 }
 
-/** A dialog around a form: sends `body()` to `path`. `children` is a function of what is wrong, by field. */
+/** A dialog with a form that sends `body()` to `path`. `children` is a function of the errors by field. */
 function Adding({ title, path, body, onClose, onDone, fields, children }) {
   const [error, setError] = useState(null);
   const [wrong, general] = byField(error, fields);
@@ -104,8 +104,8 @@ function Adding({ title, path, body, onClose, onDone, fields, children }) {
     setError(null);
     try {
       const made = await post(path, body());
-      if (made?.warning) toast(`${made.name} was added, but ${made.warning}`, "bad");
-      else toast(made?.location ? `${made.name} was added: ${made.location}` : `${made.name} was added.`);
+      if (made?.warning) toast(`Added ${made.name}, but ${made.warning}`, "bad");
+      else toast(made?.location ? `Added ${made.name}: ${made.location}` : `Added ${made.name}`);
       onDone();
     } catch (problem) {
       setError(problem);
@@ -121,17 +121,17 @@ function Adding({ title, path, body, onClose, onDone, fields, children }) {
   <//>`;
 }
 
-const NAMES = "Letters, digits and ._- in lower case.";
+const NAMES = "Lower-case letters, digits and ._-";
 
 function AddProject({ onClose, onDone }) {
   const [draft, setDraft] = useState({ name: "", description: "", most: "" });
   const set = (name) => (value) => setDraft((before) => ({ ...before, [name]: value }));
   const body = () => ({ name: draft.name.trim(), description: draft.description.trim(), max_parallel: draft.most ? Number(draft.most) : null });
-  return html`<${Adding} title="Add a project" path="/projects" body=${body} onClose=${onClose} onDone=${onDone} fields=${["name", "description", "max_parallel"]}>
+  return html`<${Adding} title="Add project" path="/projects" body=${body} onClose=${onClose} onDone=${onDone} fields=${["name", "description", "max_parallel"]}>
     ${(wrong) => html`
       <${TextField} label="Name" required autofocus hint=${NAMES} value=${draft.name} onInput=${set("name")} error=${wrong.name} />
       <${TextField} label="Description" optional value=${draft.description} onInput=${set("description")} error=${wrong.description} />
-      <${TextField} label="Plans at once, at most" optional type="number" min="1" value=${draft.most} onInput=${set("most")} error=${wrong.max_parallel} />
+      <${TextField} label="Max parallel" optional type="number" min="1" value=${draft.most} onInput=${set("most")} error=${wrong.max_parallel} />
     `}
   <//>`;
 }
@@ -146,12 +146,12 @@ function AddResource({ projects, onClose, onDone }) {
     ...(remote ? { remote: draft.location.trim() } : { path: draft.location.trim() }),
     ...(remote && draft.branch.trim() ? { branch: draft.branch.trim() } : {}),
   });
-  return html`<${Adding} title="Add a repository" path="/resources" body=${body} onClose=${onClose} onDone=${onDone} fields=${["name", "project", "path", "remote", "branch"]}>
+  return html`<${Adding} title="Add repository" path="/resources" body=${body} onClose=${onClose} onDone=${onDone} fields=${["name", "project", "path", "remote", "branch"]}>
     ${(wrong) => html`
     <${TextField} label="Name" required autofocus hint=${NAMES} value=${draft.name} onInput=${set("name")} error=${wrong.name} />
     <${Select} label="Project" value=${draft.project} onInput=${set("project")} options=${projects.map((one) => one.name)} />
-    <${Toggle} label="Where it is" value=${draft.kind} onInput=${set("kind")} options=${[{ value: "directory", label: "On the server" }, { value: "remote", label: "A git remote" }]} />
-    <${TextField} label=${remote ? "Address" : "Directory"} required class="mono" placeholder=${remote ? "https://git.example.org/shop.git" : "/srv/shop"} hint=${remote ? "Without name and password: all users see it. Plans push their results there." : "On the machine where the server runs; it should be there already."} value=${draft.location} onInput=${set("location")} error=${remote ? wrong.remote : wrong.path} />
+    <${Toggle} label="Location" value=${draft.kind} onInput=${set("kind")} options=${[{ value: "directory", label: "On the server" }, { value: "remote", label: "Git remote" }]} />
+    <${TextField} label=${remote ? "Address" : "Directory"} required class="mono" placeholder=${remote ? "https://git.example.org/shop.git" : "/srv/shop"} hint=${remote ? "No user name or password: all users can see it. Plans push their results to it." : "An existing directory on the server's machine."} value=${draft.location} onInput=${set("location")} error=${remote ? wrong.remote : wrong.path} />
     ${remote && html`<${TextField} label="Branch" optional placeholder="main" value=${draft.branch} onInput=${set("branch")} error=${wrong.branch} />`}
     `}
   <//>`;

@@ -1,4 +1,4 @@
-// Users and their tokens. A token is shown once, when it is made: only its digest is kept.
+// Users and their tokens. A token is shown once, when it is created: only its digest is stored.
 
 import { html, useState } from "../ui.js";
 import { all, del, patch, post } from "../api.js";
@@ -9,9 +9,9 @@ import { useEvents } from "../stream.js";
 import { byField } from "../validation.js";
 
 const ROLES = [
-  { value: "viewer", label: "viewer: reads what their projects have" },
-  { value: "operator", label: "operator: starts plans, answers, applies there" },
-  { value: "admin", label: "admin: the whole server, with all projects" },
+  { value: "viewer", label: "viewer: reads their projects" },
+  { value: "operator", label: "operator: starts, answers and applies plans" },
+  { value: "admin", label: "admin: manages the server and all projects" },
 ];
 
 export function Users() {
@@ -20,7 +20,7 @@ export function Users() {
   useEvents((event) => event.type === "reset" || /^(user|member)\./.test(event.type), load.reload);
   const [open, setOpen] = useState(null);
   if (!may("admin")) {
-    return html`<${PageHead} title="Users" /><${Empty} title="For admins" icon="users"><p>Ask one of them for what you need.</p><//>`;
+    return html`<${PageHead} title="Users" /><${Empty} title="Admins only" icon="users"><p>Ask a server admin.</p><//>`;
   }
   const columns = [
     { name: "name", label: "Name", wide: true, cell: (row) => html`<strong>${row.name}</strong>${row.name === user.name ? html` <span class="faint">you</span>` : ""}` },
@@ -31,10 +31,10 @@ export function Users() {
     { name: "remove", label: "", cell: (row) => row.name !== user.name && html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, load.reload)} />` },
   ];
   return html`
-    <${PageHead} title="Users" lead="Who may do what. Every request of a program or browser carries a token of one of them.">
-      <${Button} icon="plus" onClick=${() => setOpen({ add: true })}>Add a user<//>
+    <${PageHead} title="Users" lead="Users, roles and tokens. Every request needs a token of a user.">
+      <${Button} icon="plus" onClick=${() => setOpen({ add: true })}>Add user<//>
     <//>
-    <${Loaded} load=${load} what="Reading users">
+    <${Loaded} load=${load} what="Loading users">
       ${(users) => html`<${Table} caption="Users" columns=${columns} rows=${users} keyOf=${(row) => row.name} />`}
     <//>
     ${open?.add && html`<${AddUser} onClose=${() => setOpen(null)} onDone=${() => { setOpen(null); load.reload(); }} />`}
@@ -42,16 +42,16 @@ export function Users() {
   `;
 }
 
-/** The role, to be changed in place; the server says no where nobody would be admin any more. */
+/** A select that changes the role. The server refuses to demote the last admin. */
 function Role({ row, own, reload }) {
   const change = async (role) => {
-    if (own && !(await confirm({ title: "Change your own role?", text: `You would be ${role} from the next click on.`, yes: "Change it", danger: true }))) {
+    if (own && !(await confirm({ title: "Change your own role?", text: `You become ${role} at once.`, yes: "Change role", danger: true }))) {
       reload();
       return;
     }
     try {
       await patch(`/users/${encodeURIComponent(row.name)}`, { role });
-      toast(`${row.name} is ${role} now.`);
+      toast(`${row.name} is now ${role}`);
     } catch (error) {
       toastProblem(error);
     }
@@ -63,11 +63,11 @@ function Role({ row, own, reload }) {
 }
 
 async function remove(row, reload) {
-  const text = "All tokens of this user are worthless from then on. Plans stay.";
+  const text = "All tokens of this user stop working. Plans of this user stay.";
   if (!(await confirm({ title: `Remove ${row.name}?`, text, yes: "Remove", danger: true }))) return;
   try {
     await del(`/users/${encodeURIComponent(row.name)}`);
-    toast(`${row.name} was removed.`);
+    toast(`Removed ${row.name}`);
     reload();
   } catch (error) {
     toastProblem(error);
@@ -82,16 +82,16 @@ function AddUser({ onClose, onDone }) {
     event.preventDefault();
     try {
       await post("/users", { name: draft.name.trim(), role: draft.role });
-      toast(`${draft.name} was added. Give them a token.`);
+      toast(`Added ${draft.name}. Create a token for this user.`);
       onDone();
     } catch (problem) {
       setError(problem);
     }
   };
-  return html`<${Dialog} title="Add a user" onClose=${onClose}>
+  return html`<${Dialog} title="Add user" onClose=${onClose}>
     <form class="form-part" onSubmit=${send}>
       ${general && html`<${ErrorBox} error=${general} />`}
-      <${TextField} label="Name" autofocus required hint="Letters, digits and ._@- in lower case." value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} error=${wrong.name} />
+      <${TextField} label="Name" autofocus required hint="Lower-case letters, digits and ._@-" value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} error=${wrong.name} />
       <${Select} label="Role" value=${draft.role} onInput=${(role) => setDraft({ ...draft, role })} options=${ROLES} />
       <div class="form-actions"><${Button} kind="primary" type="submit">Add<//></div>
     </form>
@@ -116,23 +116,23 @@ function Tokens({ user, onClose }) {
     attempt(async () => setMade((await post(path, { label: label.trim() })).token));
   };
   const columns = [
-    { name: "label", label: "For", wide: true, cell: (row) => row.label || html`<span class="faint">${row.kind}</span>` },
-    { name: "created", label: "Made", cell: (row) => html`<${When} time=${row.created} />` },
+    { name: "label", label: "Label", wide: true, cell: (row) => row.label || html`<span class="faint">${row.kind}</span>` },
+    { name: "created", label: "Created", cell: (row) => html`<${When} time=${row.created} />` },
     { name: "id", label: "Id", cell: (row) => html`<${Id} id=${row.id} />` },
     { name: "revoke", label: "", cell: (row) => html`<${Button} small kind="danger" onClick=${() => attempt(() => del(`/tokens/${row.id}`))}>Revoke<//>` },
   ];
   return html`<${Dialog} title=${`Tokens of ${user.name}`} onClose=${onClose} wide>
     ${made && html`<div role="status">
-      <p>This token is shown only now. Whoever has it is ${user.name}.</p>
-      <div class="secret"><code>${made}</code><${Button} icon="copy" onClick=${() => navigator.clipboard.writeText(made).then(() => toast("Copied."))}>Copy<//></div>
+      <p>Copy this token now: it is not shown again. It gives full access as ${user.name}.</p>
+      <div class="secret"><code>${made}</code><${Button} icon="copy" onClick=${() => navigator.clipboard.writeText(made).then(() => toast("Copied"))}>Copy<//></div>
     </div>`}
     <form class="ask-row" onSubmit=${add}>
-      <${TextField} label="What it is for" value=${label} onInput=${setLabel} placeholder="laptop" />
-      <${Button} type="submit" icon="plus">New token<//>
+      <${TextField} label="Label" value=${label} onInput=${setLabel} placeholder="laptop" />
+      <${Button} type="submit" icon="plus">Create token<//>
     </form>
-    <${Loaded} load=${load} what="Reading tokens">
+    <${Loaded} load=${load} what="Loading tokens">
       ${(tokens) => tokens.length ? html`<${Table} caption=${`Tokens of ${user.name}`} columns=${columns} rows=${tokens} />
-        <p class="soft">One that is revoked takes those along that were made with it, and the browsers that logged in with it.</p>` : html`<p class="soft">None: ${user.name} cannot log in.</p>`}
+        <p class="soft">Revoking a token also revokes the tokens and browser sessions created with it.</p>` : html`<p class="soft">No tokens: ${user.name} cannot log in.</p>`}
     <//>
   <//>`;
 }
