@@ -19,8 +19,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
-    ("server/routes/session.py", "word is told once"): ("shown_once(request)", "None"),
-    ("server/routes/users.py", "the token is told once"): ("shown_once(request)", "None"),
+    ("server/routes/session.py", "secret is returned once"): ("shown_once(request)", "None"),
+    ("server/routes/users.py", "the token is returned once"): ("shown_once(request)", "None"),
     ("storage/sql_idempotency_store.py", "whatever was answered"): (
         ", _ROWS.made.is_(None))",
         ",)",
@@ -54,7 +54,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)",
         "parts.apply.settle()\n        return parts.plans.get(plan_id)",
     ),
-    ("server/routes/library.py", "pays again"): (
+    ("server/routes/library.py", "would cost money again"): (
         "except Unavailable as error:",
         "except ZeroDivisionError as error:",
     ),
@@ -87,7 +87,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "not self._access.user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
-    ("server/routes/session.py", "is not prolonged"): (
+    ("server/routes/session.py", "never outlives its token"): (
         "min(lasting, token.expires_at - now)",
         "lasting",
     ),

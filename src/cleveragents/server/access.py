@@ -53,26 +53,29 @@ JobId = Annotated[str, Path(max_length=100, pattern=r"^[!-~]+$", examples=[_EXAM
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """What a route needs: a role, and where. `where` is `server`, `project` (that of the object in the
-    address), or `anywhere` (some project; or any user, for a viewer)."""
+    """The access rule of a route: a role, and where it is needed. `where` is `server`, `project` (of the
+    object in the address), or `anywhere` (any project; for a viewer, any user).
+    """
 
     role: Role
     where: Literal["server", "project", "anywhere"]
 
     @property
     def rank(self) -> int:
-        """Of the rules of one route, the highest is the one that decides."""
+        """The order of rules: the highest rule of a route decides."""
         return (("anywhere", "project", "server").index(self.where) << 2) + list(Role).index(self.role)
 
     @property
     def needed(self) -> str:
-        """What is needed, in a sentence."""
+        """The rule as a sentence."""
         if self.where == "server":
-            return "Needs a server admin."
+            return "Requires a server admin."
         if self.where == "project":
-            return f"Needs the role {self.role.value} in the project."
+            return f"Requires the role {self.role.value} in the project."
         return (
-            "Needs a user." if self.role is Role.VIEWER else f"Needs the role {self.role.value} in a project."
+            "Requires a user."
+            if self.role is Role.VIEWER
+            else f"Requires the role {self.role.value} in a project."
         )
 
 
@@ -88,7 +91,7 @@ class _Client(AccessRule):
 
     def __call__(self, request: Request) -> LocalClient:
         access = _access_of(request)
-        if self.where == "server":  # before the body is read
+        if self.where == "server":  # refused before the body is read
             access.ensure_server_admin()
         elif self.where == "anywhere" and self.role is not Role.VIEWER:
             access.ensure_anywhere(self.role)
@@ -98,28 +101,28 @@ class _Client(AccessRule):
 @dataclass(frozen=True, slots=True)
 class _PlanClient(AccessRule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> LocalClient:
-        access.plan(plan_id, self.role)  # guard: refused before the body is looked at
+        access.plan(plan_id, self.role)  # guard: refused before the body is read
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
 class _JobClient(AccessRule):
     def __call__(self, access: AnyUser, job_id: JobId) -> LocalClient:
-        access.job(job_id, self.role)  # guard: refused before the body is looked at
+        access.job(job_id, self.role)  # guard: refused before the body is read
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
 class _ProjectClient(AccessRule):
     def __call__(self, access: AnyUser, name: NamePath) -> LocalClient:
-        access.project(name, self.role)  # guard: refused before the body is looked at
+        access.project(name, self.role)  # guard: refused before the body is read
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
 class _ResourceClient(AccessRule):
     def __call__(self, access: AnyUser, name: NamePath) -> LocalClient:
-        access.resource(name, self.role)  # guard: refused before the body is looked at
+        access.resource(name, self.role)  # guard: refused before the body is read
         return _client_of(access)
 
 
@@ -130,8 +133,9 @@ class _OfPlan(AccessRule):
 
 
 def access_now(request: AnyRequest, container: Container) -> Access | None:
-    """The user's rights as they are now; None if the token no longer holds. For answers that last: the rights
-    of the request were looked up once, when it came."""
+    """Return the current rights of the user, or None if the token is no longer valid. For long responses: the
+    rights of the request were read when it arrived.
+    """
     secret: str | None = request.state.secret
     token: Token | None = request.state.token
     if secret is None or token is None:
@@ -141,12 +145,12 @@ def access_now(request: AnyRequest, container: Container) -> Access | None:
 
 
 def client_of(request: AnyRequest) -> LocalClient:
-    """Return a client of the user who sent the request. `NotAuthenticated`."""
+    """Return a client of the acting user. Raises `NotAuthenticated`."""
     return _client_of(_access_of(request))
 
 
 def client_now(request: AnyRequest) -> LocalClient | None:
-    """Return a client with the user's present rights, as `access_now`."""
+    """Return a client with the user's current rights, or None if the token is no longer valid."""
     access = access_now(request, request.app.state.service.container)
     return None if access is None else _client_of(access)
 
@@ -158,7 +162,7 @@ def _client_of(access: Access) -> LocalClient:
 def _access_of(request: AnyRequest) -> Access:
     user: User | None = getattr(request.state, "user", None)
     if user is None:
-        raise NotAuthenticated("send one in the header Authorization, as Bearer, or log in at /login")
+        raise NotAuthenticated("send a token in the header Authorization as Bearer, or log in at /login")
     return Access(request.app.state.service.container, user, request.state.token)
 
 

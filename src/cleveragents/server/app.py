@@ -40,18 +40,16 @@ ROUTES: tuple[str, ...] = (
     "plan_views",
     "plan_actions",
 )
-"""The modules of `server.routes`. Each has a `router`, which is below /api, or a `root`, which is not, or
-both."""
+"""The modules of `server.routes`. Each has a `router` below /api, a `root` outside of it, or both."""
 
 PROTOCOLS: tuple[str, ...] = ("cleveragents.protocols.a2a_routes",)
-"""Protocols that the server also speaks. Each module says by `is_installed` whether its library is there, and
-has `routes()`."""
+"""Optional protocols. Each module has `is_installed`, which tests for its library, and `routes()`."""
 
 _STRANGERS_PER_MINUTE = 10
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application on these parts, which the caller closes."""
+    """Create the application on these parts. The caller closes them."""
     app = DescribedApi(
         title="CleverAgents",
         version=__version__,
@@ -84,7 +82,7 @@ def _add_middleware(app: FastAPI, service: Service) -> None:
     monotonic = container.clock.monotonic
     strangers = TokenBuckets(_STRANGERS_PER_MINUTE, monotonic)
     app.state.strangers = strangers
-    # The last one added is the first that a request comes to.
+    # The middleware added last runs first.
     app.add_middleware(Idempotency, service=service)
     app.add_middleware(MediaCheck)
     app.add_middleware(OriginCheck)

@@ -36,8 +36,9 @@ _CHECK_SECONDS = 1.0
 _CHECKS_PER_DEADLINE = 5
 
 Stage = Literal["headers", "discard", "response", "route"]
-"""What a connection waits for: request headers, the end of a body that was not wanted, a peer that reads its
-response, or a route of ours."""
+"""The stages of a connection: waiting for request headers, for the end of an unread body, for a peer that
+reads its response, or for a route.
+"""
 
 
 class ServingConfig(uvicorn.Config):
@@ -55,7 +56,7 @@ class ServingConfig(uvicorn.Config):
             server_header=False,
             ws="none",
             lifespan=lifespan,
-            # A proxy on this machine names the client, and whether it speaks https.
+            # A proxy on this machine names the client, and whether it uses https.
             proxy_headers=True,
             forwarded_allow_ips=",".join(_TRUSTED_PROXIES),
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -91,7 +92,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether a request of a known user is being answered."""
+        """Whether a request of an authenticated user is in progress."""
         return self._is_answering() and self.cycle.scope["state"].get("user") is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,15 +114,15 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP/1.1, or has headers of more than 16 KiB."""
+        """Answer 400 to input that is not HTTP/1.1, or has headers over 16 KiB."""
         self.refuse(
-            problem(400, "invalid-request", "the request is not valid HTTP/1.1, or its headers are too long")
+            problem(400, "invalid-request", "invalid request: not HTTP/1.1, or its headers are too long")
         )
 
     def refuse(self, answer: JSONResponse) -> None:
-        """Send a response in the place of the application, where none has begun, and close the connection."""
+        """Send a response instead of the application, if none has begun, and close the connection."""
         if self.cycle is not None:
-            # So that the route of a request in progress sends nothing more.
+            # The route of a request in progress must send nothing more.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -135,7 +136,7 @@ class HttpConnection(H11Protocol):
         self.transport.close()
 
     def check(self, now: float, seconds: dict[Stage, float]) -> Stage | None:
-        """Close the connection if its peer is too slow; return the stage at which it was."""
+        """Close the connection if its peer is too slow, and return its stage; None otherwise."""
         unsent = self.transport.get_write_buffer_size()
         seen = self._stage(unsent)
         if seen != self._seen or unsent < self._unsent:
@@ -219,7 +220,7 @@ class Connections:
             self._add(connection, connection.address)
 
     def forget(self, connection: HttpConnection) -> None:
-        """Count a connection no longer. Twice is harmless."""
+        """Stop counting a connection. A second call is harmless."""
         self._all.pop(connection, None)
         address = connection.address
         if address in self._of_address:
@@ -233,7 +234,7 @@ class Connections:
             self._of_address.setdefault(address, {})[connection] = None
 
     def _evict(self, group: dict[HttpConnection, None]) -> bool:
-        """Close the connection that has been longest without a request; False if all have a user."""
+        """Close the connection that has been longest without a request. Return False if all have a user."""
         found = next((one for one in group if not one.is_authenticated), None)
         if found is None:
             return False
@@ -242,7 +243,7 @@ class Connections:
         return True
 
     def _close(self, connection: HttpConnection, reason: str) -> None:
-        detail = "the server has as many connections as it can serve; try again in a few seconds"
+        detail = "too many connections; try again in a few seconds"
         connection.refuse(problem(503, "too-many-connections", detail, headers={"Retry-After": "5"}))
         connection.transport.abort()  # guard: a peer that reads nothing must not keep it open
         self._on_close(reason)
@@ -259,6 +260,6 @@ class Connections:
 
 
 def _descriptors() -> int:
-    """How many files and connections this process may have open."""
+    """Return how many files and connections this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft

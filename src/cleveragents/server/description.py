@@ -1,7 +1,7 @@
-"""What OpenAPI says of the API, beyond what the routes say: who may ask, what goes wrong, and examples.
+"""The OpenAPI document: roles, problems and examples that FastAPI does not describe.
 
-FastAPI describes what comes in and goes out. That every refusal is a problem (RFC 9457), that a token is
-needed, that a POST may have a key: all that holds for every route alike, so it is written here, once.
+FastAPI describes parameters and responses of each route. Problems (RFC 9457), tokens and idempotency keys are
+the same for all routes, so they are added here once.
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ Node = dict[str, Any]
 _LOG_IN: Final = "logIn"
 _TAGS: Final = {
     "about": "The server itself.",
-    "session": "Logging in with a browser.",
-    "users": "Who may ask, and with which tokens.",
-    "plans": "Goals that are worked at in sandboxes, reviewed, applied and undone.",
-    "events": "The audit log, and what plans say while they run.",
-    "jobs": "What is queued and runs, and who runs it.",
-    "context": "What of a repository matters for a question.",
-    "actors": "Who thinks, and how.",
+    "session": "Browser sessions.",
+    "users": "Users and their tokens.",
+    "plans": "Plans: run in a sandbox, reviewed, applied, undone.",
+    "events": "The audit log and the live stream.",
+    "jobs": "Jobs and workers.",
+    "context": "Code relevant to a question.",
+    "actors": "Actors: agents as graphs of models and tools.",
     "actions": "Templates of plans.",
-    "models": "Language models, and what plans may do unasked.",
-    "projects": "Which repositories plans may run on.",
-    "health": "For those who look after the server.",
+    "models": "Language models and profiles.",
+    "projects": "Projects, members, repositories and trust.",
+    "health": "Health and metrics of the server.",
 }
 _PROBLEMS: Final = {
     "400": ("bad-request", "the request is malformed, or ended too early"),
     "401": ("not-authenticated", "the token or cookie is missing, unknown, expired or revoked"),
-    "403": ("not-allowed", "who asks may not, or a browser asks from elsewhere"),
-    "404": ("not-found", "what it names does not exist"),
+    "403": ("not-allowed", "the user lacks the role, or the browser's request comes from another site"),
+    "404": ("not-found", "not found"),
     "408": ("request-timeout", "the request did not arrive in time; send it again"),
-    "409": ("conflict", "it does not fit what is there now; look again"),
+    "409": ("conflict", "conflict with the current state; reload it and try again"),
     "413": ("body-too-large", "the request is larger than `server.body_bytes`"),
     "415": ("unsupported-media-type", "the body is not JSON"),
-    "421": ("unknown-host", "the server is not known by that name"),
-    "422": ("invalid-request", "the request says something that cannot be"),
-    "429": ("too-many-requests", "too many requests; `Retry-After` says when to ask again"),
-    "500": ("internal-error", "the server failed; its log has the details of `request_id`"),
-    "503": ("unavailable", "the server cannot do it now; try again"),
+    "421": ("unknown-host", "unknown host name of this server"),
+    "422": ("invalid-request", "invalid parameters or body"),
+    "429": ("too-many-requests", "too many requests; try again after `Retry-After` seconds"),
+    "500": ("internal-error", "internal error; the server's log has the details of `request_id`"),
+    "503": ("unavailable", "temporarily unavailable; try again"),
 }
 _EVERYWHERE: Final = ("400", "401", "403", "408", "413", "421", "429", "500", "503")
-"""Statuses of the connection and of the middleware, which every request passes."""
+"""Statuses of the connection and the middleware, possible for every request."""
 _NAMES: Final = {"resource", "project", "name"}
-"""Parameters of addresses that name something, which may not exist."""
+"""Path parameters whose object may not exist."""
 
 _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "a request that is sent again with its key is answered again, and not carried out again",
+    "description": "a repeated request with the same key gets the same response and has no second effect",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
 }
 
 
 class DescribedApi(FastAPI):
-    """An application whose description is complete."""
+    """An application with a complete OpenAPI document."""
 
     def __init__(self, **more: Any) -> None:
         self.rules: dict[str, AccessRule] = {}
         super().__init__(**more)
 
     def include_router(self, router: APIRouter, *args: Any, **more: Any) -> None:
-        """As the framework does; and notes who may ask for what."""
+        """Include a router and record the access rules of its routes."""
         for route in router.routes:
             if isinstance(route, APIRoute) and route.operation_id is not None:
                 calls: list[object] = [one.call for one in route.dependant.dependencies]
@@ -85,14 +85,14 @@ class DescribedApi(FastAPI):
         super().include_router(router, *args, **more)
 
     def openapi(self) -> Node:
-        """The document, made once; who asks for it at the same time gets an equal one."""
+        """Return the document, built once. Concurrent first calls build equal documents."""
         if self.openapi_schema is None:
             self.openapi_schema = _described(self)
         return self.openapi_schema
 
 
 def operations_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Node]]:
-    """Path, method and what is said of every operation."""
+    """Yield path, method and description of every operation."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
@@ -103,8 +103,8 @@ def _described(app: DescribedApi) -> Node:
         title="CleverAgents",
         version=__version__,
         openapi_version="3.1.0",
-        summary="Runs many AI agent plans at once on real repositories, and loses nothing.",
-        description="Errors are problem details (RFC 9457), whose `code` programs compare.",
+        summary="Run AI agents in parallel on real repositories, safely.",
+        description="Errors are problem details (RFC 9457). Programs compare `code`.",
         routes=app.routes,
     )
     components: Node = document.setdefault("components", {})
@@ -128,7 +128,7 @@ def _described(app: DescribedApi) -> Node:
             "type": "apiKey",
             "in": "cookie",
             "name": COOKIE,
-            "description": "what changes something needs the header X-CSRF-Token, too: see getSession",
+            "description": "requests that change something also need the header X-CSRF-Token: see getSession",
         },
     }
     used = {tag for _, _, operation in operations_of(document) for tag in operation.get("tags", ())}
@@ -184,7 +184,7 @@ def _problem(code: str, why: str, status: str) -> Node:
 
 
 def _exemplify(operation: Node, schemas: Mapping[str, Node]) -> None:
-    """Gives every body an example, put together from those of its fields."""
+    """Give every body an example, built from the examples of its fields."""
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
     for body in bodies:
         for media_type, content in body.get("content", {}).items():

@@ -1,4 +1,4 @@
-"""The first token of a server: without one nobody could log in to make another."""
+"""The first token of a server. Without it no user could log in to issue another."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _LARGEST = 1024
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """The file of the first token, and its user. `secret` is set by the call that made the token: show it
-    once, and on a terminal only. `lets_in`: the token in the file is known, and was not revoked."""
+    """The file of the first token, and its user.
+
+    `secret` is set only by the call that created the token: show it once, and only on a terminal. `lets_in`:
+    the token in the file is valid.
+    """
 
     file: Path
     secret: str | None
@@ -32,12 +35,12 @@ class FirstToken:
 
 
 def token_file(state_directory: Path) -> Path:
-    """Where the first token is kept, readable by its owner alone."""
+    """Return the file of the first token, readable only by its owner."""
     return state_directory / "server-token"
 
 
 def any_token_exists(container: Container) -> bool:
-    """Whether somebody could log in."""
+    """Return whether any user has a token."""
     users = container.users
     return any(
         token.kind is TokenKind.PROGRAM for user in users.list() for token in users.tokens_of(user.name)
@@ -45,26 +48,29 @@ def any_token_exists(container: Container) -> bool:
 
 
 def ensure_first_token(container: Container) -> FirstToken:
-    """Makes an admin and a token where nobody has one yet. One that was made for another database counts for
-    a new one, too: whoever is told of the file gets in with it. `ConfigurationError`, `InvalidName`."""
+    """Create an admin and a token if no user has one yet.
+
+    A token file of an earlier database is reused, so that its readers keep their access. Raises
+    `ConfigurationError`, `InvalidName`.
+    """
     file = token_file(container.state_directory)
     if any_token_exists(container):
         return _kept(container, file)
     if file.exists():
-        if not container.users.list():  # guard: one that was revoked stays so
+        if not container.users.list():  # guard: a revoked token stays revoked
             adopt_token(container, file)
         return _kept(container, file)
     now = container.clock.now()
     name = _an_admin(container)
-    token, secret = container.users.issue(name, TokenKind.PROGRAM, "made by the server", now=now)
-    if not _write(file, secret):  # another server began at this moment
+    token, secret = container.users.issue(name, TokenKind.PROGRAM, "created by the server", now=now)
+    if not _write(file, secret):  # another server started at the same time
         container.users.revoke(token.id, now=now)
         return _kept(container, file)
     return FirstToken(file, secret, lets_in=True, user=name)
 
 
 def adopt_token(container: Container, file: Path) -> None:
-    """Lets in, as an admin, who has the token in that file. `ConfigurationError`, `InvalidName`."""
+    """Make the token in that file a token of an admin. Raises `ConfigurationError`, `InvalidName`."""
     secret = _read(file)
     now = container.clock.now()
     if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is not None:
@@ -72,7 +78,7 @@ def adopt_token(container: Container, file: Path) -> None:
     name = _an_admin(container)
     try:
         container.users.issue(name, TokenKind.PROGRAM, f"from {file.name}", now=now, secret=secret)
-    except AlreadyThere:  # another server began at this moment
+    except AlreadyThere:  # another server started at the same time
         if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is None:
             raise
 
@@ -92,31 +98,31 @@ def _an_admin(container: Container) -> str:
         return found
     try:
         return container.users.add(ADMIN, Role.ADMIN, now=container.clock.now()).name
-    except AlreadyThere:  # by another server, or with another role
+    except AlreadyThere:  # added by another server, or with another role
         return container.users.set_role(ADMIN, Role.ADMIN, now=container.clock.now()).name
 
 
 def _read(file: Path) -> str:
     try:
         with file.open(encoding="ascii") as opened:
-            if os.fstat(opened.fileno()).st_mode & 0o077:  # guard: a token that others can read is none
-                raise ConfigurationError(str(file), "others can read it: chmod 600")
+            if os.fstat(opened.fileno()).st_mode & 0o077:  # guard: a token must be secret
+                raise ConfigurationError(str(file), "other users can read it: run chmod 600")
             return opened.read(_LARGEST).strip()
     except OSError as error:
-        raise ConfigurationError(str(file), f"cannot be read as a token ({error.strerror})") from error
+        raise ConfigurationError(str(file), f"cannot read the token: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(str(file), "is no token: it holds more than ASCII") from error
+        raise ConfigurationError(str(file), "is not a token: it contains non-ASCII characters") from error
 
 
 def _write(file: Path, secret: str) -> bool:
-    """Whether it was written, whole; False if there is one."""
+    """Write the file completely. Return False if it exists."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = file.with_name(f".server-token.{token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as opened:
         opened.write(secret + "\n")
     try:
-        os.link(draft, file)  # unlike a rename, this takes nobody's place
+        os.link(draft, file)  # unlike a rename, a link never replaces a file
     except FileExistsError:
         return False
     finally:

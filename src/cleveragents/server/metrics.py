@@ -34,31 +34,31 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 Counts = tuple[tuple[tuple[str, ...], float], ...]
-"""So many of each kind."""
+"""The count of each kind."""
 
 
 class ServerMetrics:
-    """The metrics of one application, in a registry of its own. Any thread may use it."""
+    """The metrics of one application, in their own registry. Any thread may use it."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
             "cleveragents_http_requests",
-            "Requests that were answered.",
+            "Requests answered.",
             ("method", "route", "status"),
             registry=self._registry,
         )
         self._seconds = Histogram(
             "cleveragents_http_request_seconds",
-            "How long answers took; streams, which last, are left out.",
+            "Response times, without streams.",
             ("route",),
             buckets=_SECONDS,
             registry=self._registry,
         )
         self._closed = Counter(
             "cleveragents_http_connections_closed",
-            "Connections that the server closed because of a limit.",
+            "Connections closed because of a limit.",
             ("reason",),
             registry=self._registry,
         )
@@ -68,7 +68,7 @@ class ServerMetrics:
         self._closed.labels(reason).inc()
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """One more answer; it took so long, unless that says nothing."""
+        """Count a response, and its duration if it is not a stream."""
         self._requests.labels(method, route, str(status)).inc()
         if seconds is not None:
             self._seconds.labels(route).observe(seconds)
@@ -76,8 +76,9 @@ class ServerMetrics:
     def exposition(
         self, container: Container, streams: HubStatistics | None, scope: ProjectScope = None
     ) -> bytes:
-        """The metrics of these projects as Prometheus reads them; those of the server only with all
-        projects."""
+        """Return the metrics of these projects in Prometheus format; those of the server only for all
+        projects.
+        """
         now = CollectorRegistry()
         now.register(_SnapshotCollector(_snapshot_of(container, scope), streams, whole=scope is None))
         shared = generate_latest(self._registry) if scope is None else b""
@@ -112,7 +113,7 @@ class RequestMeter:
 
 
 class _Answer:
-    """Sends what it is given, and remembers what it was."""
+    """Forwards a response and remembers its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -139,15 +140,15 @@ class _SnapshotCollector:
 
     def collect(self) -> Iterable[Metric]:
         snapshot = self._snapshot
-        yield _gauge("plans", "Plans by where they stand.", ("phase", "state"), snapshot.plans)
+        yield _gauge("plans", "Plans by phase and state.", ("phase", "state"), snapshot.plans)
         yield _gauge("jobs", "Jobs by state.", ("state",), snapshot.jobs)
-        yield _gauge("model_calls", "Calls of models of the plans that are kept.", ("state",), snapshot.calls)
-        yield _gauge("model_tokens", "Their tokens.", ("kind",), snapshot.tokens)
-        oldest = "How long the oldest job waits that could run."
-        cost = "What those calls cost, as far as prices are known."
+        yield _gauge("model_calls", "Model calls of stored plans.", ("state",), snapshot.calls)
+        yield _gauge("model_tokens", "Tokens of these model calls.", ("kind",), snapshot.tokens)
+        oldest = "Waiting time of the oldest job that is ready to run."
+        cost = "Cost of these model calls, as far as prices are known."
         yield GaugeMetricFamily("cleveragents_queue_oldest_seconds", oldest, value=snapshot.oldest_seconds)
         yield GaugeMetricFamily("cleveragents_model_cost_dollars", cost, value=snapshot.dollars)
-        if not self._whole:  # guard: metrics of the whole server tell of every project
+        if not self._whole:  # guard: metrics of the whole server reveal all projects
             return
         yield from self._of_server()
 
@@ -155,16 +156,16 @@ class _SnapshotCollector:
         snapshot = self._snapshot
         yield _gauge(
             "workers",
-            "Workers of the last day by state; lost and gone ones do nothing.",
+            "Workers of the last day by state.",
             ("state",),
             snapshot.workers,
         )
         single = {
             "events_position": ("The last position of the audit log.", snapshot.position),
-            "events_waiting": ("Events that have no position yet.", snapshot.unplaced),
-            "stream_clients": ("Open streams of events.", self._streams.clients if self._streams else 0),
+            "events_waiting": ("Events without a position yet.", snapshot.unplaced),
+            "stream_clients": ("Open event streams.", self._streams.clients if self._streams else 0),
             "stream_slowest_lag_events": (
-                "How far the slowest stream is behind.",
+                "Events that the slowest stream lags behind.",
                 self._streams.slowest_lag if self._streams else 0,
             ),
         }
@@ -182,11 +183,11 @@ def _gauge(
 
 
 def _route(scope: Scope) -> str:
-    """The route's template: paths as they were asked for would be without number."""
+    """Return the template of the route: raw paths would be unbounded labels."""
     path: str | None = getattr(scope.get("route"), "path", None)
     if path is None:
         return _UNKNOWN
-    # A router that was included does not know below which prefix.
+    # An included router does not know its prefix.
     return f"/api{path}" if is_api(scope) and not path.startswith("/api/") else path
 
 
@@ -206,8 +207,7 @@ class _Snapshot:
 
 
 def _snapshot_of(container: Container, scope: ProjectScope) -> _Snapshot:
-    """Counts what there is in these projects. Reads every plan's and job's row, so ask every few seconds, not
-    more often."""
+    """Count the rows of these projects. It reads every plan and job, so call it every few seconds at most."""
     from sqlalchemy import case, func, select, true
 
     from cleveragents.access.store.sql_project_store import project_of_job

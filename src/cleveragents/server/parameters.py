@@ -37,20 +37,20 @@ InResource = Annotated[
     Query(
         max_length=64,
         pattern=NAME,
-        description="what the repository of this resource brings along counts, too",
+        description="also those in the repository of this resource",
         examples=["shop-main"],
     ),
 ]
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="at most so many")]
-After = Annotated[str | None, Query(max_length=300, description="what `next` of the last piece said")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="maximum number of items")]
+After = Annotated[str | None, Query(max_length=300, description="`next` of the previous page")]
 
 PlanId = Annotated[
     str,
     Path(
         max_length=64,
         pattern=r"^[0-9A-Za-z]+$",
-        description="the id of a plan, or as much of its beginning or end as is unambiguous",
+        description="the id of a plan, or an unambiguous beginning or end of it",
         examples=[EXAMPLE_PLAN],
     ),
 ]
@@ -59,7 +59,7 @@ OfPlan = Annotated[
     Query(
         max_length=64,
         pattern=r"^[0-9A-Za-z]+$",
-        description="only those of the plan with this id, the whole of it; sub-plans have their own",
+        description="only those of the plan with this full id, without its sub-plans",
         examples=[EXAMPLE_PLAN],
     ),
 ]
@@ -68,17 +68,17 @@ Paths = Annotated[
     Query(
         alias="path",
         max_length=20,
-        description="of a patch: only these files, and those below these directories; may be repeated",
+        description="for a patch: only these files and directories; may be repeated",
         examples=[["src/export.py"]],
     ),
 ]
 Renames = Annotated[
-    bool, Query(description="of a patch: show a moved file as moved, and not as deleted and created")
+    bool, Query(description="for a patch: show a moved file as moved, not as deleted and created")
 ]
 
 
 class Body(BaseModel):
-    """A request body. `true` is not a number in it, although pydantic would read it as 1."""
+    """A request body. `true` is not a number, although pydantic would read it as 1."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -92,7 +92,7 @@ class Body(BaseModel):
 
 
 class StrictBody(Body):
-    """What somebody sends: a name that is not known is a mistake, and no wish."""
+    """A request body that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -100,6 +100,6 @@ class StrictBody(Body):
     @classmethod
     def _is_text(cls, value: object) -> object:
         texts = value if isinstance(value, list) else [value]
-        if any(isinstance(text, str) and "\0" in text for text in texts):  # guard: no command has one
-            raise ValueError("a text has no NUL in it")
+        if any(isinstance(text, str) and "\0" in text for text in texts):  # guard: no command can have one
+            raise ValueError("must not contain NUL")
         return value

@@ -1,8 +1,8 @@
-"""Errors as RFC 9457 problem details: our families are HTTP's statuses, our classes are its codes.
+"""Errors as RFC 9457 problem details: error families become HTTP statuses, error classes become codes.
 
-A problem names the fields of the request that are to blame. For invalid bodies the framework tells; its
-messages show regular expressions, so they are put into words. Our own errors do not know how somebody asked
-(an option of a command is a field of a body here), so their fields are found by class, in `_places_of`.
+A problem names the invalid fields of the request. For invalid bodies the framework knows them; its messages
+show regular expressions, so they are reworded. Our own errors do not know the request (an option of a command
+is a field of a body here), so `_places_of` finds their fields by class.
 """
 
 from __future__ import annotations
@@ -90,18 +90,18 @@ __all__ = [
 MEDIA_TYPE = "application/problem+json"
 
 UNSURE = "unsure"
-"""Set in `request.state` where nobody knows whether what was asked for has been done, or how much of it."""
+"""Set in `request.state` if it is unknown whether the request took effect."""
 
 _OF_THE_DATABASE: dict[type[CleverAgentsError], str] = {
-    DatabaseUnreachable: "the server cannot reach its database now; try again, and if it stays so, tell "
-    "whoever runs the server: its log says why",
-    OutcomeUnknown: "the server's database broke off while it wrote: that may have been kept or not, look "
-    "before you try again",
-    StoreFull: "the server's database has no space left; nothing was written, tell whoever runs the server",
-    DatabaseUnusable: "the server cannot use its database; tell whoever runs the server: its log says why",
-    DatabaseFailed: "the server's database failed; tell whoever runs the server: its log says why",
+    DatabaseUnreachable: "the server cannot reach its database; try again, or ask an "
+    "admin to read the server's log",
+    OutcomeUnknown: "the connection to the database broke during a write: the change may be stored or not; "
+    "check before you try again",
+    StoreFull: "the server's database has no space left; nothing was written; ask an admin to free space",
+    DatabaseUnusable: "the server cannot use its database; ask an admin to read the server's log",
+    DatabaseFailed: "the server's database failed; ask an admin to read the server's log",
 }
-"""Where the database is, and as whom one logs in there, is in the log: strangers are told this, too."""
+"""Messages without the address and user of the database: requests without a token get them too."""
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _HTTP_CODES = {
     400: "invalid-request",
@@ -111,25 +111,25 @@ _HTTP_CODES = {
 }
 
 _HTTP_REMEDIES = {
-    "There was an error parsing the body": "the body cannot be read; it should be JSON in UTF-8",
-    "Not Found": "there is nothing at this address; /api/openapi.json says what there is",
-    "Method Not Allowed": "this address does not support that method; the header Allow lists those it does",
+    "There was an error parsing the body": "cannot read the body; it should be JSON in UTF-8",
+    "Not Found": "no such address; see /api/openapi.json",
+    "Method Not Allowed": "method not supported; the header Allow lists the supported methods",
 }
-"""What the framework says in words of its own, and what to do about it."""
+"""Details of the framework, and the messages that replace them."""
 
 _PATTERNS: Mapping[str, str] = {
     r"\S": "should not be empty",
-    r"^[a-z0-9][a-z0-9._-]*$": "should be letters, digits and ._-, in lower case; "
-    "the first is a letter or a digit",
-    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be letters, digits and -, in lower case; "
-    "the first and the last are letters or digits",
-    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be as in namespace/name: "
-    "letters, digits and -, in lower case",
-    r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$": "should name a commit, as HEAD~1 or a branch does",
+    r"^[a-z0-9][a-z0-9._-]*$": "should be lower-case letters, digits and ._-, "
+    "starting with a letter or digit",
+    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be lower-case letters, digits and -, "
+    "starting and ending with a letter or digit",
+    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be namespace/name "
+    "in lower-case letters, digits and -",
+    r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$": "should be a commit, such as HEAD~1 or a branch",
     r"^[0-9A-Za-z]+$": "should be letters and digits",
-    r"^[0-9A-Z]+$": "should be digits and letters, in upper case",
+    r"^[0-9A-Z]+$": "should be digits and upper-case letters",
     r"^[0-9]+$": "should be a whole number",
-    r"^[0-9a-f]{64}$": "should be 64 digits of a hexadecimal number, in lower case",
+    r"^[0-9a-f]{64}$": "should be 64 lower-case hexadecimal digits",
 }
 _KIND = re.compile(r"^[A-Z][a-z]+ (?=should )")
 
@@ -155,14 +155,14 @@ _FIELDS: Mapping[type[CleverAgentsError], str] = {
 }
 
 _NAMED = {"branch": "branch", "remote": "remote", "token": "token"}
-"""What cannot be one, and has a field of that name; anything else is the name of what is to be made."""
+"""Objects whose name is a field of the request; any other name is that of the object to create."""
 _SOURCES = {"models.default": "model", "profile": "profile", "--commit": "commit"}
 _ARGUMENT = re.compile(r"(\w+)(?: \(\w+\))? (?=is missing|should be |is given twice)")
 _BODIES = ("POST", "PUT", "PATCH")
 
 
 class FieldProblem(BaseModel):
-    """What is wrong in one place of a request."""
+    """The problem of one field."""
 
     where: list[str] = Field(
         description="`body`, `query` or `path`, then the names that lead to the field",
@@ -172,7 +172,7 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """Problem details (RFC 9457)."""
 
     type: str = Field(examples=["/problems/unknown-plan"])
     title: str = Field(examples=["unknown plan"])
@@ -181,20 +181,18 @@ class Problem(BaseModel):
     detail: str = Field(description="what happened", examples=["there is no plan '7QX2'"])
     remedies: list[Remedy] = Field(
         default=[],
-        description="what a person can do about it: `action` names the operation, `plan` what it acts on, "
-        "`options` are fields of its request (null: the person chooses), `text` says what it is for",
+        description="next steps for a person: `action` is the operation, `plan` its plan, "
+        "`options` are fields of its request (null: to choose), `text` explains it",
         examples=[[{"action": "plan.list", "plan": None, "options": {}, "text": "List the plans"}]],
     )
-    errors: list[FieldProblem] | None = Field(
-        default=None, description="which fields are to blame, if any is"
-    )
+    errors: list[FieldProblem] | None = Field(default=None, description="the invalid fields, if any")
     facts: dict[str, JsonValue] | None = Field(
-        default=None, description="the fields of the error, from which clients rebuild it", examples=[None]
+        default=None, description="the fields of the error, for clients that rebuild it", examples=[None]
     )
 
 
 class Refused(Exception):
-    """A request that middleware refuses with a status of HTTP; none of our errors says it."""
+    """A refusal by middleware with an HTTP status that no error class has."""
 
     def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -205,7 +203,7 @@ class Refused(Exception):
 
 
 def status_of(error: CleverAgentsError) -> int:
-    """The status that says what the caller can do next."""
+    """Return the HTTP status of an error."""
     if isinstance(error, NotAuthenticated):
         return 401
     if isinstance(error, NotAllowed):
@@ -213,7 +211,7 @@ def status_of(error: CleverAgentsError) -> int:
     if isinstance(error, TooManyRequests):
         return 429
     if isinstance(error, (PlanError, IllegalPlanMove, AlreadyThere, ActionExists, DuplicateKey)):
-        return 409  # it is right for another state of things, and somebody may have been faster
+        return 409  # the request was valid for another state; another user may have been faster
     if isinstance(error, InvalidRequest):
         return 404 if type(error).__name__.startswith("Unknown") else 422
     if isinstance(error, Conflict):
@@ -222,7 +220,7 @@ def status_of(error: CleverAgentsError) -> int:
 
 
 def said_of(error: CleverAgentsError) -> str:
-    """What clients are told; the rest is logged."""
+    """Return the message of an error for clients. The rest is logged."""
     words = _OF_THE_DATABASE.get(type(error))
     if words is None:
         return str(error)
@@ -233,7 +231,7 @@ def said_of(error: CleverAgentsError) -> str:
 def problem(
     status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: object
 ) -> JSONResponse:
-    """One problem. What it says is masked: it may quote what somebody typed."""
+    """Return a problem response. Its text is masked: it may quote the request."""
     body = {"type": f"/problems/{code}", "title": code.replace("-", " "), "status": status, "code": code}
     content = {**body, "detail": redact_text(detail), **more}
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
@@ -241,7 +239,7 @@ def problem(
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:
-    """What was refused on purpose; of a request that is named, with the fields that are to blame."""
+    """Return the problem of an expected error; with a request, also its invalid fields."""
     if isinstance(error, Refused):
         return problem(error.status, error.code, error.detail, headers=error.headers)
     headers: dict[str, str] = {}
@@ -259,17 +257,17 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
 
 
 def internal_problem(request_id: str, error: Exception) -> JSONResponse:
-    """What should not have happened: the details are in the log, and there alone if they are the server's."""
+    """Return the problem of an unexpected error. Details of the server are only in the log."""
     code = code_of(error) if isinstance(error, Fault) else "internal-error"
-    known = f"something went wrong that should not have; the server's log has the details of {request_id}"
+    known = f"internal error; the server's log has the details of {request_id}"
     detail = str(error) if isinstance(error, Fault) else known
-    if isinstance(error, DatabaseFailed):  # guard: no statement of ours
+    if isinstance(error, DatabaseFailed):  # guard: our SQL is not for clients
         detail = known
     return problem(500, code, detail, request_id=request_id)
 
 
 def install(app: FastAPI) -> None:
-    """Has every error of the app answered so."""
+    """Install the error handlers."""
     app.add_exception_handler(CleverAgentsError, _ours)
     app.add_exception_handler(Refused, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -278,10 +276,10 @@ def install(app: FastAPI) -> None:
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, (CleverAgentsError, Refused))
-    if isinstance(error, Fault):  # guard: what no caller can mend is in the log, where somebody can
+    if isinstance(error, Fault):  # guard: a fault that no caller can fix goes to the log
         raise error
     if isinstance(error, (DatabaseUnreachable, OutcomeUnknown)):
-        setattr(request.state, UNSURE, True)  # guard: some of it may have been done
+        setattr(request.state, UNSURE, True)  # guard: the request may have taken effect
     return problem_of(error, request)
 
 
@@ -290,7 +288,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     found = error.errors()
     if found and found[0]["type"] == "json_invalid":
         place, why = found[0]["loc"][-1], str(found[0].get("ctx", {}).get("error", ""))
-        said = f"the body is no JSON: at character {place}, {why[:1].lower()}{why[1:]}"
+        said = f"the body is not JSON: at character {place}, {why[:1].lower()}{why[1:]}"
         return problem(400, "invalid-request", said, errors=[{"where": ["body"], "problem": said}])
     where = [
         {"where": [redact_text(str(step)) for step in one["loc"]], "problem": field_problem(one)}
@@ -311,7 +309,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of all routes at the address; the framework names those of the first one only."""
+    """Return the methods of all routes at the address. The framework names only those of the first one."""
     scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
     routes = request.app.router.routes
     return [
@@ -322,25 +320,27 @@ def _allowed(request: Request) -> list[str]:
 
 
 def field_problem(one: Mapping[str, Any]) -> str:
-    """One finding of the validation. Nothing that was sent is in it, unless it is no secret."""
+    """Return the message of a validation error. It quotes nothing from the request that may be secret."""
     if one["type"] == "missing":
         return "is missing"
     if one["type"] == "string_pattern_mismatch":
-        return _PATTERNS.get(str(one["ctx"]["pattern"]), "is not written as such a thing is")
+        return _PATTERNS.get(str(one["ctx"]["pattern"]), "has the wrong format")
     return redact_text(_KIND.sub("", str(one["msg"])).removeprefix("Value error, "))
 
 
 def _in_a_sentence(where: str, said: str) -> str:
-    """The place and what is wrong there. Never as `place: words`, which for a place called `token` looks like
-    a token, so that the words are masked."""
+    """Return the field and its problem as text. Never `field: text`: for a field named `token` the text would
+    be masked.
+    """
     if said.startswith(("is ", "should ")):
         return f"{where} {said}"
     return f"{said[:1].lower()}{said[1:]} ({where})"
 
 
 def _places_of(error: CleverAgentsError, request: Request, said: str) -> list[dict[str, object]]:
-    """What is wrong, field by field: `where` and `problem`, which is what was `said` unless more is known.
-    Empty where no field is to blame."""
+    """Return the invalid fields as `where` and `problem`; empty if no field is concerned. `said` is the
+    default problem.
+    """
     if isinstance(error, InvalidArguments):
         return _arguments(error)
     field = _field_of(error)
@@ -356,7 +356,7 @@ def _field_of(error: CleverAgentsError) -> str | None:
     if isinstance(error, InvalidActor):
         return "actor_yaml" if error.source == SOURCE else "actor"
     if isinstance(error, InvalidResource):
-        return "branch" if error.what == "remote" else None  # it answers, and lacks that
+        return "branch" if error.what == "remote" else None  # the remote responds, but lacks the branch
     if isinstance(error, InvalidName):
         return _NAMED.get(error.what, "name")
     if isinstance(error, ConfigurationError):
@@ -365,7 +365,7 @@ def _field_of(error: CleverAgentsError) -> str | None:
 
 
 def _named_second(error: CleverAgentsError, request: Request) -> Sequence[str] | None:
-    """Of two plans that are compared, the `other`, if that is the one."""
+    """Return whether the error is about the `other` plan of a comparison."""
     if not isinstance(error, (AmbiguousPlan, UnknownPlan)):
         return None
     named = request.path_params.get("plan_id"), request.query_params.get("other")
@@ -373,7 +373,7 @@ def _named_second(error: CleverAgentsError, request: Request) -> Sequence[str] |
 
 
 def _arguments(error: InvalidArguments) -> list[dict[str, object]]:
-    """One for each argument that is named; else the arguments as a whole."""
+    """Return a problem for each named argument, or one for all arguments."""
     problems: list[str] = []
     for piece in error.problem.split("; "):
         if problems and _ARGUMENT.match(piece) is None:
@@ -393,7 +393,7 @@ def _name_in(problem: str) -> list[str]:
 
 def _where(field: str, request: Request) -> Sequence[str] | None:
     if field == "branch" and request.url.path.startswith("/api/plans"):
-        field = "to_branch"  # the one that a plan asks for
+        field = "to_branch"  # the branch that a plan asks for
     if field in request.path_params:
         return ["path", field]
     if field in request.query_params:
@@ -402,5 +402,5 @@ def _where(field: str, request: Request) -> Sequence[str] | None:
         return ["body", *field.split(".")[1:]]  # a body of limits alone
     if request.method in _BODIES:
         return ["body", *field.split(".")]
-    # It is what the address is of: that of a resource ends with its name.
+    # The object of the address: that of a resource ends with its name.
     return ["path", list(request.path_params)[-1]] if request.path_params else None

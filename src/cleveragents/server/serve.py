@@ -1,7 +1,7 @@
-"""One process that serves: it listens, says where it is, and stops in order.
+"""The server process: it listens, announces its address and stops in order.
 
-The socket is bound here rather than by uvicorn: so a port that is taken is an error like any other, and port
-0 is known before anybody is told.
+The socket is bound here, not by uvicorn: so a taken port is an error like any other, and the number of port 0
+is known before it is announced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["DRAIN_SECONDS", "ensure_guarded", "listening", "places_of", "remedy_of", "serve", "url_of"]
 
 DRAIN_SECONDS = 60.0
-"""How long running jobs may go on after the server was told to stop, unless somebody says otherwise."""
+"""Default time in seconds for running jobs to end after a stop."""
 
 _LOOK_SECONDS = 0.1
 _BACKLOG = 512
@@ -46,7 +46,7 @@ _INTERRUPTED = 130
 
 
 def ensure_guarded(container: Container) -> None:
-    """`ConfigurationError` if others than this machine could ask, and nobody has a token."""
+    """Raise `ConfigurationError` if the server would be open to the network while no user has a token."""
     host = container.settings.server.host
     if not is_loopback(host) and not any_token_exists(container):  # guard: never open to a network
         remedies = (
@@ -54,20 +54,25 @@ def ensure_guarded(container: Container) -> None:
             Remedy("user.token", options={"name": None}, text="Issue a token to the user"),
             Remedy("serve", options={"token_file": None}, text="Read a token from a file"),
         )
-        problem = f"{host} can be reached from elsewhere, and nobody has a token yet"
+        problem = f"{host} is open to the network, but no user has a token yet"
         raise ConfigurationError("server.host", problem, remedies)
 
 
 @contextmanager
 def listening(host: str, port: int, state_directory: Path | None = None) -> Iterator[socket.socket]:
-    """A socket that listens there, closed afterwards. `PortTaken`, also by the server that runs on the same
-    state; `ConfigurationError`."""
+    """Yield a listening socket, closed afterwards.
+
+    Raises `PortTaken` if another program or the server of this state directory has the port, and
+    `ConfigurationError` if the host is invalid.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise ConfigurationError("server.host", f"{host} is no address of this machine: {error}") from error
+        raise ConfigurationError(
+            "server.host", f"{host} is not an address of this machine: {error}"
+        ) from error
     with socket.socket(family, kind, protocol) as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -76,35 +81,35 @@ def listening(host: str, port: int, state_directory: Path | None = None) -> Iter
         except OSError as error:
             itself = _runs_there(state_directory, port) if error.errno == errno.EADDRINUSE else None
             taken = error.errno == errno.EADDRINUSE and itself is None
-            other = Remedy("serve", options={"port": 0}, text="Take a free port")
+            other = Remedy("serve", options={"port": 0}, text="Use a free port")
             remedies = (other,) if taken else ()
             raise PortTaken(_place(host, port), itself or remedy_of(error), remedies) from error
         yield opened
 
 
 def _runs_there(state_directory: Path | None, port: int) -> str | None:
-    """That the server of this state has the port already."""
+    """Return a message if the server of this state directory has the port."""
     other = None if state_directory is None else running_server(state_directory)
     if other is None or urlsplit(other.url).port != port:
         return None
-    return f"it runs already at {other.url} (pid {other.pid}), on the same state"
+    return f"the server of this state directory already runs at {other.url} (pid {other.pid})"
 
 
 def url_of(host: str, listens: socket.socket) -> str:
-    """What to type into a browser on this machine."""
+    """Return the URL for a browser on this machine."""
     if _is_everywhere(listens):
         host = "::1" if listens.family == socket.AF_INET6 else "127.0.0.1"
     return f"http://{_place(host, listens.getsockname()[1])}"
 
 
 def places_of(host: str, listens: socket.socket) -> str:
-    """Where it listens, in words: who opens it to a network reads that."""
+    """Return the listening addresses as text."""
     others = " and all other addresses of this machine" if _is_everywhere(listens) else ""
     return f"{url_of(host, listens)}{others}"
 
 
 def _is_everywhere(listens: socket.socket) -> bool:
-    """Whether it is on all addresses of this machine."""
+    """Return whether the socket listens on all addresses of this machine."""
     return ipaddress.ip_address(listens.getsockname()[0].partition("%")[0]).is_unspecified
 
 
@@ -116,11 +121,10 @@ def serve(
     say: Callable[[str], None],
     drain_seconds: float = DRAIN_SECONDS,
 ) -> int:
-    """Serves until it is told to stop; the exit code. Call it on the main thread.
+    """Serve until stopped, and return the exit code. Call it on the main thread.
 
-    It runs so many plans at once itself. Told to stop, it lets them go on for `drain_seconds`, and gives back
-    what it still has before it returns.
-    `EngineUnavailable`, `ConfigurationError`.
+    It runs up to `plans_at_once` plans itself. On a stop it gives them `drain_seconds` to end, then requeues
+    the rest before it returns. Raises `EngineUnavailable`, `ConfigurationError`.
     """
     service = Service(container)
     url = url_of(container.settings.server.host, listens)
@@ -135,10 +139,10 @@ def serve(
         started = timestamp(container.clock.now())
         if not stack.enter_context(announced(container.state_directory, url, started)):
             other = running_server(container.state_directory)
-            say(f"commands go on through the server at {other.url if other else 'another address'}")
+            say(f"commands still use the server at {other.url if other else 'another address'}")
         if not is_loopback(container.settings.server.host):
-            say("others on the network can read what goes over http; a reverse proxy can speak https for it")
-        say(f"listening on {places_of(container.settings.server.host, listens)} (Ctrl-C stops it)")
+            say("warning: http is not encrypted; use a reverse proxy with https")
+        say(f"listening on {places_of(container.settings.server.host, listens)} (Ctrl-C to stop)")
         server.run(sockets=[listens])
     return _INTERRUPTED if server.interrupted else 0
 
@@ -153,7 +157,7 @@ def _worker(container: Container, plans_at_once: int) -> SharedWorker | None:
 
 
 class _Server(uvicorn.Server):
-    """Stops in order: takes no more requests and jobs, ends streams, lets the rest be answered and end.
+    """Stops in order: refuse new requests and jobs, end streams, wait for the rest.
 
     Not thread-safe: use it on the main thread.
     """
@@ -170,7 +174,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop it; a second Ctrl-C waits for nobody."""
+        """Stop on Ctrl-C and SIGTERM. A second Ctrl-C stops without waiting."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
@@ -181,7 +185,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ours are in place; uvicorn would raise them again at the end, and end the process otherwise."""
+        """Do nothing: our handlers are installed. uvicorn would raise the signals again at the end."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -202,9 +206,8 @@ class _Server(uvicorn.Server):
         running = 0 if self.worker is None else self.worker.running
         if not running:
             return "stopping …"
-        then = "is then given back" if running == 1 else "are then given back"
-        left = f"{counted(running, 'job')} may go on for {self._drain_seconds:g} s, and {then}"
-        return f"stopping: {left} (Ctrl-C once more does so at once)"
+        left = f"waiting up to {self._drain_seconds:g} s for {counted(running, 'job')}, then requeuing"
+        return f"stopping: {left} (Ctrl-C again to stop now)"
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.should_exit:
@@ -215,7 +218,7 @@ class _Server(uvicorn.Server):
 
 
 def _quieten() -> None:
-    # What it would print passes no redaction. Requests and failures are in our own log.
+    # uvicorn's output is not redacted. Requests and failures are in our own log.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers = [logging.NullHandler()]
@@ -228,11 +231,11 @@ def _place(host: str, port: int) -> str:
 
 
 def remedy_of(error: OSError) -> str:
-    """What to do about a place where one cannot listen."""
+    """Return a remedy for an address that cannot be used."""
     if error.errno == errno.EADDRINUSE:
-        return "another program has that port"
+        return "another program uses this port"
     if error.errno == errno.EACCES:
-        return "ports below 1024 are the system's; take another, behind a reverse proxy"
+        return "ports below 1024 are reserved; use a higher port behind a reverse proxy"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "that is no address of this machine; 127.0.0.1 is one, and `ip address` shows others"
+        return "not an address of this machine; use 127.0.0.1 or one that `ip address` lists"
     return error.strerror or str(error)

@@ -1,7 +1,7 @@
-"""Where the server of a state directory answers, for the commands that go through it.
+"""The file that announces the address of a state directory's server to commands.
 
-As long as a server lives it holds a lock on the file that says so. A file without a lock was left by one that
-was killed: whoever finds it knows, whatever process has its number by now.
+A live server holds a lock on its file. A file without a lock is stale: its server was killed, even if another
+process has its pid by now.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that lives; `started` is as people read it."""
+    """A running server. `started` is a timestamp as text."""
 
     url: str
     pid: int
@@ -29,18 +29,18 @@ class RunningServer:
 
 
 def server_file(state_directory: Path) -> Path:
-    """Where it is said."""
+    """Return the path of the file."""
     return state_directory / "server.json"
 
 
 def running_server(state_directory: Path) -> RunningServer | None:
-    """The server on this state that commands go through; None if there is none."""
+    """Return the announced server of this state directory, or None."""
     try:
         descriptor = os.open(server_file(state_directory), os.O_RDONLY | _FLAGS)
     except OSError:
         return None
     with os.fdopen(descriptor, encoding="utf-8") as file:
-        if not _is_held(file.fileno()):  # guard: one that was killed answers nobody
+        if not _is_held(file.fileno()):  # guard: a killed server does not respond
             return None
         said = json.load(file)
     return RunningServer(str(said["url"]), int(said["pid"]), str(said["started"]))
@@ -48,13 +48,15 @@ def running_server(state_directory: Path) -> RunningServer | None:
 
 @contextmanager
 def announced(state_directory: Path, url: str, started: str) -> Iterator[bool]:
-    """Says it while the block runs; yields whether it does: the first server of a state is the one that
-    commands go through, and keeps being so while it lives."""
+    """Announce the server while the block runs; yield whether it is announced.
+
+    The first server of a state directory stays announced while it lives.
+    """
     path = server_file(state_directory)
     with ExitStack() as holding:
         lock = os.open(path.with_name("server.lock"), os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
         with os.fdopen(lock):
-            fcntl.flock(lock, fcntl.LOCK_EX)  # guard: of two that start at once, one is first
+            fcntl.flock(lock, fcntl.LOCK_EX)  # guard: of two servers that start at once, one is first
             first = running_server(state_directory) is None
             if first:
                 _write(holding, path, json.dumps({"url": url, "pid": os.getpid(), "started": started}))
@@ -62,9 +64,9 @@ def announced(state_directory: Path, url: str, started: str) -> Iterator[bool]:
 
 
 def _write(holding: ExitStack, path: Path, text: str) -> None:
-    """The file is locked before anybody finds it, until `holding` ends, and then it is gone."""
+    """Write and lock the file before it is visible. It is removed when `holding` ends."""
     draft = path.with_name(".server.json")
-    draft.unlink(missing_ok=True)  # of one that was killed
+    draft.unlink(missing_ok=True)  # left by a killed server
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
     file = holding.enter_context(os.fdopen(descriptor, "w", encoding="utf-8"))
     file.write(text)

@@ -1,4 +1,4 @@
-"""What the routes of one server share. Routes say `here: Here` and get it."""
+"""The parts that the routes of a server share. A route declares `here: Here` to get them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _VERIFICATIONS = 2
 
 
 class RequestLimit:
-    """Limits concurrency; answers 429 beyond the limit. For requests that keep a thread for long.
+    """Limits concurrency; answers 429 beyond the limit. For requests that occupy a thread for long.
 
     Thread safety:
-        Owner: the service that made it; any thread may ask for a place.
-        Lock: `_places` counts those that are free, and is only ever tried, never waited for.
-        Guarantee: never more than `number` have a place.
-    Cancel safety: a place is given back with its block, however that ends.
+        Owner: the service that created it; any thread may acquire a place.
+        Lock: `_places` counts the free places; it is tried, never waited for.
+        Guarantee: at most `number` blocks run at any time.
+    Cancel safety: a place is released with its block, however that ends.
     """
 
     def __init__(self, number: int, *, again_seconds: int = 5) -> None:
@@ -39,8 +39,8 @@ class RequestLimit:
 
     @contextmanager
     def one(self, what: str) -> Iterator[None]:
-        """A place for the block. `Refused` (429) when there is none."""
-        if not self._places.acquire(blocking=False):  # guard: no more than so many
+        """Hold a place during the block. Raises `Refused` (429) if none is free."""
+        if not self._places.acquire(blocking=False):  # guard: the limit
             said = f"too many {what}: at most {self._number} at once; try again in {self._again_seconds} s"
             raise Refused(429, "too-many-at-once", said, {"Retry-After": str(self._again_seconds)})
         try:
@@ -50,7 +50,7 @@ class RequestLimit:
 
 
 class ShutdownSignal:
-    """Tells streams, once, that the server is about to stop: they never end by themselves.
+    """Tells streams that the server stops: they never end by themselves.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -64,7 +64,7 @@ class ShutdownSignal:
         return self._begun
 
     def on_begin(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """`tell` is called when it begins; at once, if it has. Returns what takes it off again."""
+        """Call `tell` when the stop begins, or at once if it has begun. Return a function that removes it."""
         if self._begun:
             tell()
             return lambda: None
@@ -77,7 +77,7 @@ class ShutdownSignal:
         return remove
 
     def begin(self) -> None:
-        """From now on the server stops. Twice is harmless."""
+        """Begin the stop. A second call is harmless."""
         self._begun = True
         while self._told:
             _, tell = self._told.popitem()
@@ -86,10 +86,11 @@ class ShutdownSignal:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of a server's process. Any thread may use it; its maker closes the container.
+    """The parts of a server process. Any thread may use it; its creator closes the container.
 
-    `stopping` ends streams, on the server's loop. `trials` limits how many models are tried at once: each
-    keeps a thread until its provider has answered. `verifications` does so for the log, which is read whole.
+    `stopping` ends streams, on the server's loop. `trials` limits parallel model trials, each of which
+    occupies a thread until its provider responds. `verifications` limits parallel reads of the whole audit
+    log.
     """
 
     container: Container

@@ -120,7 +120,7 @@ def test_a_text_that_no_program_takes_is_refused_before_anything_is_made(
 ) -> None:
     plan = idle.parts.lifecycle.create(PlanDraft("goal", "builtin/command", "/nowhere", project="team"))
     refused = idle.post(f"/plans{path.format(plan=plan.id)}", body, 422)
-    assert "no NUL" in refused["detail"]
+    assert "must not contain NUL" in refused["detail"]
 
 
 def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
@@ -189,7 +189,7 @@ def test_a_plan_that_is_done_keeps_its_result_when_a_cancel_comes_late(server: P
 
 def test_a_plan_that_no_worker_takes_says_who_is_missing_and_is_not_to_be_resumed(idle: PlanServer) -> None:
     made = idle.command("true")
-    assert made["meaning"].endswith("it waits for a worker, and none is there")
+    assert made["meaning"].endswith("waiting for a worker, but none is running")
     steps = [step for step, _ in made["next_steps"]]
     assert steps == ["`worker`", f"`cancel` of plan {made['id']}"]
     assert [(step["action"], step["plan"]) for step in made["steps"]] == [
@@ -320,7 +320,7 @@ def test_what_cannot_be_done_with_a_plan_now_is_a_conflict(idle: PlanServer) -> 
     assert idle.bench.operator.delete(f"/api{where}").status_code == 409
     assert idle.post(f"{where}/review", {}, 422)["code"] == "request-refused"
     unnamed = idle.post(f"{where}/answer", {"text": "x"}, 422)
-    assert "name the `question` that is answered" in unnamed["detail"]
+    assert "missing `question`" in unnamed["detail"]
 
 
 def test_a_plan_that_has_not_begun_has_changed_nothing(idle: PlanServer) -> None:

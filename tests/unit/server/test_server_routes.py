@@ -583,8 +583,14 @@ def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
         ("GET", "/api/nowhere", b"", "not-found", "/api/openapi.json"),
         ("PUT", "/api/plans", b"", "method-not-allowed", "header Allow"),
         ("POST", "/api/projects", b'{"name": "\xff"}', "invalid-request", "JSON in UTF-8"),
-        ("POST", "/api/projects", b"{name", "invalid-request", "the body is no JSON: at character 1, "),
-        ("POST", "/api/projects", b'{"name": "p i"}', "invalid-request", "name should be letters, digits"),
+        ("POST", "/api/projects", b"{name", "invalid-request", "the body is not JSON: at character 1, "),
+        (
+            "POST",
+            "/api/projects",
+            b'{"name": "p i"}',
+            "invalid-request",
+            "name should be lower-case letters",
+        ),
     ],
 )
 def test_what_http_refuses_says_what_to_do(

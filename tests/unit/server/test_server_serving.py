@@ -258,7 +258,7 @@ def test_a_token_in_a_file_lets_its_owner_in(container: Container, tmp_path: Pat
 
 def test_a_token_that_others_can_read_or_guess_is_none(container: Container, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read the token"):
         adopt_token(container, file)
     file.write_text("t" * 64)
     file.chmod(0o640)
@@ -274,7 +274,7 @@ def test_a_token_that_others_can_read_or_guess_is_none(container: Container, tmp
 
 def test_nothing_but_this_machine_is_served_before_somebody_has_a_token(state: Path) -> None:
     with container_at(state, "server.host=0.0.0.0") as container:
-        with pytest.raises(ConfigurationError, match="nobody has a token yet"):
+        with pytest.raises(ConfigurationError, match="no user has a token yet"):
             ensure_guarded(container)
         now = container.clock.now()
         container.users.add("ada", Role.VIEWER, now=now)
@@ -300,7 +300,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
 
 
 def test_an_address_of_others_or_of_nobody_is_no_place_to_listen() -> None:
-    with pytest.raises(PortTaken, match="no address of this machine"), listening("192.0.2.1", 0):
+    with pytest.raises(PortTaken, match="not an address of this machine"), listening("192.0.2.1", 0):
         pass
     with pytest.raises(ConfigurationError, match=r"nowhere\.invalid"), listening("nowhere.invalid", 0):
         pass
@@ -386,7 +386,7 @@ def test_what_runs_when_it_is_told_to_stop_is_given_back_after_the_time_that_was
     with listening("127.0.0.1", 0) as listens:
         serve(container, listens, plans_at_once=1, say=said.append, drain_seconds=0.5)
     visitor.join(SECONDS_LIMIT)
-    assert "1 job may go on for 0.5 s, and is then given back" in said[-1]
+    assert "waiting up to 0.5 s for 1 job, then requeuing" in said[-1]
     assert [container.jobs.get(job).state.value for job in jobs] == ["queued"]
 
 
@@ -400,7 +400,7 @@ def test_a_second_server_of_a_state_says_which_one_commands_go_through(container
 
     with announced(container.state_directory, "http://the-first", "now"), listening("::1", 0) as listens:
         assert serve(container, listens, plans_at_once=0, say=stop) == 0
-    assert said[0] == "commands go on through the server at http://the-first"
+    assert said[0] == "commands still use the server at http://the-first"
 
 
 def test_what_stops_one_from_listening_comes_with_what_to_do() -> None:
@@ -429,7 +429,7 @@ def test_a_second_ctrl_c_waits_for_no_plan_and_gives_it_back(tmp_path: Path) -> 
             waited_for(lambda: bench.container.plan_parts.calls.of_plan(plan_id))
             assert [job.state for job in jobs.list()] == [JobState.RUNNING]
             os.kill(os.getpid(), signal.SIGINT)
-            waited_for(lambda: said[-1].startswith("stopping: 1 job"))
+            waited_for(lambda: said[-1].startswith("stopping: waiting"))
             os.kill(os.getpid(), signal.SIGINT)
 
         interrupting = threading.Thread(target=interrupt)
@@ -512,7 +512,7 @@ def _started_again(port: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     with command_line(monkeypatch, capfd) as agents:
         second = agents("serve", "--port", port)
     assert second.code == 1
-    assert f"it runs already at http://127.0.0.1:{port} (pid " in second.err
+    assert f"already runs at http://127.0.0.1:{port} (pid " in second.err
     return second.err
 
 
@@ -527,7 +527,7 @@ def test_what_the_command_refuses_it_explains(
         assert "agents user add --role admin NAME" in open_to_all.err
         assert agents("serve", "--port", "99999").code == 2
         nowhere = agents("serve", "--token-file", "nowhere")
-        assert "cannot be read as a token (No such file or directory)" in nowhere.err
+        assert "cannot read the token: No such file or directory" in nowhere.err
         (tmp_path / "token").write_text("weak")
         (tmp_path / "token").chmod(0o600)
         weak = agents("serve", "--host", "0.0.0.0", "--token-file", "token")

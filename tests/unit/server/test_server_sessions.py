@@ -58,7 +58,7 @@ def test_who_has_no_token_is_not_logged_in(bench: ServerBench) -> None:
     answer = bench.newcomer().post("/api/session", json={"token": "guess"})
     assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert "this one is unknown, expired or revoked" in answer.json()["detail"]
+    assert "this token is unknown, expired or revoked" in answer.json()["detail"]
     bodies = {
         "body.token is missing": {"tokn": SECRET},
         "body.token should have at least 1 character": {"token": ""},

@@ -1,5 +1,5 @@
-"""What every request passes before a route sees it.
+"""The middleware of every request.
 
-Plain ASGI, not Starlette's middleware for functions: that one holds streams up and loses cancellations.
-Middleware that refuses raises; `responses` answers.
+Plain ASGI, not Starlette's function middleware, which buffers streams and loses cancellations. Middleware
+raises to refuse a request; `responses` turns the error into a response.
 """

@@ -1,7 +1,7 @@
-"""Limits on request bodies: how large they are, and how long they take to arrive.
+"""Limits on the size and the arrival time of request bodies.
 
-It comes after `identity`: the body of a request without a token is read by the framework before the
-route refuses it, so it may hold no more than it takes to log in.
+It runs after `identity`: the framework reads a body before the route refuses a missing token, so a body
+without a token may only be as large as a login.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cleveragents.server.problems import Refused
 __all__ = ["UNAUTHENTICATED_BYTES", "BodyLimits"]
 
 UNAUTHENTICATED_BYTES = 16 * 1024
-"""The largest body of a request without a token or a cookie."""
+"""The largest body of a request without a token or cookie."""
 
 _BEARABLE = 8
 _BYTES_PER_SECOND = 1024
@@ -52,12 +52,12 @@ class BodyLimits:
 
     def _too_large(self, *, known: bool) -> _TooLarge:
         if known:
-            detail = f"the request body has more than {self._limit:,} bytes, the setting server.body_bytes"
+            detail = f"the request body is larger than {self._limit:,} bytes (setting server.body_bytes)"
             return _TooLarge(413, "body-too-large", detail, self._limit, known=True)
         limit = min(self._limit, UNAUTHENTICATED_BYTES)
         detail = (
-            f"a request without a token has at most {limit:,} bytes; send a token in the header "
-            "Authorization, as Bearer, or log in at /login"
+            f"the request body is larger than {limit:,} bytes without a token; send a token in the header "
+            "Authorization as Bearer, or log in at /login"
         )
         return _TooLarge(401, "not-authenticated", detail, limit, known=False)
 
@@ -93,14 +93,14 @@ class _Body:
 
     async def receive(self) -> Message:
         message = await self._next()
-        if self._received > self._too_large.limit:  # guard: a body that comes in pieces says no size
+        if self._received > self._too_large.limit:  # guard: a chunked body declares no size
             self.refusal = self._too_large
             await self._discard()
             raise _Stopped
         return message
 
     async def _next(self) -> Message:
-        """The next piece. Once the body is complete this waits for the client to go, however long."""
+        """Return the next chunk. After the last one, wait for the client to disconnect."""
         if self._complete:
             return await self._receive()
         if self._deadline is None:
@@ -113,13 +113,13 @@ class _Body:
             raise _Stopped from None
         size = len(message.get("body", b""))
         self._received += size
-        if self._too_large.known:  # guard: without a token a slow body gains no time
+        if self._too_large.known:  # guard: a slow body without a token gets no extra time
             self._deadline += size / _BYTES_PER_SECOND
         self._complete = not message.get("more_body", False)
         return message
 
     async def _discard(self) -> None:
-        """Read on for a while: closing a connection while its client sends takes the response with it."""
+        """Read on for a while: closing the connection while the client sends would lose the response."""
         bearable = self._too_large.limit * (1 + _BEARABLE)
         self._deadline = _now() + min(_DISCARD_SECONDS, self._seconds)
         while not self._complete and self._received < bearable:
@@ -127,8 +127,8 @@ class _Body:
 
     def _too_slow(self) -> Refused:
         detail = (
-            f"the request body did not arrive in time: {self._received:,} bytes came; send it again over a "
-            "faster connection, or have an admin raise the setting server.body_seconds"
+            f"the request body did not arrive in time: got {self._received:,} bytes; send it again over a "
+            "faster connection, or ask an admin to raise the setting server.body_seconds"
         )
         return Refused(408, "request-timeout", detail, _CLOSE)
 

@@ -1,13 +1,12 @@
-"""A POST that is sent again, because its answer was lost, is answered again and not carried out again.
+"""Idempotency keys: a repeated POST gets the stored response and has no second effect.
 
-Only what was done is kept. A refusal changed nothing, so the same request may succeed later.
+Only successful responses are stored. A refusal changed nothing, so the same request may succeed later.
 
-A server that is killed in the middle leaves a key without an answer, and so does a database that breaks off
-in the middle. Routes that make something (a plan, a token, a correction) hand the claim on to the store,
-which keeps what was made together with the key: the next to ask finds that at once, and nothing is there
-twice, also if the first try was only slow. Of all other requests nobody knows how far they came: they are
-under way for everybody until the store takes them for dead, and are then carried out on what is there by
-then. They add nothing to it: what was done already is refused, or done to no effect.
+A killed server or a broken database connection leaves a key without a response. Routes that create something
+(a plan, a token, a correction) pass the claim to the store, which stores the created object together with the
+key. So a retry finds it at once, and nothing is created twice, even if the first attempt was only slow. For
+all other requests the progress is unknown: a retry waits until the store considers the first attempt dead,
+then runs on the current state. These requests add nothing: a second attempt is refused or has no effect.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 __all__ = ["REFUSED", "Claimed", "Idempotency", "claim_of", "shown_once"]
 
 REFUSED = "refused"
-"""A route sets this in `request.state` if its answer is a refusal that its status does not tell."""
+"""Set in `request.state` by a route whose response is a refusal despite its status."""
 
 _CLAIM = "claim"
 _KEEP_NO_ANSWER = "keep_no_answer"
 _SECRET = (
     409,
     "answered-once",
-    "this was done before; its answer held a secret, which is told once and not kept: if it never came, "
-    "revoke what was made, and ask with another key",
+    "already done: the response contained a secret, which is sent once and not stored; if it did not arrive, "
+    "revoke what was created and use another key",
 )
 _KEY = re.compile(r"[!-~]{1,200}")
 _LARGEST = 1_000_000
@@ -49,8 +48,7 @@ _REPLAYED = "Idempotent-Replayed"
 
 
 def claim_of(request: Request) -> IdempotencyClaim | None:
-    """The claim under which the request is carried out, for whoever makes something for it; None for a
-    request without a key."""
+    """Return the claim of the request, for routes that create something; None for a request without a key."""
     claim: IdempotencyClaim | None = getattr(request.state, _CLAIM, None)
     return claim
 
@@ -59,17 +57,19 @@ Claimed = Annotated[IdempotencyClaim | None, Depends(claim_of)]
 
 
 def shown_once(request: Request) -> IdempotencyClaim | None:
-    """As `claim_of`, for a route whose answer holds a secret: it is given once, and not kept. `Refused` where
-    the secret was made before: it was told then, or nobody can learn it any more."""
+    """Return the claim of a request whose response contains a secret, which is sent once and not stored.
+
+    Raises `Refused` if the secret was created before: it was sent then, and cannot be recovered.
+    """
     setattr(request.state, _KEEP_NO_ANSWER, True)
     claim = claim_of(request)
-    if claim is not None and claim.made is not None:  # guard: what was made is not made again
+    if claim is not None and claim.made is not None:  # guard: nothing is created twice
         raise Refused(*_SECRET)
     return claim
 
 
 class Idempotency:
-    """Looks the key up before the route runs, and keeps what the route answered."""
+    """Looks up the key before the route runs, and stores the response."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
@@ -83,7 +83,9 @@ class Idempotency:
             return
         key = header(scope, b"idempotency-key") or ""
         if not _KEY.fullmatch(key):
-            raise Refused(422, "invalid-request", "an Idempotency-Key has 1 to 200 visible characters")
+            raise Refused(
+                422, "invalid-request", "invalid Idempotency-Key: use 1 to 200 visible ASCII characters"
+            )
         body = await _read(receive)
         container = self._service.container
         store, request = container.answers, _fingerprint(scope, user, body)
@@ -106,7 +108,7 @@ class Idempotency:
             raise
         answer = None if state_of(scope).get(REFUSED) else recording.answer()
         if answer is None:
-            if not state_of(scope).get(UNSURE):  # guard: what may have been done is not done again at once
+            if not state_of(scope).get(UNSURE):  # guard: a request that may have taken effect is not repeated
                 await run_in_threadpool(store.release, claim)
         else:
             if state_of(scope).get(_KEEP_NO_ANSWER):
@@ -116,8 +118,9 @@ class Idempotency:
 
 
 class _Recorded:
-    """Sends on what is answered, and keeps a copy as long as it may be one to keep. The end is held back
-    until it is: who has the whole answer can rely on it."""
+    """Forwards a response and keeps a copy if it may be stored. The end is held back until it is stored, so
+    that a client with the complete response can rely on it.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -146,7 +149,7 @@ class _Recorded:
         self._location = None if place is None else place.decode("latin-1")
         streams = self._media_type.startswith("text/event-stream")
         self._keeps = True
-        if status >= 400 or streams:  # guard: what was refused may be tried again
+        if status >= 400 or streams:  # guard: a refused request may be tried again
             self._keeps = False
 
     def _add(self, body: bytes) -> None:
@@ -158,19 +161,19 @@ class _Recorded:
             self._body.clear()
 
     def answer(self) -> StoredResponse | None:
-        """What is to be kept; None if nothing is."""
+        """Return the response to store, or None."""
         if self._last is None:
             return None
         return StoredResponse(self._status, self._media_type, bytes(self._body), self._location)
 
     async def complete(self) -> None:
-        """Sends what was held back."""
+        """Send the end of the response."""
         if self._last is not None:
             await self._send(self._last)
 
 
 class _Replayed:
-    """Gives the body that was read already, then whatever comes."""
+    """Returns the body that was already read, then further messages."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
@@ -189,8 +192,9 @@ def _secret_answer() -> StoredResponse:
 
 
 def _fingerprint(scope: Scope, user: User, body: bytes) -> str:
-    """Tells requests apart. With another role in any project it is another request: what was answered before
-    is not shown again."""
+    """Return a fingerprint of the request. It includes the roles of the user: after a change of role, an old
+    response is not repeated.
+    """
     roles = (f"{project}={role.value}" for project, role in sorted(user.projects.items()))
     asked = (scope["method"], scope["path"], user.role.value, *roles)
     digest = sha256()
@@ -205,7 +209,7 @@ async def _read(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise Refused(400, "cut-off", "the request ended before all of it had come")
+            raise Refused(400, "cut-off", "the request ended too early")
         body += message.get("body", b"")
         if not message.get("more_body", False):
             return bytes(body)

@@ -1,10 +1,10 @@
-"""Who asks, and how often: users are known by the token of a program or the cookie of a browser.
+"""Authentication and rate limits: users have the token of a program or the cookie of a browser.
 
-A token is never read from the address: those end up in logs, histories and `Referer`.
+A token is never read from the address, because addresses end up in logs, histories and `Referer`.
 
-Rates are kept in token buckets of our own. `limits` has windows instead of buckets, takes no clock, and its
-memory storage keeps every key of a window, so that requests from many addresses take memory without bound;
-it also locks and runs a timer thread, and here everything is on one loop.
+The token buckets are our own. The library `limits` has windows instead of buckets, takes no clock, and its
+memory storage keeps every key of a window, so that requests from many addresses take unbounded memory. It
+also locks and runs a timer thread, while everything here runs on one loop.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 __all__ = ["COOKIE", "Identity", "RateLimit", "TokenBuckets", "refuse_stranger"]
 
 COOKIE = "cleveragents_session"
-_REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
-_UNKNOWN = "this one is unknown, expired or revoked; whoever runs the server can make another"
+_REMEDY = "send a token in the header Authorization as Bearer, or log in at /login"
+_UNKNOWN = "this token is unknown, expired or revoked; ask an admin for a new one"
 
 
 class Identity:
-    """Puts the user and the token into `request.state`; None where nobody said who they are.
+    """Puts the user and the token into `request.state`; None for a request without credentials.
 
-    A token that nobody knows is refused at once. A cookie that nobody knows any more is as good as none, so
-    that its browser can log in again. Where the database does not say who it is, what is for anybody is still
-    answered: the page, which can say so, and whether the process lives.
+    An unknown token is refused. An unknown cookie is ignored, so that its browser can log in again. If the
+    database does not respond, public addresses still work: the page, which shows the error, and the health
+    check.
     """
 
     def __init__(self, app: ASGIApp, service: Service, strangers: TokenBuckets) -> None:
@@ -59,7 +59,7 @@ class Identity:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._recognise(scope)
-        with acting_as(_who_acts(scope)):  # guard: the log says who did what
+        with acting_as(_who_acts(scope)):  # guard: the log names the acting user
             await self._app(scope, receive, send)
 
     async def _recognise(self, scope: Scope) -> None:
@@ -76,7 +76,7 @@ class Identity:
                     lambda: container.users.known_by(offered, kind, now=container.clock.now())
                 )
             except (Unavailable, DatabaseFailed, DatabaseUnusable):
-                if not is_public_route(scope):  # guard: nobody is let in whom nobody could look up
+                if not is_public_route(scope):  # guard: without a lookup there is no access
                     raise
                 return
         if found is not None:
@@ -88,16 +88,16 @@ class Identity:
 
 
 def refuse_stranger(strangers: TokenBuckets, address: str, remedy: str = _UNKNOWN) -> NoReturn:
-    """`NotAuthenticated`, by default for who sent a token; `TooManyRequests` for who tries again and again.
+    """Raise `NotAuthenticated`, or `TooManyRequests` after too many attempts.
 
-    Only who is wrong is held up: somebody with a good token at the same address is not.
+    Only failures count: a valid token from the same address is not delayed.
     """
-    strangers.take(address)  # guard: nobody tries one after the other
+    strangers.take(address)  # guard: no guessing of tokens
     raise NotAuthenticated(remedy)
 
 
 def _who_acts(scope: Scope) -> str | None:
-    """The user who changes something. What is found out while somebody looks is not their doing."""
+    """Return the acting user of a request that changes something. Reads have no acting user."""
     user = state_of(scope).get("user") if scope["type"] == "http" else None
     return None if user is None or scope["method"] in SAFE_METHODS else user.name
 
@@ -115,12 +115,12 @@ def _cookie(scope: Scope) -> str | None:
         for pair in value.decode("latin-1").split(";")
     ]
     found = [value.strip() for name, _, value in pairs if name == COOKIE]
-    # Another server at this host can plant a second one; whose is whose cannot be told.
+    # Another server at this host can plant a second cookie; the right one cannot be told.
     return found[0] if len(found) == 1 else None
 
 
 class RateLimit:
-    """Takes one from the bucket of the user, or of the address without a user. `TooManyRequests`."""
+    """Takes a token from the bucket of the user, or else of the address. Raises `TooManyRequests`."""
 
     def __init__(self, app: ASGIApp, buckets: TokenBuckets) -> None:
         self._app = app
@@ -134,7 +134,8 @@ class RateLimit:
 
 
 class TokenBuckets:
-    """A token bucket for each who asks. At most `at_most` are kept; who asked longest ago is forgotten first.
+    """A token bucket per user or address. At most `at_most` are kept; the least recently used is dropped
+    first.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -149,15 +150,15 @@ class TokenBuckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> None:
-        """Takes one; `TooManyRequests` says when there is one again."""
+        """Take one token. Raises `TooManyRequests` with the time until the next one."""
         now = self._clock()
         level, at = self._levels.pop(who, (self._size, now))
         level = min(self._size, level + max(0.0, now - at) * self._per_second)
         enough = level >= 1.0
         self._levels[who] = (level - 1.0 if enough else level, now)
-        if len(self._levels) > self._at_most:  # guard: many who ask once each take no memory for ever
+        if len(self._levels) > self._at_most:  # guard: many one-time callers must not fill the memory
             self._levels.popitem(last=False)
-        if not enough:  # guard: nobody asks more often than allowed
+        if not enough:  # guard: the rate limit
             raise TooManyRequests((1.0 - level) / self._per_second)
 
     def __len__(self) -> int:

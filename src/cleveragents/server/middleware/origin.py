@@ -1,15 +1,16 @@
-"""Where a request comes from: only requests that name this server, of its own pages or of programs, pass.
+"""Checks of origin: only requests to this server's names, from its own page or from programs, pass.
 
-**Host.** A page on the internet can have its own name lead to 127.0.0.1 (DNS rebinding); the browser then
-takes this server for that page's own. The name in `Host` gives it away. An address cannot be rebound.
-Starlette's `TrustedHostMiddleware` believes the first of several `Host` headers, cannot allow every address,
-and answers 400 in plain text; so the check is ours.
+**Host.** A page on the internet can point its own name at 127.0.0.1 (DNS rebinding); the browser then treats
+this server as part of that page. The name in `Host` reveals it. An address cannot be rebound. Starlette's
+`TrustedHostMiddleware` trusts the first of several `Host` headers, cannot allow every address, and answers
+400 in plain text; so the check is our own.
 
-**Origin.** The cookie is `SameSite=Strict`, but to browsers every port of a machine is the same site, and so
-is every host beside ours in a domain: whatever else runs there could ask with it. So the API answers pages of
-this very origin only, and what changes something needs a word, too, that such a page alone can read.
+**Origin.** The cookie is `SameSite=Strict`, but browsers treat all ports of a machine, and all hosts of a
+domain, as the same site: other programs there could use the cookie. So the API accepts only pages of this
+exact origin, and changes also need a CSRF token that only such a page can read.
 
-**Media type.** A body says that it is JSON. Forms, and whatever a page of others can send unasked, are none.
+**Media type.** A body must declare JSON. Forms, and everything else that a foreign page can send without
+permission, do not.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ _OURS = ("same-origin", "none")
 
 
 class HostCheck:
-    """Refuses requests to other names than these. Where the server listens beyond this machine, every
-    address is one of its own."""
+    """Refuses requests to other host names. If the server listens beyond this machine, every address is
+    accepted.
+    """
 
     def __init__(self, app: ASGIApp, names: Iterable[str], *, any_address: bool) -> None:
         self._app = app
@@ -54,11 +56,11 @@ class HostCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ours = scope["type"] != "http" or self._is_ours(header(scope, b"host") or "")
-        if not ours:  # guard: no name that somebody else had lead here
+        if not ours:  # guard: no rebound name
             raise Refused(
                 421,
                 "unknown-host",
-                "this server is not known by that name; an admin can add it to the setting server.names",
+                "unknown host name of this server; ask an admin to add it to the setting server.names",
             )
         await self._app(scope, receive, send)
 
@@ -70,25 +72,25 @@ class HostCheck:
 
 
 def allowed_names(host: str, more: str) -> set[str]:
-    """Those of this machine, where the server listens, and those that the settings name."""
+    """Return the names of this machine, of the listening address and of the settings."""
     named = [name.strip() for name in more.split(",")]
     return {*_LOOPBACK, *filter(None, (name_in(_bracketed(name)) for name in (host, *named)))}
 
 
 def name_in(host: str) -> str:
-    """The name or address in a `Host`, without its port, as it is compared; nothing if that is none."""
+    """Return the normalized name or address in a `Host` header, without its port; "" if invalid."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2].rstrip(".")).lower() if found else ""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether only this machine can reach the host."""
     if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:
-        return False  # a name, which may lead anywhere
+        return False  # a name may resolve to any address
 
 
 def _bracketed(name: str) -> str:
@@ -104,21 +106,21 @@ def _is_address(name: str) -> bool:
 
 
 class OriginCheck:
-    """Refuses requests that come from pages of others, but for links to ours, or with a cookie alone."""
+    """Refuses requests from foreign pages, except links, and requests with a cookie but no CSRF token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            if _is_foreign(scope):  # guard: no page of others reads or changes anything
-                raise Refused(403, "foreign-origin", "the server answers no pages but its own")
+            if _is_foreign(scope):  # guard: no foreign page reads or changes anything
+                raise Refused(403, "foreign-origin", "requests from other sites are refused")
             _ensure_meant(scope)
         await self._app(scope, receive, send)
 
 
 def csrf_word(secret: str) -> str:
-    """What a browser with that cookie sends along as `X-CSRF-Token`. The cookie cannot be told from it."""
+    """Return the CSRF token of a cookie. The cookie cannot be derived from it."""
     return hmac.new(secret.encode(), b"cleveragents csrf", sha256).hexdigest()
 
 
@@ -128,8 +130,12 @@ def _ensure_meant(scope: Scope) -> None:
     if token is None or token.kind is not TokenKind.BROWSER or scope["method"] in SAFE_METHODS:
         return
     said = header(scope, b"x-csrf-token") or ""
-    if not hmac.compare_digest(said.encode(), csrf_word(state["secret"]).encode()):  # guard: our page asks
-        raise Refused(403, "csrf", "send what GET /api/session gives as `csrf` in the header X-CSRF-Token")
+    if not hmac.compare_digest(said.encode(), csrf_word(state["secret"]).encode()):  # guard: our page
+        raise Refused(
+            403,
+            "csrf",
+            "missing or invalid CSRF token; send `csrf` of GET /api/session in the header X-CSRF-Token",
+        )
 
 
 def _is_foreign(scope: Scope) -> bool:
@@ -138,8 +144,8 @@ def _is_foreign(scope: Scope) -> bool:
     if site is not None and site not in _OURS and not linked:
         return True
     if not any(name == b"origin" for name, _ in scope["headers"]):
-        return False  # no page of a browser: those send it, or the header above, with everything but links
-    # A proxy may speak https where we speak http, so the scheme is not compared.
+        return False  # not from a page: browsers send this or the header above with everything except links
+    # A proxy may use https where we use http, so the scheme is not compared.
     scheme, _, place = (header(scope, b"origin") or "").partition("://")
     if scheme not in _PORTS:
         return True
@@ -156,17 +162,17 @@ def _place(netloc: str, scheme: str) -> tuple[str, int] | None:
 
 
 class MediaCheck:
-    """Refuses a body of the API that does not say it is JSON. Stateless."""
+    """Refuses API bodies that do not declare JSON. Stateless."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _has_body(scope) and not _is_json(scope):  # guard: nothing is guessed
+        if scope["type"] == "http" and _has_body(scope) and not _is_json(scope):  # guard: never guessed
             raise Refused(
                 415,
                 "unsupported-media-type",
-                "the body has to be JSON, and say so: send the header Content-Type: application/json",
+                "the body must be JSON; send the header Content-Type: application/json",
             )
         await self._app(scope, receive, send)
 

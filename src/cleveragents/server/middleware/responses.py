@@ -1,6 +1,6 @@
-"""What every response has: a request number, security headers, one line in the log, and a problem on failure.
+"""Parts of every response: a request id, security headers, a log line, and a problem on failure.
 
-The line names the path without its query, which may hold what is nobody's business, and never a header.
+The log line has the path without its query, which may contain private data, and no headers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ALWAYS = {
 
 
 class RequestLog:
-    """Numbers requests, answers for what middleware and routes raise, and logs one line for each.
+    """Assigns request ids, turns errors into problems, and logs one line per request.
 
-    An answer does not tell how the server is made: an unexpected error is a number there, and its traceback
-    is in the log.
+    A response reveals nothing about the implementation: an unexpected error shows only the request id, and
+    the traceback is in the log.
     """
 
     def __init__(self, app: ASGIApp, clock: Clock, identifiers: IdentifierSource) -> None:
@@ -66,7 +66,8 @@ class RequestLog:
             if not meant:
                 structlog.get_logger().exception("server.failed")
             if sending.status is not None:
-                raise  # half an answer went out: the connection is cut, and it does not pass for a whole one
+                # Part of the response was sent: cut the connection, so that it does not pass for a whole one.
+                raise
             answer = internal_problem(sending.request_id, error)
             if isinstance(error, (CleverAgentsError, Refused)) and meant:
                 answer = problem_of(error)
@@ -74,7 +75,7 @@ class RequestLog:
 
 
 class _Numbered:
-    """Sends what it is given, with the request's number, and remembers the status."""
+    """Forwards a response with the request id, and remembers its status."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -105,9 +106,9 @@ def _log(scope: Scope, status: int | None, seconds: float) -> None:
 
 
 class SecurityHeaders:
-    """Tells browsers to run nothing but ours, to show it in no frame of others, and to guess no type.
+    """Tells browsers to run only our scripts, to refuse foreign frames, and not to guess types.
 
-    What the API answers is kept by no cache, unless the route says how.
+    Caches do not store responses of the API unless the route allows it.
     """
 
     def __init__(self, app: ASGIApp) -> None:

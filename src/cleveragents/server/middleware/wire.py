@@ -1,4 +1,4 @@
-"""What middleware reads of a request."""
+"""Helpers that read a request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SITE_BITS = 64
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The header's value; None where it is missing, or there twice, which nobody honest sends."""
+    """Return the value of the header; None if it is missing or repeated, which no honest client does."""
     found = [value for key, value in scope["headers"] if key == name]
     if len(found) != 1:
         return None
@@ -24,24 +24,24 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def state_of(scope: Scope) -> dict[str, Any]:
-    """What routes see as `request.state`."""
+    """Return the state that routes see as `request.state`."""
     state: dict[str, Any] = scope.setdefault("state", {})
     return state
 
 
 def is_api(scope: Scope) -> bool:
-    """Whether it is for programs and for the page's script, rather than a page."""
+    """Return whether the address belongs to the API."""
     path: str = scope["path"]
     return path == "/api" or path.startswith("/api/")
 
 
 def is_public_route(scope: Scope) -> bool:
-    """Whether the answer depends on nobody's role: the page, its files, and whether the server lives."""
+    """Return whether the address is public: the page, its files and the health check."""
     return scope["method"] in SAFE_METHODS and not is_api(scope) and scope["path"] != "/metrics"
 
 
 def address_of(scope: Scope) -> str:
-    """Where the request comes from: of an IPv6 address the network, because one machine has all of it."""
+    """Return the client's address; for IPv6 its network, because one machine has all of it."""
     client = scope.get("client")
     host = str(client[0]) if client else "unknown"
     try:

@@ -1,1 +1,1 @@
-"""Routes of the API: each module has a `router`, or a `root` for what is not below /api."""
+"""Routes of the API. Each module has a `router` below /api, a `root` outside of it, or both."""

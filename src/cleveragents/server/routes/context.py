@@ -1,4 +1,4 @@
-"""Context: what of a repository matters for a question."""
+"""Routes that find the code relevant to a question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter(tags=["context"])
 
 
 class ContextQuestion(Body):
-    """What somebody wants to know of a repository."""
+    """A question about a repository."""
 
     question: str = Field(
         min_length=1,
@@ -23,31 +23,35 @@ class ContextQuestion(Body):
         description="a sentence, an error message, a whole issue",
         examples=["Where is the session cookie signed?"],
     )
-    resource: str = Field(max_length=64, pattern=NAME, description="the name of one", examples=["shop-main"])
+    resource: str = Field(
+        max_length=64, pattern=NAME, description="the name of a resource", examples=["shop-main"]
+    )
     budget: int | None = Field(
-        None, ge=64, le=200_000, description="tokens that the answer may take", examples=[8000]
+        None, ge=64, le=200_000, description="limit of tokens in the answer", examples=[8000]
     )
     deadline: float | None = Field(
         None,
         gt=0,
         le=LONGEST_SECONDS,
-        description="seconds that it may take, indexing included",
+        description="time limit in seconds, including the index",
         examples=[10],
     )
     at: str | None = Field(
         None,
         max_length=200,
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$",
-        description="a commit of the repository; null: its files as they are",
+        description="a commit of the repository; null: its current files",
         examples=["HEAD~3"],
     )
 
 
 @router.post("/context", operation_id="findContext")
 def find_context(question: ContextQuestion, client: OperatorClient) -> ContextView:
-    """Finds what of a repository matters for a question, within a budget of tokens and of time. No model is
-    asked. The first question about a repository builds an index of it; what is done of that is kept. Of a git
-    remote, the branch as it is now is asked about; or, in either, another commit."""
+    """Find the code relevant to a question, within a budget of tokens and time.
+
+    No model is called. The first question about a repository builds its index, which is kept. A git remote is
+    searched at the current commit of its branch. `at` names another commit.
+    """
     return client.context.ask(
         question.question,
         resource=question.resource,

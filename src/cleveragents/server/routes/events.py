@@ -1,4 +1,4 @@
-"""The audit log: read, verified, and live."""
+"""Routes of the audit log: reading, verification and the live stream."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ _FURTHEST = 2**63 - 1
 Position = Annotated[int | None, Query(ge=0, le=_FURTHEST, description="only events after this position")]
 Outputs = Annotated[
     list[Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z]{1,64}(:[0-9]{1,9})?$")]] | None,
-    Query(max_length=20, description="PLAN:N, what this plan prints after number N as well; may be repeated"),
+    Query(
+        max_length=20,
+        description="PLAN:N: also stream the output of this plan after number N; may be repeated",
+    ),
 ]
 LastSeen = Annotated[
     int | None,
     Header(
-        alias="Last-Event-ID", ge=0, le=_FURTHEST, description="the last position seen; wins over `after`"
+        alias="Last-Event-ID", ge=0, le=_FURTHEST, description="the last position seen; overrides `after`"
     ),
 ]
 _STREAMED: dict[str, Any] = {
@@ -54,18 +57,21 @@ def list_events(
     subject: Annotated[str | None, Query(max_length=100)] = None,
     plan: OfPlan = None,
 ) -> EventPage:
-    """The first events of your projects after a position, or the latest where none is named; in their order
-    either way. Events of users, tokens, workers and trust are for server admins.
+    """List the events of your projects after a position, or the latest events, in order.
 
-    Those of a `plan` are its own, and those of the jobs that ran, applied or undid it.
+    Events of users, tokens, workers and trust are for server admins. With `plan`, list the events of the plan
+    and of the jobs that ran, applied or undid it.
     """
     return client.events.list(after=after, limit=limit, event_type=type_name, subject=subject, plan=plan)
 
 
 @router.get("/events/verification", operation_id="verifyEvents")
 def verify_events(client: AdminClient, here: Here) -> VerificationView:
-    """Goes through the whole log and names every row that was changed, removed, moved or cut off; with the
-    setting audit.anchor, also what contradicts an anchor outside the machine. Two at once (429)."""
+    """Verify the whole log and name every event that was changed, removed, moved or cut off.
+
+    With the setting `audit.anchor`, the log is also compared with the anchor outside the machine. At most two
+    verifications run in parallel (429).
+    """
     with here.verifications.one("verifications"):
         return client.events.verify()
 
@@ -85,15 +91,18 @@ async def stream_events(
     output: Outputs = None,
     last_event_id: LastSeen = None,
 ) -> EventStream:
-    """Events of your projects after a position, or from now on, as they happen; and what plans print.
+    """Stream the events of your projects after a position, or from now on, and the output of plans.
 
-    `id` is the position, `event` the type, `data` the event as JSON. A client that drops and says the last
-    position it has seen misses nothing and sees nothing twice, also when the server was started anew. What
-    plans print comes as `event: output` without an id; its numbers tell what was seen already. `event: reset`
-    comes first where the position is none in this log: the client should read again what it shows. `event:
-    problem` comes last where the token no longer holds: `data` is what another request would be refused with.
-    Roles and memberships are looked up again every 30 seconds: within a minute, a stream shows no more of a
-    project that the user was removed from.
+    `id` is the position, `event` the type, `data` the event as JSON. A client that reconnects with the last
+    position it has seen misses no event and sees none twice, even after a restart of the server.
+
+    - `event: output` is output of a plan. It has no id; its number tells what was seen already.
+    - `event: reset` comes first if the position is not in this log: the client should read its data again.
+    - `event: problem` comes last if the token is no longer valid. `data` is the problem that another request
+      would get.
+
+    Roles and memberships are checked every 30 seconds: within a minute, a user who was removed from a project
+    sees none of its events.
     """
     hub = hub_of(request, here)
     outputs = {
@@ -105,7 +114,7 @@ async def stream_events(
 
 
 def hub_of(request: Request, service: Service) -> EventHub:
-    """The hub of this application, made by the first who asks. For the server's loop."""
+    """Return the hub of this application, created on the first call. Call it in the server's event loop."""
     state = request.app.state
     hub: EventHub | None = getattr(state, "hub", None)
     if hub is None or hub.loop is not asyncio.get_running_loop():
@@ -124,6 +133,6 @@ def _projects_of(service: Service, plan_ids: Iterable[str]) -> dict[str, str | N
 
 
 async def _rights(request: Request, service: Service) -> User | None:
-    """The user as they are now; None if the token no longer holds."""
+    """Return the user with current rights, or None if the token is no longer valid."""
     access = await run_in_threadpool(access_now, request, service.container)
     return None if access is None else access.user

@@ -1,7 +1,7 @@
-"""The server itself: what it is, whether it lives, whether it can work, and its metrics.
+"""Routes of the server itself: version, health, readiness and metrics.
 
-Load balancers ask whether it lives and can work. They have no token, and learn nothing else. Whether it can
-work is found out by doing a little of its work.
+Load balancers ask for health and readiness without a token, and learn nothing else. Readiness is tested by
+real work: a small query, the worker's last sign of life, the audit log.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ _EXPOSED: dict[str, Any] = {
 
 
 class ServerInfo(BaseModel):
-    """What this server is."""
+    """Version and defaults of the server."""
 
     name: str = Field(examples=["CleverAgents"])
     version: str = Field(examples=["1.0.0"])
-    engine: Literal["embedded", "temporal"] = Field(description="who hands out jobs", examples=["embedded"])
+    engine: Literal["embedded", "temporal"] = Field(description="the job engine", examples=["embedded"])
     database: Literal["sqlite", "postgresql"] = Field(examples=["sqlite"])
     default_model: str | None = Field(
-        description="of plans that name none", examples=["anthropic/claude-sonnet-4-5"]
+        description="the default of plans", examples=["anthropic/claude-sonnet-4-5"]
     )
-    default_profile: str = Field(description="of plans that name none", examples=["supervised"])
+    default_profile: str = Field(description="the default of plans", examples=["supervised"])
     unisolated_workers: list[str] = Field(
-        description="workers that run commands of plans without isolation now", examples=[[]]
+        description="running workers that do not isolate commands", examples=[[]]
     )
-    context_budget: int = Field(description="tokens of an answer, unless asked otherwise", examples=[8000])
-    context_deadline: float = Field(description="seconds for one, unless asked otherwise", examples=[10.0])
+    context_budget: int = Field(description="default token limit of an answer", examples=[8000])
+    context_deadline: float = Field(description="default time limit in seconds", examples=[10.0])
 
 
 class Liveness(BaseModel):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"] = Field(examples=["ok"])
 
@@ -77,7 +77,7 @@ class Readiness(BaseModel):
 
 @router.get("/about", operation_id="getAbout")
 def get_about(here: Here, access: AnyUser) -> ServerInfo:
-    """Tells the server's version, and what holds where a request says nothing."""
+    """Show the version of the server and its defaults."""
     container = here.container
     settings = container.settings
     return ServerInfo(
@@ -95,13 +95,13 @@ def get_about(here: Here, access: AnyUser) -> ServerInfo:
 
 @root.get("/healthz", operation_id="getHealth")
 async def get_health() -> Liveness:
-    """Says that the process lives, and tries nothing."""
+    """Report that the process responds. Tests nothing else."""
     return Liveness(status="ok")
 
 
 @root.get("/readyz", operation_id="getReadiness", response_model=Readiness)
 def get_readiness(here: Here) -> Readiness | JSONResponse:
-    """Tries the database, its schema, this server's worker and the audit log; 503 says what is wrong."""
+    """Test the database, its schema, the server's worker and the audit log. 503 names the failures."""
     checks = _checked(here.container)
     wrong = [f"{name}: {why}" for name, why in checks.items() if why is not None]
     if wrong:
@@ -118,8 +118,11 @@ def get_readiness(here: Here) -> Readiness | JSONResponse:
     openapi_extra={"security": [{"token": []}, {"browser": []}]},
 )
 async def get_metrics(request: Request, access: AnyUser, here: Here) -> Response:
-    """Figures as Prometheus reads them: the plans, jobs and model calls of your projects; for a server admin
-    those of all projects, and of the server itself."""
+    """Return metrics in Prometheus format.
+
+    They cover the plans, jobs and model calls of your projects; for a server admin, those of all projects and
+    of the server.
+    """
     meters: ServerMetrics = request.app.state.meters
     hub: EventHub | None = getattr(request.app.state, "hub", None)
     streams = None if hub is None else hub.statistics()
@@ -128,8 +131,7 @@ async def get_metrics(request: Request, access: AnyUser, here: Here) -> Response
 
 
 def _checked(container: Container) -> Mapping[str, str | None]:
-    """What was tried, and what is wrong with it, for people. Where the database does not answer, the rest is
-    not tried."""
+    """Return each test with its failure, or None. If the database fails, the other tests are skipped."""
     found = {"database": _tried(_database, container)}
     if found["database"] is None:
         more = {"schema": _schema, "worker": _worker, "audit-log": _audit}
@@ -161,11 +163,11 @@ def _schema(container: Container) -> str | None:
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if found == HEAD:
         return None
-    return f"the database is at revision {found}, and this version is made for {HEAD}; restart the server"
+    return f"the database is at revision {found}, but this version needs {HEAD}; restart the server"
 
 
 def _worker(container: Container) -> str | None:
-    """Of the workers that this process said it has; one without any leaves plans to others."""
+    """Return the failure of this process's workers, or None. A server without workers is fine."""
     own = [
         worker
         for worker in container.worker_registry.list()
@@ -175,7 +177,7 @@ def _worker(container: Container) -> str | None:
     silent = [worker.name for worker in own if now - worker.seen_at > _SILENT]
     if not silent:
         return None
-    return f"the worker {silent[0]} of this server has said nothing for a minute; restart the server"
+    return f"worker {silent[0]} of this server was last seen over a minute ago; restart the server"
 
 
 def _audit(container: Container) -> str | None:

@@ -1,4 +1,4 @@
-"""Routes of jobs and of the workers that run them."""
+"""Routes of jobs and workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ States = Annotated[
 
 
 class JobCancel(BaseModel):
-    """Why a job is cancelled."""
+    """The reason of a cancel."""
 
     reason: str = Field("cancelled by the user", min_length=1, max_length=500, examples=["wrong branch"])
 
@@ -45,25 +45,28 @@ def list_jobs(
     limit: Limit = 100,
     after: AfterJob = None,
 ) -> Page[JobView]:
-    """Lists jobs, the oldest first unless `order` is `newest`."""
+    """List jobs, the oldest first unless `order` is `newest`."""
     newest = order == "newest"
     return client.jobs.list(states=state or (), plan=plan, newest_first=newest, limit=limit, after=after)
 
 
 @router.get("/jobs/{job_id}", operation_id="getJob")
 def get_job(job_id: JobId, client: JobViewer) -> JobView:
-    """Shows everything about one job."""
+    """Show a job."""
     return client.jobs.get(job_id)
 
 
 @router.post("/jobs/{job_id}/cancel", operation_id="cancelJob")
 def cancel_job(job_id: JobId, client: JobOperator, body: JobCancel | None = None) -> JobView:
-    """Cancels a job. A queued job is cancelled at once; a running job stops, and its processes end after a
-    grace period. A second cancel changes nothing."""
+    """Cancel a job.
+
+    A queued job is cancelled at once. A running job stops, and its processes end after a grace period. A
+    second cancel changes nothing.
+    """
     return client.jobs.cancel(job_id, reason=(body or JobCancel.model_construct()).reason)
 
 
 @router.get("/workers", operation_id="listWorkers")
 def list_workers(client: AnyClient, limit: Limit = 100, after: After = None) -> Page[WorkerView]:
-    """Lists the workers of the last day, those that left among them."""
+    """List the workers of the last day, including those that have left."""
     return client.workers.list(limit=limit, after=after)

@@ -1,4 +1,4 @@
-"""Routes of what plans work with: actions, actors, models and profiles."""
+"""Routes of actions, actors, models and profiles."""
 
 from __future__ import annotations
 
@@ -37,22 +37,24 @@ class NewAction(BaseModel):
     """The YAML of an action."""
 
     yaml: str = Field(min_length=1, max_length=65_536, examples=[_ACTION])
-    replace: bool = Field(False, description="put it in the place of one with the same name")
+    replace: bool = Field(False, description="replace an action with the same name")
 
 
 @router.get("/actions", operation_id="listActions", tags=["actions"])
 def list_actions(
     client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Page[ActionRow]:
-    """Lists the actions that are shipped, those of the server's users, and those that a repository brings
-    along."""
+    """List the built-in actions, those of the server's users, and those in a repository."""
     return client.actions.list(resource=resource, limit=limit, after=after)
 
 
 @router.post("/actions", status_code=201, operation_id="createAction", tags=["actions"])
 def create_action(action: NewAction, client: AdminClient) -> ActionView:
-    """Keeps an action. Every mistake in it is named with its line, and nothing is kept until there is none.
-    Nothing is run: what it says is run by plans, within what their profile allows."""
+    """Create an action.
+
+    Every mistake is named with its line; an invalid action is not stored. Nothing runs now: plans run the
+    action within the limits of their profile.
+    """
     return client.actions.add(action.yaml, replace=action.replace)
 
 
@@ -60,13 +62,13 @@ def create_action(action: NewAction, client: AdminClient) -> ActionView:
 def get_action(
     namespace: PartOfName, name: PartOfName, client: AnyClient, resource: InResource = None
 ) -> ActionView:
-    """Shows what an action takes and does."""
+    """Show the arguments and steps of an action."""
     return client.actions.get(f"{namespace}/{name}", resource=resource)
 
 
 @router.delete("/actions/{namespace}/{name}", status_code=204, operation_id="deleteAction", tags=["actions"])
 def delete_action(namespace: PartOfName, name: PartOfName, client: AdminClient) -> None:
-    """Deletes an action that was created here. Plans that were made of it keep what they need and go on."""
+    """Delete an action that was created here. Plans made from it keep their own copy and continue."""
     client.actions.remove(f"{namespace}/{name}")
 
 
@@ -89,8 +91,7 @@ class ActorText(BaseModel):
 def list_actors(
     client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Page[ActorRow]:
-    """Lists the actors that are shipped, those of whoever runs the server, and those that a repository brings
-    along."""
+    """List the built-in actors, those of the server's own user, and those in a repository."""
     return client.actors.list(resource=resource, limit=limit, after=after)
 
 
@@ -98,29 +99,31 @@ def list_actors(
 def get_actor(
     namespace: PartOfName, name: PartOfName, client: AnyClient, resource: InResource = None
 ) -> ActorView:
-    """Shows what an actor is made of: its nodes, its state, its limits, its graph and its file."""
+    """Show an actor: nodes, state, limits, graph and file."""
     return client.actors.get(f"{namespace}/{name}", resource=resource)
 
 
 @router.post("/actors/validation", operation_id="validateActor", tags=["actors"])
 def validate_actor(actor: ActorText, client: OperatorClient) -> ActorVerdict:
-    """Looks whether a YAML is an actor, and names every mistake with its line. Nothing of it is kept or run,
-    and no file that it names is read."""
+    """Validate the YAML of an actor, and name every mistake with its line.
+
+    Nothing is stored or run, and files that the YAML names are not read.
+    """
     return client.actors.validate(actor.yaml)
 
 
 OfProvider = Annotated[
-    str | None, Query(max_length=64, description="only models of this one", examples=["anthropic"])
+    str | None, Query(max_length=64, description="only models of this provider", examples=["anthropic"])
 ]
 
 
 OfName = Annotated[
-    str | None, Query(max_length=200, description="only this one, listed or not", examples=[None])
+    str | None, Query(max_length=200, description="only this model, listed or not", examples=[None])
 ]
 
 
 class ModelTrialBody(StrictBody):
-    """What is said to a model, to see whether it answers."""
+    """A trial prompt for a model."""
 
     model: str | None = Field(
         default=None, max_length=200, pattern=r"\S", description="null: `models.default`", examples=[None]
@@ -136,9 +139,11 @@ def list_models(
     limit: Limit = 100,
     after: After = None,
 ) -> Page[ModelView]:
-    """Lists the models whose prices and limits are known; others work as well. Of one that is named, what is
-    known is told, listed or not. A script is a file of the server's machine: only operators, who can name one
-    for a plan, are told of it."""
+    """List the models with known prices and limits. Other models work as well.
+
+    With `name`, show what is known about one model, listed or not. Scripts are files on the server's machine:
+    only operators, who can name one for a plan, see them.
+    """
     if name is not None:
         return Page(items=(client.models.get(name),))
     return client.models.list(provider=provider, limit=limit, after=after)
@@ -146,16 +151,19 @@ def list_models(
 
 @router.post("/models/trial", operation_id="tryModel", tags=["models"], response_model=ModelTrial)
 def try_model(trial: ModelTrialBody, here: Here, client: OperatorClient) -> ModelTrial | Response:
-    """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
-    wrong with a model or its provider is said, and not tried again (409). Four are tried at once (429)."""
+    """Send a short prompt to a model, with the keys of the server. The answer has at most 256 tokens.
+
+    A failure of the model or its provider is reported (409) and not retried. At most four trials run in
+    parallel (429).
+    """
     with here.trials.one("model trials"):
         try:
             return client.models.test(trial.model, prompt=trial.prompt)
-        except Unavailable as error:  # guard: who asks again of themselves pays again
+        except Unavailable as error:  # guard: an automatic retry would cost money again
             return problem(409, code_of(error), str(error), facts=redact(facts_of(error)))
 
 
 @router.get("/profiles", operation_id="listProfiles", tags=["models"])
 def list_profiles(client: AnyClient, limit: Limit = 100, after: After = None) -> Page[ProfileView]:
-    """Lists the profiles that a plan can run under."""
+    """List the profiles of plans."""
     return client.models.profiles(limit=limit, after=after)

@@ -1,7 +1,7 @@
-"""The page: one document for every address of it, and the files that it is made of.
+"""Routes of the web page: one document for every address, and its static files.
 
-Files are read once and known by name: no other can be asked for. All together have one digest, which is part
-of their addresses: a browser may keep each for ever, and a page never mixes files of two versions.
+Files are read once and found by name; no other file can be requested. The digest of all files is part of
+their addresses: a browser may cache each file for ever, and a page never mixes files of two versions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAGES = (
     "/login",
     "/docs",
 )
-"""Where the page is. What a view shows it reads from the API, so anybody may have the page itself."""
+"""Addresses of the page. Without a token, too: all data comes from the API."""
 
 root = APIRouter(include_in_schema=False)
 
@@ -55,7 +55,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def get_page(request: Request) -> Response:
-    """The page, whichever view its address means."""
+    """Return the page, for any of its addresses."""
     return _answer(request, page_files().index, _ASK_AGAIN)
 
 
@@ -65,19 +65,18 @@ for _path in PAGES:
 
 @root.api_route("/static/{path:path}", methods=["GET", "HEAD"])
 def get_file(path: str, request: Request) -> Response:
-    """A file of the page. One whose address names the digest of them all never changes."""
+    """Return a file of the page. Under an address with the digest, it never changes."""
     known = page_files()
     digest, _, rest = path.partition("/")
     dated = digest == known.digest
     found = known.by_path.get(rest if dated else path)
-    if found is None:  # guard: nothing but the page's files
-        raise HTTPException(404, "the page has no such file")
+    if found is None:  # guard: only files of the page are served
+        raise HTTPException(404, "no such file of the page")
     return _answer(request, found, _FOR_EVER if dated else _ASK_AGAIN)
 
 
 def install(app: FastAPI) -> None:
-    """Has whoever opens an address without a route in a browser get the page, which says that there is
-    nothing; with the status that says the truth. Programs get a problem, as everywhere."""
+    """Return the page for unknown addresses opened in a browser, with status 404. Programs get a problem."""
     problem = app.router.default
 
     async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +104,7 @@ def _answer(request: Request, file: PageFile, caching: str) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file, as it is sent."""
+    """A file with its headers."""
 
     content: bytes
     media_type: str
@@ -114,21 +113,23 @@ class PageFile:
 
 @dataclass(frozen=True, slots=True)
 class PageFiles:
-    """All files by their path below static/, and the digest of them all."""
+    """All files by their path below static/, and their common digest."""
 
     digest: str
     by_path: Mapping[str, PageFile]
 
     @property
     def index(self) -> PageFile:
-        """The page itself, which names its files with the digest in their addresses; all modules at once, so
-        that a browser need not find them one by one."""
+        """Return the document with the digest in all addresses.
+
+        It preloads all modules, so that a browser does not discover them one by one.
+        """
         return self.by_path[INDEX]
 
 
 @cache
 def page_files() -> PageFiles:
-    """The files that were installed with this package."""
+    """Return the files installed with this package."""
     found = dict(sorted(_below(files("cleveragents.server.web") / "static", "")))
     whole = sha256()
     for path, content in found.items():

@@ -1,4 +1,4 @@
-"""Routes that act on a plan: resume, cancel, approve, answer, review, correct, apply, undo, discard."""
+"""Routes of the actions on a plan: resume, cancel, approve, answer, review, correct, apply, undo, discard."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _Message = Annotated[
         min_length=1,
         max_length=10_000,
         pattern=r"\S",
-        description="commits it with this message; null changes files only",
+        description="commit with this message; null: change files only",
         examples=["Add a --json flag"],
     ),
 ]
 
 
 _Version = Annotated[
-    int | None, Field(ge=0, description="refuse it unless the plan is still at this version", examples=[7])
+    int | None, Field(ge=0, description="refuse unless the plan is still at this version", examples=[7])
 ]
 _File = Annotated[str, Field(min_length=1, max_length=4096, examples=["src/generated.py"])]
 _Files = Annotated[list[_File], Field(max_length=10_000)]
@@ -43,37 +43,37 @@ _Changesets = Annotated[
 
 
 class CancelBody(StrictBody):
-    """Why a plan is stopped."""
+    """The reason of a cancel."""
 
     reason: str = Field(
         default="cancelled by the user", min_length=1, max_length=500, examples=["wrong branch"]
     )
     discard: bool = Field(
-        default=False, description="drop the result of a plan that is done", examples=[False]
+        default=False, description="also drop the result of a finished plan", examples=[False]
     )
 
 
 class ResumeBody(StrictBody):
-    """How a plan goes on."""
+    """Options of a resume."""
 
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
-    limits: NewLimits | None = Field(default=None, description="more than it may spend by now, in all")
+    limits: NewLimits | None = Field(default=None, description="new total limits, above the current ones")
 
 
 class CallResponseBody(StrictBody):
-    """Which call is meant."""
+    """The call to approve or deny."""
 
     call: int | None = Field(
         default=None,
         ge=1,
         le=10**9,
-        description="only if that call asks; needed once another call of the plan was answered",
+        description="the pending call; required after an earlier call of the plan was answered",
         examples=[3],
     )
 
 
 class ReplyBody(StrictBody):
-    """What is said to an actor that asks."""
+    """The answer to a question."""
 
     text: str = Field(
         min_length=1, max_length=20_000, pattern=r"\S", examples=["keep the old flag as an alias"]
@@ -82,46 +82,45 @@ class ReplyBody(StrictBody):
         default=None,
         min_length=1,
         max_length=200,
-        description="which one: `waiting_for.question`; if it asks another by now, nothing is answered",
+        description="`waiting_for.question` of the plan; refused if another question is pending by now",
         examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"],
     )
     first: bool = Field(
         default=False,
-        description="instead of `question`: answers the pending question if the plan never waited before",
+        description="instead of `question`: answer the pending question if it is the plan's first",
     )
 
     @model_validator(mode="after")
     def _names_a_question(self) -> Self:
-        if self.question is None and not self.first:  # guard: an answer is to the question that was read
-            raise ValueError("name the `question` that is answered, or say that it is the `first`")
+        if self.question is None and not self.first:  # guard: an answer names the question that was read
+            raise ValueError("missing `question`: name the question, or set `first`")
         return self
 
 
 class CommitBody(StrictBody):
-    """Whether it is committed, too."""
+    """Options of an undo: the commit."""
 
     commit: _Message = None
 
 
 class ApplyBody(CommitBody):
-    """Whether it is committed, too, and where it is pushed to."""
+    """Options of an apply: the commit and the branch to push to."""
 
     to_branch: ToBranch = None
     unattended: bool = Field(
-        default=False, description="refuse it if the plan's profile leaves applying to a person"
+        default=False, description="refuse if the plan's profile reserves the apply for a person"
     )
     version: _Version = None
 
 
 class DiscardBody(StrictBody):
-    """Which version of the plan is discarded."""
+    """The version of the plan to discard."""
 
     version: _Version = None
 
 
 class ReviewBody(StrictBody):
-    """Files or directories, as the diff shows them, and changesets, as calls name them; what is in no list
-    stays as it was."""
+    """Files, directories and changesets to accept or leave out. Entries in no list keep their verdict."""
 
     accept: _Files = Field(default=[])
     reject: _Files = Field(default=[])
@@ -130,38 +129,38 @@ class ReviewBody(StrictBody):
 
 
 class RollbackBody(StrictBody):
-    """Where to go back to: the number of a call, which with all later ones counts as not made."""
+    """The checkpoint to roll back to: the number of the first call to undo."""
 
     checkpoint: int = Field(ge=1, le=10**9, examples=[3])
-    discard: bool = Field(default=False, description="files that were edited by hand, too")
+    discard: bool = Field(default=False, description="also files edited by hand")
 
 
 class ResolveBody(StrictBody):
-    """Which side is right at a path."""
+    """The side to take for a path."""
 
     path: _File
     take: Take = Field(
-        description="ours: the plan's; theirs: the sub-plan's; edited: as it is in the sandbox"
+        description="ours: the plan's side; theirs: the sub-plan's side; edited: the file in the sandbox"
     )
 
 
 class CorrectBody(StrictBody):
-    """What was decided wrongly, and what is wanted instead."""
+    """The decision to correct, and the guidance."""
 
     decision: int | None = Field(
-        default=None, ge=1, le=10**9, description="null: nothing is undone, and the guidance is heeded"
+        default=None, ge=1, le=10**9, description="null: add the guidance without undoing anything"
     )
     guidance: str = Field(default="", max_length=20_000, examples=["Keep the old name as an alias"])
-    dry_run: bool = Field(default=False, description="only say what would be superseded and undone")
+    dry_run: bool = Field(default=False, description="only return what would be superseded and undone")
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
 def cancel_plan(plan_id: PlanId, client: PlanOperator, body: CancelBody | None = None) -> PlanView:
-    """Stops a plan, its sub-plans and all their processes, wherever they run.
+    """Cancel a plan, its sub-plans and all their processes, on any machine.
 
-    While a worker runs it, `state` stays that of a running plan until its processes are gone. A plan with a
-    result is not cancelled (409), unless `discard` says to drop that.
+    While a worker runs the plan, `state` does not change until its processes have ended. A plan with a result
+    is not cancelled (409) unless `discard` is true.
     """
     asked = body or CancelBody()
     return client.plans.cancel(plan_id, reason=asked.reason, discard=asked.discard)
@@ -169,40 +168,42 @@ def cancel_plan(plan_id: PlanId, client: PlanOperator, body: CancelBody | None =
 
 @router.delete("/plans/{plan_id}/sandbox", status_code=204, operation_id="removePlanSandbox")
 def remove_plan_sandbox(plan_id: PlanId, client: PlanOperator) -> None:
-    """Removes the sandboxes of a cancelled plan and its sub-plans. A sandbox on another machine is not
-    removed (409)."""
+    """Remove the sandboxes of a cancelled plan and its sub-plans. A sandbox on another machine is not removed
+    (409).
+    """
     client.plans.remove_sandbox(plan_id)
 
 
 @router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
 def resume_plan(plan_id: PlanId, client: PlanOperator, body: ResumeBody | None = None) -> PlanView:
-    """Continues a plan that failed or was interrupted; finished calls are not repeated."""
+    """Resume a plan that failed or was interrupted. Finished calls are not repeated."""
     asked = body or ResumeBody()
     return client.plans.resume(plan_id, model=asked.model, limits=(asked.limits or NewLimits()).limits())
 
 
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
 def approve_plan(plan_id: PlanId, client: PlanOperator, body: CallResponseBody | None = None) -> PlanView:
-    """Approves the pending request and continues the plan."""
+    """Approve the pending request and continue the plan."""
     return client.plans.approve(plan_id, call=(body or CallResponseBody()).call)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
 def deny_plan(plan_id: PlanId, client: PlanOperator, body: CallResponseBody | None = None) -> PlanView:
-    """Denies the pending request. An actor tries something else; a plan of plain steps fails."""
+    """Deny the pending request. An agent looks for another way; a plan of fixed steps fails."""
     return client.plans.deny(plan_id, call=(body or CallResponseBody()).call)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
 def answer_plan(plan_id: PlanId, body: ReplyBody, client: PlanOperator) -> PlanView:
-    """Answers an actor's question and continues the plan. If another question is pending by now, nothing is
-    answered (409)."""
+    """Answer the pending question and continue the plan. If another question is pending by now, nothing is
+    answered (409).
+    """
     return client.plans.answer(plan_id, body.text, question=body.question, first=body.first)
 
 
 @router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
 def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> PlanView:
-    """Leaves files and changesets of a plan out before it is applied, or takes them in again.
+    """Leave files and changesets out of the result, or accept them again.
 
     A directory stands for all changed files below it. If a name matches no changed file or changeset, nothing
     is reviewed.
@@ -218,19 +219,19 @@ def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> Plan
 
 @router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
 def roll_back_plan(plan_id: PlanId, body: RollbackBody, client: PlanOperator) -> PlanView:
-    """Rolls a plan's sandbox back to a checkpoint: the call of that number and all later ones are undone."""
+    """Roll the sandbox of a plan back to a checkpoint: undo the call of that number and all later calls."""
     return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard)
 
 
 @router.post("/plans/{plan_id}/reread", operation_id="rereadPlan")
 def reread_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
-    """Records edits made by hand in a plan's sandbox, on the machine of the server, as one more call."""
+    """Record edits made by hand in a plan's sandbox, on the server's machine, as one more call."""
     return client.plans.capture(plan_id)
 
 
 @router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
 def resolve_plan_conflict(plan_id: PlanId, body: ResolveBody, client: PlanOperator) -> PlanView:
-    """Resolves a conflict between sub-plans. When none is left, a resume continues the plan."""
+    """Resolve a conflict between sub-plans. Once all are resolved, resume the plan."""
     return client.plans.resolve(plan_id, body.path, body.take)
 
 
@@ -238,28 +239,27 @@ def resolve_plan_conflict(plan_id: PlanId, body: ResolveBody, client: PlanOperat
 def correct_plan(
     plan_id: PlanId, body: CorrectBody, client: PlanOperator, claim: Claimed
 ) -> PlanView | CorrectionPreview:
-    """Corrects a decision: it and all that followed from it are superseded, their work is undone, and the
-    plan continues from there with the guidance. A running plan is stopped first.
+    """Correct a decision and continue the plan with the guidance.
 
-    With `dry_run` the answer is what would be undone.
+    The decision and all that followed from it are superseded, and their work is undone. A running plan is
+    stopped first. With `dry_run`, only return what would be undone.
     """
     if not body.dry_run:
         return client.plans.correct(
             plan_id, body.guidance, decision=body.decision, model=body.model, claim=claim
         )
     if body.decision is None:
-        raise RequestRefused(
-            "guidance that corrects no decision undoes nothing; there is nothing to try", "decision"
-        )
+        raise RequestRefused("dry_run needs a decision: guidance alone undoes nothing", "decision")
     return client.plans.preview_correction(plan_id, body.decision)
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
 def apply_plan(plan_id: PlanId, client: PlanOperator, body: ApplyBody | None = None) -> JobView:
-    """Applies a plan's result to the repository: merged with the present files, all of it or nothing.
+    """Apply the result of a plan to the repository: all changes or none.
 
-    A worker does it; the answer is its job. Required checks run first, on the merged result. The plan's
-    `state` and `error` say what prevented it.
+    A worker applies it, and the response is its job. The result is merged into the current files, and
+    required checks run on the merged result first. If it cannot be applied, `state` and `error` of the plan
+    say why.
     """
     asked = body or ApplyBody()
     return client.plans.submit_apply(
@@ -273,25 +273,25 @@ def apply_plan(plan_id: PlanId, client: PlanOperator, body: ApplyBody | None = N
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
 def undo_plan(plan_id: PlanId, client: PlanOperator, body: CommitBody | None = None) -> JobView:
-    """Takes an applied plan out of the repository again; later edits stay.
+    """Undo an applied plan in the repository. Later edits stay.
 
-    A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
-    why.
+    A worker undoes it, and the response is its job. If it cannot be undone, the plan stays applied, and the
+    job says why.
     """
     return client.plans.submit_undo(plan_id, commit=(body or CommitBody()).commit)
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
 def reject_plan(plan_id: PlanId, client: PlanOperator, body: DiscardBody | None = None) -> PlanView:
-    """Discards a plan's result. The repository is not touched."""
+    """Discard the result of a plan. The repository is not touched."""
     return client.plans.discard(plan_id, version=(body or DiscardBody()).version)
 
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
 def raise_plan_budget(plan_id: PlanId, body: NewLimits, client: PlanOperator) -> BudgetView:
-    """Raises the limits of a plan and all that shares its budget. A plan that waits for budget continues; a
-    running plan uses the new limits from its next model call.
+    """Raise the limits of a plan and of all plans that share its budget.
 
-    A limit is a total: one below the present limit is refused. What is left out stays.
+    A plan that waits for budget continues; a running plan uses the new limits from its next model call. A
+    limit is a total; one below the current limit is refused. Omitted limits stay.
     """
     return client.plans.raise_budget(plan_id, body.limits())

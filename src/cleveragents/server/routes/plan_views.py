@@ -35,9 +35,7 @@ _PATCH = "text/x-diff"
 
 AfterNumber = Annotated[
     str | None,
-    Query(
-        max_length=9, pattern=r"^[0-9]+$", description="what `next` of the last piece said", examples=["20"]
-    ),
+    Query(max_length=9, pattern=r"^[0-9]+$", description="`next` of the previous page", examples=["20"]),
 ]
 Number = Annotated[int, Path(ge=1, le=10**9, examples=[3])]
 
@@ -47,17 +45,26 @@ _Other = Annotated[
     Query(
         max_length=64,
         pattern=r"^[0-9A-Za-z]+$",
-        description="the id of the other plan, or of the same",
+        description="the id of the other plan, or of the same plan",
         examples=[EXAMPLE_PLAN],
     ),
 ]
 _Before = Annotated[
     int | None,
-    Query(ge=1, le=10**9, description="before that correction of the plan; else as it is now", examples=[1]),
+    Query(
+        ge=1,
+        le=10**9,
+        description="the result before this correction; default: the current result",
+        examples=[1],
+    ),
 ]
 _OtherBefore = Annotated[
     int | None,
-    Query(ge=1, le=10**9, description="before that correction of the other; else as it is now"),
+    Query(
+        ge=1,
+        le=10**9,
+        description="the other plan's result before this correction; default: its current result",
+    ),
 ]
 
 
@@ -69,7 +76,7 @@ class GraphNode(BaseModel):
 
 
 class GraphEdge(BaseModel):
-    """What follows what."""
+    """An edge of an actor's graph."""
 
     source: str = Field(serialization_alias="from", validation_alias="from", examples=["think"])
     to: str = Field(examples=["__end__"])
@@ -77,7 +84,7 @@ class GraphEdge(BaseModel):
 
 
 class PlanGraph(BaseModel):
-    """An actor of the plan, by its role in it."""
+    """The graph of an actor, with its role in the plan."""
 
     actor: str = Field(examples=["builtin/executor"])
     role: Literal["strategize", "execute", "review"]
@@ -85,35 +92,35 @@ class PlanGraph(BaseModel):
     nodes: list[GraphNode]
     edges: list[GraphEdge]
     running: list[str] | None = Field(
-        description="the nodes that ask a model now; null where nobody can tell", examples=[["think"]]
+        description="the nodes that call a model now; null if unknown", examples=[["think"]]
     )
-    problem: str | None = Field(description="why it cannot be drawn", examples=[None])
+    problem: str | None = Field(description="why the graph is not available", examples=[None])
 
 
 class PlanGraphs(BaseModel):
-    """Who works at a plan; nobody at one of plain steps."""
+    """The actors of a plan; empty for a plan of fixed steps."""
 
     actors: list[PlanGraph]
 
 
 class OutputListing(BaseModel):
-    """A piece of a plan's output, of which the oldest may be gone."""
+    """A page of a plan's output. The oldest output may be gone."""
 
     items: tuple[OutputView, ...]
-    next: int | None = Field(description="where to go on, as `after`; null at the end")
+    next: int | None = Field(description="`after` of the next page; null at the end")
 
 
 @router.get("/plans/{plan_id}/calls", operation_id="listPlanCalls")
 def list_plan_calls(
     plan_id: PlanId, client: PlanViewer, limit: Limit = 100, after: AfterNumber = None
 ) -> Page[CallView]:
-    """Lists a plan's tool calls, in order: its checkpoints and results."""
+    """List the tool calls of a plan, in order. Each is a checkpoint."""
     return client.plans.calls(plan_id, limit=limit, after=after)
 
 
 @router.get("/plans/{plan_id}/calls/{number}", operation_id="getPlanCall")
 def get_plan_call(plan_id: PlanId, number: Number, client: PlanViewer) -> CallView:
-    """Shows one call, with its output."""
+    """Show a call with its output."""
     return client.plans.call(plan_id, number)
 
 
@@ -121,14 +128,16 @@ def get_plan_call(plan_id: PlanId, number: Number, client: PlanViewer) -> CallVi
 def list_plan_decisions(
     plan_id: PlanId, client: PlanViewer, limit: Limit = 1000, after: AfterNumber = None
 ) -> Page[TreeNode]:
-    """Lists the decisions of a plan, superseded ones included, then corrections, then its sub-plans. `parent`
-    says what follows from what; `next` counts them."""
+    """List the decisions of a plan, including superseded ones, then its corrections and sub-plans.
+
+    `parent` is the decision that led to it; `next` counts entries.
+    """
     return client.plans.decisions(plan_id, limit=limit, after=after)
 
 
 @router.get("/plans/{plan_id}/decisions/{number}", operation_id="explainPlanDecision")
 def explain_plan_decision(plan_id: PlanId, number: Number, client: PlanViewer) -> ExplainedDecisionView:
-    """Explains a decision: the question, the choice, the alternatives, and the steps that carry it out."""
+    """Explain a decision: the question, the choice, the alternatives and the steps that carry it out."""
     return client.plans.decision(plan_id, number)
 
 
@@ -136,7 +145,7 @@ def explain_plan_decision(plan_id: PlanId, number: Number, client: PlanViewer) -
 def list_plan_conflicts(
     plan_id: PlanId, client: PlanViewer, limit: Limit = 100, after: AfterNumber = None
 ) -> Page[OpenConflictView]:
-    """Lists the open conflicts between the sub-plans of a plan, each with both sides. `next` counts them."""
+    """List the open conflicts between the sub-plans of a plan, each with both sides. `next` counts them."""
     return client.plans.conflicts(plan_id, limit=limit, after=after)
 
 
@@ -144,21 +153,21 @@ def list_plan_conflicts(
     "/plans/{plan_id}/diff",
     operation_id="diffPlan",
     response_model=DiffView,
-    responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the difference"}},
+    responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the diff"}},
 )
 def diff_plan(
     plan_id: PlanId,
     client: PlanViewer,
     form: Annotated[
-        Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
+        Literal["json", "patch"], Query(alias="format", description="patch: for `git apply`")
     ] = "json",
     paths: Paths = None,
     renames: Renames = False,
 ) -> DiffView | Response:
-    """Shows what a plan changed: the result, and what the review left out.
+    """Show the diff of a plan: the result, and the files left out.
 
-    JSON is masked and bounded. The patch has the result: to the byte for operators, who may apply it; masked,
-    and without binary contents and files of more than 256 KiB, for viewers.
+    JSON is masked and bounded. The patch contains the result: byte for byte for operators, who may apply it;
+    masked, without binary files and files over 256 KiB, for viewers.
     """
     if form == "patch":
         patch = client.plans.patch(plan_id, paths=paths or (), renames=renames)
@@ -170,7 +179,7 @@ def diff_plan(
     "/plans/{plan_id}/comparison",
     operation_id="comparePlans",
     response_model=ComparisonView,
-    responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the difference"}},
+    responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the diff"}},
 )
 def compare_plans(
     plan_id: PlanId,
@@ -179,14 +188,16 @@ def compare_plans(
     before: _Before = None,
     other_before: _OtherBefore = None,
     form: Annotated[
-        Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
+        Literal["json", "patch"], Query(alias="format", description="patch: for `git apply`")
     ] = "json",
     paths: Paths = None,
     renames: Renames = False,
 ) -> ComparisonView | Response:
-    """Compares the result of a plan, now or before a correction, with that of another plan, or of the same
-    one. The patch is to the byte for operators; masked, and without binary contents, for viewers. It has at
-    most 10,000 files and 1,000,000 lines, and is of files of at most 64 MiB in all."""
+    """Compare the result of a plan, now or before a correction, with that of another plan or the same one.
+
+    The patch is byte for byte for operators; masked and without binary files for viewers. Limits: 10,000
+    files, 1,000,000 lines, 64 MiB of files.
+    """
     sides = {"before": before, "other_before": other_before}
     if form == "patch":
         patch = client.plans.compare_patch(plan_id, other, **sides, paths=paths or (), renames=renames)
@@ -201,19 +212,19 @@ def read_plan_file(
     path: Annotated[str, Query(min_length=1, max_length=4096, examples=["src/export.py"])],
     side: Literal["before", "after"] = "after",
 ) -> FileView:
-    """Shows one of the files that a plan changed, before or after. No other file can be read here."""
+    """Show a file that a plan changed, before or after. No other file can be read."""
     return client.plans.file(plan_id, path, side=side)
 
 
 @router.get("/plans/{plan_id}/graph", operation_id="getPlanGraph")
 def get_plan_graph(plan: ReadPlan, here: Here) -> PlanGraphs:
-    """Shows the graphs of the plan's actors, and which of their nodes are running, as far as known."""
+    """Show the graphs of the plan's actors and the running nodes, as far as known."""
     return PlanGraphs.model_validate(printable_value(thaw({"actors": graphs_of(here.parts, plan)})))
 
 
 @router.get("/plans/{plan_id}/budget", operation_id="getPlanBudget")
 def get_plan_budget(plan_id: PlanId, client: PlanViewer) -> BudgetView:
-    """Shows the limits of the plan's whole tree, its spending, and the reservations of running calls."""
+    """Show the limits, spending and reservations of the plan and all plans that share its budget."""
     return client.plans.budget(plan_id)
 
 
@@ -222,8 +233,8 @@ def read_output(
     plan_id: PlanId,
     client: PlanViewer,
     limit: Limit = 500,
-    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="only pieces after this number")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="only output after this number")] = 0,
 ) -> OutputListing:
-    """What the plan printed after a number, masked; `/events/stream?output=…` has it live."""
+    """Return the output of a plan after a number, masked. `/events/stream?output=…` streams it live."""
     items = client.plans.output(plan_id, after=after, limit=limit)
     return OutputListing(items=items, next=items[-1].number if len(items) == limit else None)

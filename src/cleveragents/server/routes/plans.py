@@ -1,4 +1,4 @@
-"""Plans: listed, made, shown, deleted."""
+"""Routes that list, create, show and delete plans."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ToBranch = Annotated[
     Field(
         min_length=1,
         max_length=200,
-        description="of a remote: a new branch that the result is pushed to, so that the resource's own "
-        "stays as it is; `{plan}` in it stands for the plan's id",
+        description="for a remote: a new branch to push the result to, so that the resource's own branch "
+        "does not change; `{plan}` in the name is replaced by the plan's id",
         examples=["agents/{plan}"],
     ),
 ]
@@ -42,39 +42,39 @@ AfterPlan = Annotated[
     Query(
         max_length=64,
         pattern=r"^[0-9A-Z]+$",
-        description="what `next` of the last piece said",
+        description="`next` of the previous page",
         examples=[EXAMPLE_PLAN],
     ),
 ]
 
 
 class NewLimits(StrictBody):
-    """What the plan and all below it may spend, in all. What is left out has no limit of its own."""
+    """Limits on the total spending of a plan and its sub-plans. An omitted limit does not apply."""
 
     usd: float | None = Field(default=None, gt=0, le=1e6, description="needs known prices", examples=[0.5])
     tokens: int | None = Field(default=None, ge=1, le=2**53, examples=[200_000])
-    steps: int | None = Field(default=None, ge=1, le=2**31, description="calls of models", examples=[100])
+    steps: int | None = Field(default=None, ge=1, le=2**31, description="model calls", examples=[100])
     seconds: float | None = Field(default=None, gt=0, le=30 * 86_400, examples=[1800])
 
     def limits(self) -> Limits:
-        """Return the limits that the client takes."""
+        """Return the limits of the client."""
         return Limits(usd=self.usd, tokens=self.tokens, steps=self.steps, seconds=self.seconds)
 
 
 class NewPlan(StrictBody):
-    """What is wanted: a goal in words, or an action with its arguments."""
+    """A request for a plan: a goal, or an action with its arguments."""
 
     resource: str = Field(
         max_length=64,
         pattern=_NAME,
-        description="a registered resource: GET /resources has them",
+        description="a registered resource; GET /resources lists them",
         examples=["shop-main"],
     )
     goal: str | None = Field(
         default=None,
         min_length=1,
         max_length=100_000,
-        description="in words; with an action, what that is for",
+        description="the goal; with an action, its purpose",
         examples=["Add a --json flag to the export command"],
     )
     action: str | None = Field(default=None, max_length=200, pattern=_TITLED, examples=[None])
@@ -83,52 +83,57 @@ class NewPlan(StrictBody):
         default=None,
         max_length=200,
         pattern=_TITLED,
-        description="who does all of it, instead of the usual three",
+        description="one actor for all roles, instead of the default three",
         examples=[None],
     )
     actor_yaml: str | None = Field(
         default=None,
         min_length=1,
         max_length=65_536,
-        description="instead of an actor's name: its YAML, for this plan alone. It may start no program of "
-        "its own; no file that it names is read",
+        description="instead of an actor's name: its YAML, for this plan only. It cannot start programs, "
+        "and files that it names are not read",
         examples=[None],
     )
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", examples=["openai/gpt-4.1"])
     profile: str | None = Field(
-        default=None, max_length=64, description="what it may do by itself", examples=["supervised"]
+        default=None,
+        max_length=64,
+        description="the profile: actions allowed without approval",
+        examples=["supervised"],
     )
     checks: list[_Text] = Field(
         default=[], max_length=50, description="commands that must pass", examples=[["pytest -q"]]
     )
     invariants: list[_Text] = Field(
-        default=[], max_length=50, description="what must hold", examples=[["never touch migrations/"]]
+        default=[],
+        max_length=50,
+        description="rules that the result must not break",
+        examples=[["never touch migrations/"]],
     )
     limits: NewLimits | None = None
-    max_parallel: int | None = Field(default=None, ge=1, le=64, description="of its plans, at once")
+    max_parallel: int | None = Field(default=None, ge=1, le=64, description="sub-plans in parallel")
     apply: Literal["review", "auto"] | None = Field(
         default=None,
-        description="auto: without asking, if its checks pass; review: never by itself; "
-        "null: as its profile says",
+        description="auto: without approval, if the checks pass; review: only by a person; null: by profile",
         examples=["review"],
     )
     to_branch: ToBranch = None
     start: Literal["tree", "HEAD"] = Field(
         default="tree",
-        description="what it begins with: the files of a directory as they are, or what is committed there; "
-        "on a git remote it is always what is committed",
+        description="the base: the current files of a directory, or its last commit; "
+        "on a git remote always the last commit",
     )
     goals: str | None = Field(
         default=None,
         min_length=1,
         max_length=65_536,
-        description="instead of a goal or an action: the YAML of goals that belong together, as parts of one "
-        "plan; no file that it names is read",
+        description="instead of a goal or an action: the YAML of several goals, the sub-plans of one "
+        "plan; files that it names are not read",
         examples=[None],
     )
 
     def request(self) -> PlanRequest:
-        """Return the request that the client takes. `RequestRefused`."""
+        """Return the request of the client. Raises `RequestRefused` if it is invalid."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         return PlanRequest(**(given | {"limits": (self.limits or NewLimits()).limits()}))
 
@@ -140,11 +145,11 @@ def list_plans(
     project: OfName = None,
     resource: OfName = None,
     needs: Annotated[list[Needs] | None, Query(description="only these; may be repeated")] = None,
-    every: Annotated[bool, Query(alias="all", description="sub-plans, too")] = False,
+    every: Annotated[bool, Query(alias="all", description="include sub-plans")] = False,
     limit: Limit = 100,
     after: AfterPlan = None,
 ) -> Page[PlanSummary]:
-    """Lists plans, the newest first.
+    """List plans, the newest first.
 
     Sub-plans are listed if they need a person, or all of them with `all`.
     """
@@ -161,13 +166,13 @@ def list_plans(
 
 @router.get("/plan-counts", operation_id="countPlans")
 def count_plans(client: AnyClient) -> Page[PlanCount]:
-    """Counts plans by phase and state. Sub-plans are not counted."""
+    """Count plans by phase and state. Sub-plans are not counted."""
     return Page(items=client.plans.counts())
 
 
 @router.post("/plans", status_code=201, operation_id="createPlan")
 def create_plan(new: NewPlan, response: Response, client: OperatorClient, claim: Claimed) -> PlanView:
-    """Creates a plan on a registered resource and queues it for a worker.
+    """Create a plan on a registered resource and queue it for a worker.
 
     The repository is not touched until the result is applied.
     """
@@ -178,13 +183,13 @@ def create_plan(new: NewPlan, response: Response, client: OperatorClient, claim:
 
 @router.get("/plans/{plan_id}", operation_id="getPlan")
 def get_plan(plan_id: PlanId, client: PlanViewer) -> PlanView:
-    """Shows everything about one plan: its state, changes, calls, and the actions it allows."""
+    """Show a plan: its status, changes, calls, and the actions it allows."""
     return client.plans.get(plan_id)
 
 
 @router.get("/plans/{plan_id}/summary", operation_id="getPlanSummary")
 def get_plan_summary(plan_id: PlanId, client: PlanViewer) -> PlanSummary:
-    """Shows a plan as lists do: without its changes and calls."""
+    """Show a plan as in a list, without its changes and calls."""
     return client.plans.summary(plan_id)
 
 
@@ -192,10 +197,10 @@ def get_plan_summary(plan_id: PlanId, client: PlanViewer) -> PlanSummary:
 def delete_plan(
     plan_id: PlanId,
     client: PlanOperator,
-    force: Annotated[bool, Query(description="even if changes are lost")] = False,
+    force: Annotated[bool, Query(description="delete even if changes are lost")] = False,
 ) -> None:
-    """Deletes a plan, its sub-plans, their sandboxes and records. The audit log stays.
+    """Delete a plan, its sub-plans, their sandboxes and records. The audit log stays.
 
-    Refused if something would be lost, such as changes that were never applied, unless `force` is true.
+    Refused if changes that were never applied would be lost, unless `force` is true.
     """
     client.plans.delete(plan_id, force=force)

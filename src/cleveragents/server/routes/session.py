@@ -1,4 +1,4 @@
-"""Logging in with a browser: a token becomes a cookie that no script can read."""
+"""Routes of browser sessions: a token is exchanged for a cookie that no script can read."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ _AGENT_CHARACTERS = 120
 
 
 class Login(BaseModel):
-    """A token, as `agents user token` gave it."""
+    """A token issued by `agents user token`."""
 
     token: Annotated[str, Field(min_length=1, max_length=512, examples=["agents_sk_0f3c…"])]
 
 
 class SessionUser(BaseModel):
-    """The user, and what they may do where."""
+    """A user with their roles."""
 
     name: str = Field(examples=["ada"])
     role: Role = Field(
-        description="admin: a server admin; else the highest role in a project, at most operator"
+        description="admin: a server admin; else the highest role in any project, at most operator"
     )
     projects: dict[str, Role] = Field(
-        description="the role in each project they are a member of", examples=[{"shop": "operator"}]
+        description="the role in each project of the user", examples=[{"shop": "operator"}]
     )
 
 
 class SessionAccount(BaseModel):
-    """Who is logged in, and what requests that change something send along."""
+    """The session: the user, and the CSRF token for requests that change something."""
 
     user: SessionUser
     csrf: str | None = Field(
-        description="for the header X-CSRF-Token; null for programs, which need none",
+        description="for the header X-CSRF-Token; null for programs",
         examples=["5f0c…"],
     )
-    version: str = Field(description="the server's", examples=["1.0.0"])
+    version: str = Field(description="the version of the server", examples=["1.0.0"])
 
 
 @router.post("/session", status_code=201, operation_id="logIn")
 async def log_in(login: Login, request: Request, response: Response, here: Here) -> SessionAccount:
-    """Logs a browser in. The cookie is good for `server.session_hours`, and no longer than the token."""
+    """Log a browser in. The cookie is valid for `server.session_hours`, but no longer than the token."""
     container = here.container
-    claim = shown_once(request)  # guard: the cookie's word is told once
+    claim = shown_once(request)  # guard: the cookie's secret is returned once
     now = container.clock.now()
     found = await run_in_threadpool(lambda: container.users.known_by(login.token, TokenKind.PROGRAM, now=now))
     if found is None:
@@ -67,7 +67,7 @@ async def log_in(login: Login, request: Request, response: Response, here: Here)
     user, token = found
     lasting = timedelta(hours=container.settings.server.session_hours)
     if token.expires_at is not None:
-        lasting = min(lasting, token.expires_at - now)  # guard: a token that ends is not prolonged
+        lasting = min(lasting, token.expires_at - now)  # guard: a session never outlives its token
     label = redact_text(request.headers.get("user-agent", "a browser"))[:_AGENT_CHARACTERS]
     _, secret = await run_in_threadpool(
         lambda: container.users.issue(
@@ -94,14 +94,14 @@ async def log_in(login: Login, request: Request, response: Response, here: Here)
 
 @router.get("/session", operation_id="getSession")
 def get_session(request: Request, access: AnyUser) -> SessionAccount:
-    """Who asks."""
+    """Show the user of the request."""
     token: Token = request.state.token
     return _account(access.user, request.state.secret if token.kind is TokenKind.BROWSER else None)
 
 
 @router.delete("/session", status_code=204, operation_id="logOut")
 def log_out(request: Request, response: Response, here: Here, access: AnyUser) -> None:
-    """Logs the browser out: its cookie is worthless at once. A program's token stays."""
+    """Log the browser out: its cookie is invalid at once. Tokens of programs stay valid."""
     token: Token = request.state.token
     if token.kind is TokenKind.BROWSER:
         here.container.users.revoke(token.id, now=here.container.clock.now())

@@ -19,91 +19,92 @@ __all__ = ["router"]
 
 router = APIRouter(
     tags=["users"],
-    responses={404: {"model": Problem, "description": "there is no such user or token"}},
+    responses={404: {"model": Problem, "description": "no such user or token"}},
 )
 
 Name = Annotated[str, Path(max_length=64, examples=["ada"])]
 TokenId = Annotated[str, Path(max_length=64, examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])]
 _LAST: dict[int | str, dict[str, object]] = {
-    409: {"model": Problem, "description": "nobody would be admin any more"}
+    409: {"model": Problem, "description": "the last admin must stay"}
 }
 
 
 class NewUser(BaseModel):
-    """Whom to add."""
+    """A user to add."""
 
     name: str = Field(max_length=64, examples=["ada"])
-    role: Role = Field(default=Role.VIEWER, description="in the project; admin without one: a server admin")
+    role: Role = Field(
+        default=Role.VIEWER, description="the role in the project; admin without a project: a server admin"
+    )
     project: str | None = Field(
         default=None, max_length=64, pattern=NAME, description="null: `default`", examples=[None]
     )
 
 
 class NewRole(BaseModel):
-    """A user's role from now on."""
+    """The new role of a user."""
 
-    role: Role = Field(
-        description="admin: a server admin; else the role in each of their projects, and no server admin"
-    )
+    role: Role = Field(description="admin: a server admin; else the role in each project of the user")
 
 
 class NewToken(Body):
-    """A token to make."""
+    """A token to issue."""
 
     label: str = Field(default="", max_length=200, examples=["laptop"])
     days: int | None = Field(
         default=None,
         ge=1,
         le=3650,
-        description="how long it is good; null: as long as the token that it is made with, or for ever",
+        description="validity in days; null: as long as the token of this request, or unlimited",
     )
 
 
 @router.get("/users", operation_id="listUsers")
 def list_users(client: AdminClient, limit: Limit = 100, after: After = None) -> Page[UserView]:
-    """All users, by name."""
+    """List all users by name."""
     return client.users.list(limit=limit, after=after)
 
 
 @router.post("/users", status_code=201, operation_id="addUser")
 def add_user(new: NewUser, client: AdminClient) -> UserView:
-    """Adds a user, who can do nothing before there is a token."""
+    """Add a user. A new user has no access before a token is issued."""
     return client.users.add(new.name, new.role, project=new.project)
 
 
 @router.get("/users/{name}", operation_id="getUser")
 def get_user(name: Name, client: AnyClient) -> UserView:
-    """A user; those who are not admin see themselves only."""
+    """Show a user. Users who are not admins see only themselves."""
     return client.users.get(name)
 
 
 @router.patch("/users/{name}", operation_id="changeUser", responses=_LAST)
 def change_user(name: Name, new: NewRole, client: AdminClient) -> UserView:
-    """Makes a user a server admin, or gives them another role in all of their projects, from the next request
-    on. `PUT /projects/{name}/members/{user}` changes the role in one project."""
+    """Make a user a server admin, or change their role in all of their projects, from the next request on.
+
+    `PUT /projects/{name}/members/{user}` changes the role in one project.
+    """
     return client.users.set_role(name, new.role)
 
 
 @router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
 def remove_user(name: Name, client: AdminClient) -> None:
-    """Removes a user with all tokens, and those that were made with them, for whomever."""
+    """Remove a user with all tokens, including the tokens that were issued with them."""
     client.users.remove(name)
 
 
 @router.get("/users/{name}/tokens", operation_id="listTokens")
 def list_tokens(name: Name, client: AnyClient, limit: Limit = 100, after: After = None) -> Page[TokenView]:
-    """A user's tokens and logins; those who are not admin see their own only."""
+    """List the tokens and sessions of a user. Users who are not admins see only their own."""
     return client.users.tokens(name, limit=limit, after=after)
 
 
 @router.post("/users/{name}/tokens", status_code=201, operation_id="issueToken")
 def issue_token(name: Name, new: NewToken, request: Request, client: AnyClient) -> IssuedTokenView:
-    """Makes a token for a program. Nobody can learn it again: of what is kept, it cannot be told.
+    """Issue a token for a program. It is shown once: only its digest is stored.
 
-    It holds no longer than the token that it is made with, or that a browser was logged in with, and is
-    revoked with that.
+    It expires and is revoked together with the token, or the session, that issued it.
     """
-    claim = shown_once(request)  # guard: the token is told once
+    claim = shown_once(request)  # guard: the token is returned once
     return client.users.issue_token(name, label=new.label, days=new.days, claim=claim)
 
 
@@ -113,9 +114,11 @@ def revoke_token(
     client: AnyClient,
     alone: Annotated[
         bool,
-        Query(description="those that were made with it stay; not for who asks with it, or with one of them"),
+        Query(description="keep the tokens issued with it; not for the token of this request or its issuers"),
     ] = False,
 ) -> None:
-    """Makes a token worthless from the next request on, with all tokens and logins that were made with it;
-    those who are not admin, their own only."""
+    """Revoke a token from the next request on, with all tokens and sessions created with it.
+
+    Users who are not admins can revoke only their own.
+    """
     client.users.revoke_token(token_id, alone=alone)

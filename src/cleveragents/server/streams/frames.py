@@ -1,11 +1,11 @@
-"""Server-sent events as bytes, made once for all clients: the latest in rings, older ones in pages.
+"""Server-sent events as bytes, encoded once for all clients: the latest in rings, older ones in pages.
 
 Positions have no gap, so a ring needs no index: the place of a frame follows from its position.
 
-A client that has fallen off the ring reads the log itself, in pages. Such clients are seldom at one place: if
-each read from where it stands, a hundred of them would read, mask and encode the same events a hundred times.
-So pages begin at round positions, are kept for the clients that come after, and few are read at once: the
-threads that read are those that answer requests.
+A client that has fallen off the ring reads the log in pages. Such clients are rarely at the same position: if
+each read from its own position, a hundred of them would read, mask and encode the same events a hundred
+times. So pages begin at round positions and are kept for later clients. Only a few are read in parallel,
+because they use the threads that answer requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 HEARTBEAT = b": still here\n\n"
-"""A comment. Proxies end connections on which nothing is said for long."""
+"""A comment that keeps the connection alive: proxies close silent connections."""
 _RETRY_MILLISECONDS = 1000
 _CHUNK_BYTES = 64 * 1024
 
@@ -55,13 +55,13 @@ Frames = Sequence[bytes]
 
 
 class EventFrame(bytes):
-    """An event as it is sent, and the project it belongs to. Without one it is for server admins."""
+    """An encoded event with its project. An event without a project is for server admins."""
 
     project: str | None = None
 
 
 def event_frame(row: LogRow, project: str | None = None) -> EventFrame:
-    """An event: its position is its id, so whoever comes back says which was the last."""
+    """Encode an event. Its position is its id, so a client that reconnects names the last one it saw."""
     told = _json(fields_of_row(row))
     frame = EventFrame(b"id: %d\nevent: %s\ndata: %s\n\n" % (row.position, _line(row.event_type), told))
     frame.project = project
@@ -69,15 +69,17 @@ def event_frame(row: LogRow, project: str | None = None) -> EventFrame:
 
 
 def output_frame(piece: OutputPiece) -> bytes:
-    """A piece of a plan's output. It has no id: that is the place in the log, which is another matter."""
+    """Encode a piece of a plan's output. It has no id, because ids are positions in the log."""
     told = {"plan_id": piece.plan_id, "number": piece.number, "kind": piece.kind, "text": piece.text}
     return b"event: output\ndata: %s\n\n" % _json(told)
 
 
 def opening_frame(position: int, *, reset: bool) -> bytes:
-    """Says where the stream begins, so that who is cut off before the first event comes back to this place.
+    """Encode the position at which the stream begins, so that a client that is cut off before the first event
+    returns to it.
 
-    Without data it is no event. `reset`: the client's place is none in this log, and it begins at its end.
+    Without data it is not an event. `reset`: the client's position is not in this log, and the stream begins
+    at its end.
     """
     opening = b"retry: %d\nid: %d\n" % (_RETRY_MILLISECONDS, position)
     if reset:
@@ -86,12 +88,13 @@ def opening_frame(position: int, *, reset: bool) -> bytes:
 
 
 def problem_frame(body: bytes) -> bytes:
-    """Why the stream ends, as a refusal says it (JSON, on one line). It has no id: it is no event."""
+    """Encode the reason for the end of the stream: a problem as JSON on one line. It has no id."""
     return b"event: problem\ndata: %s\n\n" % body
 
 
 class FrameRing:
-    """The frames of the positions above `base` up to `tip`, without a gap; bounded, the oldest go first.
+    """The frames of the positions above `base` up to `tip`, without a gap; bounded, the oldest are dropped
+    first.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -109,7 +112,7 @@ class FrameRing:
         return self.base + len(self._frames)
 
     def extend(self, after: int, frames: Sequence[bytes]) -> None:
-        """Adds the frames of the positions that follow `after`, which has to be the tip."""
+        """Add the frames of the positions after `after`, which must be the tip."""
         if after != self.tip:
             raise ValueError(f"frames after {after} do not follow {self.tip}")
         self._joined.clear()
@@ -120,10 +123,12 @@ class FrameRing:
             self.base += 1
 
     def after(self, position: int, scope: ProjectScope = None) -> tuple[int, bytes] | None:
-        """What may be seen of some frames after that position as one, and the position of the last of them;
-        None where there are none, or none any more. Those who are at the same place and see the same projects
-        get the same bytes."""
-        if not self.base <= position < self.tip:  # guard: who fell off the ring would miss something
+        """Return the next visible frames after a position as one chunk, with the last position in it; None if
+        the ring has none.
+
+        Clients at the same position that see the same projects get the same bytes.
+        """
+        if not self.base <= position < self.tip:  # guard: a client off the ring would miss events
             return None
         found = self._joined.get((position, scope))
         if found is None:
@@ -133,8 +138,8 @@ class FrameRing:
 
 
 class OutputRing:
-    """The latest of what a plan printed: all after the number `base`. Numbers may have gaps where the oldest
-    were gone before they were read.
+    """The latest output of a plan: all pieces after the number `base`. Numbers have gaps if the oldest pieces
+    were deleted before they were read.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -146,7 +151,7 @@ class OutputRing:
         self._most = most_pieces
 
     def extend(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Adds what is new of them."""
+        """Add the new pieces."""
         for piece in pieces:
             if piece[0] > self.tip:
                 self._pieces.append(piece)
@@ -155,15 +160,16 @@ class OutputRing:
             self.base = self._pieces.popleft()[0]
 
     def after(self, number: int) -> list[tuple[int, bytes]] | None:
-        """What there is after the number; None if more of it may be elsewhere."""
+        """Return the pieces after the number; None if the ring may not have all of them."""
         if number < self.base:
             return None
         return [] if number >= self.tip else [piece for piece in self._pieces if piece[0] > number]
 
 
 def joined(position: int, frames: Iterable[bytes], scope: ProjectScope = None) -> tuple[int, bytes]:
-    """As many of the frames after that position as make a chunk, and where they end. Of other projects none
-    is in it, so it may be empty."""
+    """Return a chunk of frames after the position, and its last position. Frames of other projects are left
+    out, so the chunk may be empty.
+    """
     chunk = bytearray()
     for frame in frames:
         foreign = scope is not None and not (isinstance(frame, EventFrame) and frame.project in scope)
@@ -178,7 +184,7 @@ def joined(position: int, frames: Iterable[bytes], scope: ProjectScope = None) -
 
 
 class SharedPages:
-    """Frames after any position of the log, a page at a time; bounded, those asked for longest ago go first.
+    """Frames after any position of the log, in pages; bounded, the least recently used are dropped first.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -186,7 +192,7 @@ class SharedPages:
     def __init__(
         self, read: Callable[[int], Frames], *, most_pages: int = _MOST_PAGES, most_bytes: int = _MOST_BYTES
     ) -> None:
-        """`read` gives the frames that follow a position, without a gap; it is called on other threads."""
+        """`read` returns the frames after a position, without a gap. Other threads call it."""
         self.read_count = 0
         self._read = read
         self._most_pages = most_pages
@@ -196,15 +202,15 @@ class SharedPages:
         self._reading = asyncio.Semaphore(_AT_ONCE)
 
     async def after(self, position: int) -> Frames:
-        """Some frames after that position; none at the end of the log. What `read` raises."""
+        """Return some frames after the position; none at the end of the log. Raises the errors of `read`."""
         start = position - position % PAGE_FRAMES
         reading = self._page(start)
-        # Who goes away while it is read takes it from nobody.
+        # A client that disconnects during the read does not cancel it for others.
         frames = await asyncio.shield(reading)
         if len(frames) > position - start:
             return frames[position - start :]
         # It was read when the log ended there.
-        self._forget(start, reading)  # guard: it would be looked at first for ever
+        self._forget(start, reading)  # guard: a page without new frames would be found first for ever
         return await asyncio.shield(self._page(position))
 
     def _page(self, start: int) -> asyncio.Task[Frames]:
@@ -222,9 +228,9 @@ class SharedPages:
             return await run_in_threadpool(self._read, start)
 
     def _was_read(self, start: int, reading: asyncio.Task[Frames]) -> None:
-        # Who waited for it is told of a failure; if nobody does any more, nobody needs to be.
+        # A failure goes to the clients that wait; without any, it is dropped.
         frames = () if reading.cancelled() or reading.exception() else reading.result()
-        if not frames:  # guard: neither a failure nor an end is kept for those who ask later
+        if not frames:  # guard: neither a failure nor the end of the log is kept for later clients
             self._forget(start, reading)
         elif self._pages.get(start) is reading:
             self._sizes[start] = sum(map(len, frames))
@@ -242,7 +248,7 @@ class SharedPages:
 
 
 def _json(value: object) -> bytes:
-    # A half character, as in the name of a file that is not UTF-8, is escaped as in the CLI's JSON.
+    # A lone surrogate, as in the name of a file that is not UTF-8, is escaped as in the CLI's JSON.
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

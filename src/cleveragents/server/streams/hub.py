@@ -1,8 +1,8 @@
-"""One hub for all streams of a server: follows the log once, and lets every client read at its own pace.
+"""The hub of all streams of a server: it follows the log once, and each client reads at its own pace.
 
-A client is a cursor, not a queue: what it has not read yet is in the ring, which all share, or else in the
-database. So a client that does not read costs nothing and delays nobody, and one that comes back goes on at
-the position it names, whoever served it before.
+A client is a cursor, not a queue: unread frames are in the shared ring, or else in the database. So a client
+that does not read costs nothing and delays no other, and one that reconnects continues at its position, on
+any server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TICK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HubStatistics:
-    """Who listens, up to where the log was followed, and how far the slowest is behind that."""
+    """The number of clients, the position of the hub, and how far the slowest client is behind."""
 
     clients: int
     position: int
@@ -44,7 +44,7 @@ class HubStatistics:
 
 @dataclass(eq=False)
 class StreamClient:
-    """One stream: where it is in the log, and in the output of the plans it watches.
+    """A stream: its position in the log, and in the output of the plans it watches.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -60,12 +60,12 @@ class StreamClient:
     _gone: bool = False
 
     def leave(self) -> None:
-        """Nobody reads any more."""
+        """End the stream: the client has disconnected."""
         self._gone = True
         self.wake()
 
     def narrow(self, scope: ProjectScope, plans: Collection[str]) -> None:
-        """Show events of these projects only, and the output of these plans only, from now on."""
+        """Limit the stream to events of these projects and output of these plans from now on."""
         self.scope = scope
         for plan_id in [one for one in self.outputs if one not in plans]:
             del self.outputs[plan_id]
@@ -76,14 +76,14 @@ class StreamClient:
             self._waiting.set_result(None)
 
     async def next_chunk(self) -> bytes | None:
-        """What to send next, waiting for it; None when the stream is over."""
+        """Wait for the next chunk and return it; None when the stream is over."""
         while not self._gone and not self.hub.closed:
             self._woken = False
             chunk = await self._chunk()
             if chunk is not None:
                 self.sent_at = self.hub.now()
                 return chunk
-            if not self._woken:  # guard: what came while it looked would be told with the next event only
+            if not self._woken:  # guard: frames that arrived during the search would wait for the next event
                 await self._wait()
         return None
 
@@ -107,7 +107,7 @@ class StreamClient:
         return None
 
     async def _events(self) -> tuple[int, bytes] | None:
-        """Some of what comes next: up to which position, and what of it the client may see."""
+        """Return the next position and the visible frames up to it."""
         if self._gone or self.hub.closed:
             return None
         if self.cursor >= self.hub.ring.base:
@@ -127,16 +127,17 @@ class StreamClient:
 
 
 class EventHub:
-    """Joins one follower of the log to any number of clients.
+    """Connects one follower of the log with any number of clients.
 
     Thread safety:
         Owner: the application that made it closes it. Clients and hub live on one loop; the follower's
             thread calls `take_events`, `take_output` and `watched`, which cross over to it.
-        Lock: none: whatever is shared belongs to the loop, but for what is wanted, which is replaced as a
-            whole, and what was handed over last, which is the follower's.
+        Lock: none: all shared state belongs to the loop, except the set of watched plans, which is replaced
+        as a
+            whole, and the last transfer, which belongs to the follower.
         Guarantee: a client gets every position after the one it named, once, in order; none waits for
             another.
-    Cancel safety: a client whose task is cancelled is taken off by who joined it; nothing else is held.
+    Cancel safety: the caller of `join` removes a client whose task is cancelled; nothing else is held.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class EventHub:
         coalesce_seconds: float = COALESCE_SECONDS,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
-        """`on_commit` has a wake-up called at local commits; returns what takes it off again."""
+        """`on_commit` registers a wake-up for local commits and returns a function that removes it."""
         self.closed = False
         self.ring = FrameRing(0, most_frames=most_frames, most_bytes=_MOST_BYTES)
         self._most_frames = most_frames
@@ -177,11 +178,13 @@ class EventHub:
     async def join(
         self, after: int | None, outputs: Mapping[str, int], user: str = "", scope: ProjectScope = None
     ) -> tuple[StreamClient, bool]:
-        """A new client after that position, or at the end of the log, who sees these projects; True if that
-        was no place in this log, and it begins at the end instead. `TooManyRequests`. Who joins takes it off
-        with `part`."""
+        """Add a client after that position, or at the end of the log, that sees these projects.
+
+        Also return True if the position is not in this log, and the client begins at its end. Raises
+        `TooManyRequests`. Remove the client with `part`.
+        """
         theirs = sum(1 for client in self._clients if user and client.user == user)
-        if theirs >= _MOST_OF_ONE:  # guard: nobody keeps all others out
+        if theirs >= _MOST_OF_ONE:  # guard: one user must not take all places
             raise TooManyRequests(_TICK_SECONDS)
         if len(self._clients) >= _MOST_CLIENTS:
             raise TooManyRequests(_TICK_SECONDS)
@@ -197,7 +200,7 @@ class EventHub:
         astray = after is not None and after > end
         cursor = end if after is None or astray else after
         client = StreamClient(self, cursor, dict(outputs), user, scope, sent_at=self.now())
-        # With nothing waited for in between: who parts takes away what no client is known to watch.
+        # No await in between: `part` drops the output of plans that no client watches.
         self._clients.add(client)
         for plan_id in outputs:
             if plan_id not in self._printed:
@@ -209,7 +212,7 @@ class EventHub:
         return client, astray
 
     def part(self, client: StreamClient) -> None:
-        """Forgets the client. Twice is harmless."""
+        """Remove the client. A second call is harmless."""
         self._clients.discard(client)
         wanted = {plan_id for other in self._clients for plan_id in other.outputs}
         for plan_id in [one for one in self._printed if one not in wanted]:
@@ -222,7 +225,7 @@ class EventHub:
         return HubStatistics(len(self._clients), tip, max(lags, default=0), self._pages.read_count)
 
     def close(self) -> None:
-        """Ends every stream, and the follower. Twice is harmless."""
+        """End all streams and the follower. A second call is harmless."""
         self.closed = True
         self._ended()
         if self._ticking is not None:
@@ -233,41 +236,43 @@ class EventHub:
             self._follower.stop()
 
     def wait_closed(self) -> None:
-        """Returns when the follower's thread is over; not on the loop, which it may be waiting for."""
+        """Wait for the end of the follower's thread. Do not call it on the loop: the follower may wait for
+        the loop.
+        """
         if self._follower is not None:
             self._follower.close()
 
-    # What has fallen off the ring, or was never in it.
+    # Frames that are not in the ring.
 
     async def page(self, after: int) -> Sequence[bytes]:
-        """Some frames after that position from the database."""
+        """Return some frames after the position from the database."""
         return await self._pages.after(after)
 
     def printed(self, plan_id: str) -> OutputRing:
-        """The latest of what a watched plan printed."""
+        """Return the latest output of a watched plan."""
         return self._printed[plan_id]
 
     async def read_output(self, plan_id: str, number: int) -> Sequence[tuple[int, bytes]]:
-        """What the plan printed after that number, from the database."""
+        """Return the output of the plan after the number from the database."""
         return await run_in_threadpool(self._source.output, plan_id, number)
 
     # Called by the follower's thread.
 
     def take_events(self, after: int, frames: Sequence[bytes]) -> bool:
-        """Whether the frames that follow that position are taken, in this order."""
+        """Accept the frames after that position. Return whether they were accepted."""
         return self._crosses(lambda: self._publish(after, frames))
 
     def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool:
         return self._crosses(lambda: self._print(plan_id, pieces))
 
     def watched(self) -> Mapping[str, int] | None:
-        """The plans whose output is wanted, with the last number that was taken; None: nobody listens."""
+        """Return the watched plans with the last number of their output; None without clients."""
         return self._watching
 
     def _crosses(self, act: Callable[[], None]) -> bool:
-        """Has it run on the loop, after what was handed over before; False: it will not be run.
+        """Run a callback on the loop, after earlier ones. Return False if it will not run.
 
-        A loop that is behind is not buried under more: what was handed over before has to have run.
+        It waits until the previous callback has run, so that a slow loop is not flooded.
         """
         before = self._handed_over
         if before is not None and not before.wait(_TAKEN_SECONDS):
@@ -299,7 +304,7 @@ class EventHub:
     def _print(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> None:
         ring = self._printed.get(plan_id)
         if ring is None:
-            return  # who watched it has gone
+            return  # its watchers have disconnected
         ring.extend(pieces)
         self._watch()
         for client in self._clients:
@@ -307,11 +312,11 @@ class EventHub:
                 client.wake()
 
     def _watch(self) -> None:
-        """Says what is to be looked for; replaced as a whole, because another thread reads it."""
+        """Publish the watched plans. The mapping is replaced as a whole, because another thread reads it."""
         tips = {plan_id: ring.tip for plan_id, ring in self._printed.items()}
         self._watching = tips if self._clients else None
 
-    # Beginning, and once a second.
+    # Start, then once a second.
 
     async def _started(self) -> None:
         if self._starting is None:
@@ -332,7 +337,7 @@ class EventHub:
         follower.start()
 
     def _tick(self) -> None:
-        """Wakes those to whom nothing was said for long, as long as there is anybody."""
+        """Wake clients that were silent for long, while there are clients."""
         if self._ticking is not None or self.closed or not self._clients:
             return
         self._ticking = self._loop.call_later(min(_TICK_SECONDS, self.heartbeat_seconds), self._ticked)

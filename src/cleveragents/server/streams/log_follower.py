@@ -1,7 +1,7 @@
-"""Follows the audit log, and what watched plans print, for a whole server process, on one thread.
+"""Follows the audit log and the output of watched plans for a whole server process, on one thread.
 
-Local commits wake it at once; what other processes write it finds by looking. However often it is woken, it
-looks at most every `COALESCE_SECONDS`: events that come in a burst go out together.
+Local commits wake it at once; events of other processes are found by polling. However often it is woken, it
+polls at most every `COALESCE_SECONDS`, so that a burst of events goes out together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COALESCE_SECONDS = 0.025
 _POLL_SECONDS = 0.1
 _BUSY_SECONDS = 0.0
 _STAYS_BUSY = 40
-"""After something was found, so many looks are quick: events of other processes, too, come in bursts."""
+"""The number of quick polls after new events were found: events of other processes also come in bursts."""
 
 _IDLE_SECONDS = 1.0
 _OUTPUT_PIECES = 500
@@ -40,33 +40,32 @@ log = structlog.get_logger(__name__)
 
 
 class Source(Protocol):
-    """Where frames come from: the log, or numbered frames in tests. Called by several threads."""
+    """A source of frames: the log, or numbered frames in tests. Several threads call it."""
 
     def end(self) -> int:
-        """The position of the last event, of what was committed before."""
+        """Return the position of the last event committed so far."""
         ...
 
     def bring_up(self) -> None:
-        """Gives events that wait their place in the log, as far as this process may; not those that somebody
-        else is about to."""
+        """Assign positions to pending events, except those that another process is about to place."""
         ...
 
     def frames(self, after: int) -> Sequence[bytes]:
-        """Those of the positions that follow, without a gap; a page of them at most."""
+        """Return the frames of the next positions, without a gap; at most a page."""
         ...
 
     def last_output(self, plan_id: str) -> int:
-        """The number of the last piece that a plan printed."""
+        """Return the number of a plan's last output."""
         ...
 
     def output(self, plan_id: str, after: int) -> Sequence[tuple[int, bytes]]:
-        """Frames of what a plan printed after that number, with their numbers."""
+        """Return the frames of a plan's output after the number, with their numbers."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The audit log of a database, and the output of its plans. Any thread may use it."""
+    """The audit log of a database and the output of its plans. Any thread may use it."""
 
     audit: DurableAuditLog
     plan_output: PlanOutput
@@ -77,8 +76,8 @@ class LogSource:
         return end_of_log(self.audit.database)
 
     def bring_up(self) -> None:
-        # Not waited for: with many plans others do it nearly always, and who waits shows nothing meanwhile.
-        with suppress(StoreBusy):  # guard: what they have placed is shown at once
+        # Not waited for: with many plans another process usually does it, and waiting would delay the stream.
+        with suppress(StoreBusy):  # guard: events placed by others are shown at once
             self.audit.sequence_pending(wait=False)
 
     def frames(self, after: int) -> Sequence[bytes]:
@@ -97,14 +96,14 @@ class LogSource:
 
 
 class LogFollower:
-    """Looks at the source again and again, and hands what is new to the hub, in order.
+    """Polls the source and passes new frames to the hub, in order.
 
     Thread safety:
         Owner: the hub that made it starts and closes it. Any thread may `wake` it.
         Lock: none; its state belongs to its own thread, and two events tell that what to do.
         Guarantee: the hub gets every position after the one it was started at, once, in order, whatever
             the source raised meanwhile.
-    Cancel safety: `close` waits for the look under way, for a while.
+    Cancel safety: `close` waits for the poll in progress, up to a limit.
     """
 
     def __init__(
@@ -124,11 +123,11 @@ class LogFollower:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something new, or somebody new."""
+        """Poll now: there are new events or a new client."""
         self._wakeup.set()
 
     def stop(self) -> None:
-        """Takes effect after the look under way."""
+        """Stop after the poll in progress."""
         self._stopping.set()
         self._wakeup.set()
 
@@ -139,13 +138,13 @@ class LogFollower:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._wakeup.clear()  # before the look, so that a wake during it is not lost
+            self._wakeup.clear()  # before the poll, so that a wake during it is not lost
             pause = self._attempt(self._look)
             if not self._stopping.wait(self._coalesce_seconds):
                 self._wakeup.wait(pause)
 
     def _look(self) -> float:
-        """Hands on what is new; returns for how long nothing needs to be looked at, if nobody wakes us."""
+        """Pass on new frames. Return how long the next poll can wait without a wake-up."""
         watched = self._hub.watched()
         self._attempt(self._brought_up)
         self._quick = max(0, self._quick - 1)
@@ -170,7 +169,7 @@ class LogFollower:
         try:
             return step()
         except CleverAgentsError as error:
-            # The database will be back, and a log that is broken can still be read; said once.
+            # The database will be back, and a broken log can still be read; logged once.
             if str(error) != self._said:
                 self._said = str(error)
                 log.warning("server.events_not_followed", error=self._said)

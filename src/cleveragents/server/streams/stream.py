@@ -1,8 +1,8 @@
-"""A stream of server-sent events as an answer: what the hub has for its client, until one of them goes.
+"""A stream of server-sent events as a response, from the hub to one client.
 
 sse-starlette has five tasks for each client where this has two, took about three times the CPU for a chunk in
-a comparison without the hub, and polls for the end of the server itself, so that two would decide when
-streams end.
+a comparison without the hub, and polls for the end of the server itself, so that two parties would decide
+when streams end.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ from cleveragents.server.streams.hub import EventHub, StreamClient
 __all__ = ["EventStream", "WatchedPlans"]
 
 _CHECK_SECONDS = 30.0
-_REMEDY = "yours has expired or was revoked; log in again, or use another"
+_REMEDY = "your token has expired or was revoked; log in again or use another token"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    # nginx would otherwise keep events back until a buffer is full.
+    # Otherwise nginx buffers events.
     (b"x-accel-buffering", b"no"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedPlans:
-    """The plans whose output is wanted: the project of each, and the number after which it begins."""
+    """The watched plans: the project of each, and the number after which its output begins."""
 
     projects: Mapping[str, str | None]
     after: Mapping[str, int]
 
     def seen_by(self, user: User) -> dict[str, int]:
-        """Those that the user may see; a plan of another project is passed over, as one that does not
-        exist."""
+        """Return the plans that the user may see; others are skipped, like plans that do not exist."""
         return {
             plan_id: number
             for plan_id, number in self.after.items()
@@ -50,10 +49,10 @@ class WatchedPlans:
 
 
 class EventStream(Response):
-    """Answers with the user's events after a position, those to come included, and the output of some plans.
+    """Streams the user's events after a position, and the output of some plans.
 
-    `rights` is asked now and then. A token that has expired or was revoked ends the stream, and the last
-    frame says so; a role that was taken away ends what the stream shows of that project.
+    `rights` is checked regularly. An expired or revoked token ends the stream, and the last frame says so; a
+    role that was removed ends the events of its project.
     """
 
     media_type = "text/event-stream"
@@ -82,7 +81,7 @@ class EventStream(Response):
             self.after, self.watched.seen_by(self.user), self.user.id, self.user.scope
         )
         listening = asyncio.create_task(_listen(receive, client))
-        # A body that is refused ends the stream; there is no one left to raise its error to.
+        # A refused body ends the stream; its error has no receiver.
         listening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
@@ -90,7 +89,7 @@ class EventStream(Response):
             await self._tell(client, send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self.hub.part(client)  # guard: nobody is told for ever who has gone
+            self.hub.part(client)  # guard: a client that has gone gets nothing more
             listening.cancel()
 
     async def _tell(self, client: StreamClient, send: Send) -> None:
@@ -104,10 +103,10 @@ class EventStream(Response):
                     if user is None:
                         await _say(send, problem_frame(bytes(problem_of(NotAuthenticated(_REMEDY)).body)))
                         return
-                    # guard: who was removed from a project sees no more of it
+                    # guard: a user removed from a project sees no more of it
                     client.narrow(user.scope, self.watched.seen_by(user))
         except CleverAgentsError:
-            # The database does not answer now. The client comes back in a second, to where it is.
+            # The database does not respond. The client reconnects in a second, at its position.
             return
 
 
@@ -116,7 +115,7 @@ async def _say(send: Send, chunk: bytes) -> None:
 
 
 async def _listen(receive: Receive, client: StreamClient) -> None:
-    """End the stream when the client has gone, or sends a body that is refused."""
+    """End the stream when the client disconnects or sends a refused body."""
     try:
         while (await receive())["type"] != "http.disconnect":
             pass
