@@ -165,7 +165,7 @@ SUBMODULES = {
         build=_submodule,
         command="rm -r sub; sed -i 's/^line 1$/by the plan/' a",
         applied={"a": changed(1, by="plan")},
-        said=("sub: its directory was removed, but .gitmodules still names it; not applied",),
+        said=("not applied: sub was removed, but .gitmodules still names it",),
     ),
     "a submodule that the plan adds to .gitmodules": Structure(
         build=_submodule,
@@ -177,7 +177,7 @@ NESTED = {
     "a repository that the plan made": Structure(
         command="git init -q lib/x && echo 1 > lib/x/f && mkdir worktree && echo gitdir: lib > worktree/.git",
         applied={"lib": Directory(), "lib/x": Directory(), "lib/x/f": b"1\n"},
-        said=("not applied, because a plan's result holds no repositories: lib/x/.git, worktree/.git",),
+        said=("not applied because a result cannot contain git repositories: lib/x/.git, worktree/.git",),
         shown={"nested_repositories": ["lib/x", "worktree"], "ignored": []},
     ),
 }

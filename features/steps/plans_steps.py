@@ -299,11 +299,11 @@ def none_alive(context: Any) -> None:
     assert not alive, alive
 
 
-@then("a second cancel says that it was cancelled already")
+@then("a second cancel says that it was already cancelled")
 def a_second_cancel(context: Any) -> None:
     _agents(context, "plan", "cancel", context.plan_id)
     _expect(context, 0)
-    assert "was cancelled already" in context.err, context.err
+    assert "was already cancelled" in context.err, context.err
 
 
 @then("the repository has the references and worktrees that it had before")

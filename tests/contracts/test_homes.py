@@ -140,7 +140,7 @@ def steps_of(machine: Container, plan: Plan) -> list[str]:
 
 def test_a_plan_that_nobody_may_take_says_where_a_worker_is_missing(homes: Homes) -> None:
     near, far = homes.plan("shop", "true"), homes.plan("far", "true")
-    for plan, where in ((near, f"where {homes.repository} is"), (far, "no worker is there")):
+    for plan, where in ((near, f"where {homes.repository} is"), (far, "no worker is running")):
         first, *_, last = steps_of(homes.here, plan)
         assert first.startswith("`worker` runs it")
         assert where in first

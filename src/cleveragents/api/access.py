@@ -1,7 +1,7 @@
-"""What a user of the server may see and do: the one place that decides it, for HTTP and Agent2Agent alike.
+"""Access checks: what a user of the server may see and do, for HTTP and Agent2Agent alike.
 
-An object of a project in which the user is no member does not exist for them: asking for it raises the same
-error as asking for one that never was. In their own projects, a role that is too small raises `NotAllowed`.
+An object in another project does not exist for the user: a request for it raises the same error as for an
+object that never existed. In the user's own projects, an insufficient role raises `NotAllowed`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OWNER = "owner"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rights of one user, as they were when the request came. Any thread may use it.
+    """The rights of one user at the time of the request. Any thread may use it.
 
     `token` is the token of the request; None where no server is involved.
     """
@@ -40,87 +40,91 @@ class Access:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the acting user is the owner of this machine's state, who is no user of the server."""
+        """Whether the acting user is the owner of this machine's state, who is not a user of a server."""
         return self.user.id == OWNER
 
     @property
     def scope(self) -> ProjectScope:
-        """The projects whose objects lists may show; None: all."""
+        """The projects whose objects the user may list; None: all."""
         return self.user.scope
 
     def sees(self, project: str | None) -> bool:
-        """Whether objects of the project may be shown; those of none are for server admins."""
+        """Return whether the user may see objects of the project. Objects without a project are for server
+        admins.
+        """
         if project is None:
             return self.user.is_server_admin
         return self.user.role_in(project) is not None
 
     def ensure_server_admin(self) -> None:
-        """`NotAllowed`."""
-        if not self.user.is_server_admin:  # guard: what all projects share is not one project's to change
+        """Raise `NotAllowed` unless the user is a server admin."""
+        if not self.user.is_server_admin:  # guard: shared by all projects
             self._refuse(self.user.role, Role.ADMIN.value)
 
     def ensure_anywhere(self, needed: Role) -> None:
-        """Raise `NotAllowed` unless they have the role in some project: for what belongs to none."""
+        """Raise `NotAllowed` unless the user has the role in some project."""
         user = self.user
         may = user.is_server_admin or any(user.may(needed, name) for name in user.projects)
-        if not may:  # guard: what costs the server something is for operators
+        if not may:  # guard: only operators may cause costs
             self._refuse(user.role, needed.value)
 
     def ensure(self, needed: Role, project: str) -> None:
-        """Raise `NotAllowed` unless their role in the project, which they can see, is enough."""
-        if not self.user.may(needed, project):  # guard: each role may what it may, in this project
+        """Raise `NotAllowed` unless the user's role in the project is sufficient."""
+        if not self.user.may(needed, project):  # guard: the role in this project decides
             self._refuse(self.user.role_in(project) or Role.VIEWER, f"{needed.value} in project {project}")
 
     def plan(self, plan_id: str, needed: Role) -> Plan:
-        """The plan of that id, or of which that is the beginning or the end, as its job has left it.
-        `UnknownPlan`, `AmbiguousPlan`, `NotAllowed`."""
+        """Return the plan with this id, or this beginning or end of an id, in the state its job has left.
+
+        Raises `UnknownPlan`, `AmbiguousPlan`, `NotAllowed`.
+        """
         parts = self.container.plan_parts
         plan = parts.plans.find(plan_id, scope=self.scope)
         self.ensure(needed, plan.project)
         return parts.lifecycle.reconciled(plan)
 
     def made(self, plan: Plan, needed: Role) -> Plan:
-        """The plan, which was looked up elsewhere. `UnknownPlan`, `NotAllowed`."""
-        if not self.sees(plan.project):  # guard: no project's plan is shown to others
+        """Check a plan that was looked up elsewhere, and return it. Raises `UnknownPlan`, `NotAllowed`."""
+        if not self.sees(plan.project):  # guard: plans of other projects are hidden
             raise UnknownPlan(plan.id)
         self.ensure(needed, plan.project)
         return plan
 
     def job(self, job_id: str, needed: Role) -> Job:
-        """`UnknownJob`, `NotAllowed`."""
+        """Return the job with this id. Raises `UnknownJob`, `NotAllowed`."""
         from cleveragents.access.store.sql_project_store import plan_id_in, project_of_plan
 
         job = self.container.jobs.get(job_id)
         plan_id = plan_id_in(job.kind)
         project = None if plan_id is None else project_of_plan(self.container.database, plan_id)
-        if not self.sees(project):  # guard: no project's job is shown to others
+        if not self.sees(project):  # guard: jobs of other projects are hidden
             raise UnknownJob(job_id)
         if project is not None:
             self.ensure(needed, project)
         return job
 
     def project(self, name: str, needed: Role) -> Project:
-        """`UnknownProject`, `NotAllowed`."""
-        if not self.sees(name):  # guard: no project is shown to others than its members
+        """Return the project. Raises `UnknownProject`, `NotAllowed`."""
+        if not self.sees(name):  # guard: only members see a project
             raise UnknownProject(name)
         found = self.container.projects.get(name)
         self.ensure(needed, name)
         return found
 
     def resource(self, name: str, needed: Role) -> Resource:
-        """`UnknownResource`, `NotAllowed`."""
+        """Return the resource. Raises `UnknownResource`, `NotAllowed`."""
         found = self.container.projects.resource(name)
-        if not self.sees(found.project):  # guard: no project's resource is shown to others
+        if not self.sees(found.project):  # guard: resources of other projects are hidden
             raise UnknownResource(name)
         self.ensure(needed, found.project)
         return found
 
     def projects(self) -> Sequence[Project]:
-        """The projects they can see, by name."""
+        """Return the projects that the user can see, by name."""
         return [one for one in self.container.projects.list() if self.sees(one.name)]
 
     def resources(self, project: str | None = None) -> Sequence[Resource]:
-        """The resources they can see, of a project or of all, by name."""
+        """Return the resources that the user can see, of one project or of all, by name."""
         return [one for one in self.container.projects.resources(project) if self.sees(one.project)]
 
     def _refuse(self, role: Role, needed: str) -> NoReturn:
@@ -128,6 +132,7 @@ class Access:
 
 
 def owner_of(container: Container, name: str = OWNER) -> User:
-    """Return the owner of this machine's state, who may do everything. `name` is the one that the audit log
-    shows: `mcp` if another agent acts for the owner."""
+    """Return the owner of this machine's state, who may do everything. `name` is shown in the audit log:
+    `mcp` if another agent acts for the owner.
+    """
     return User(OWNER, name, Role.ADMIN, container.clock.now())

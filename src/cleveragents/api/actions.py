@@ -1,6 +1,6 @@
 """Actions, the templates of plans: list, get, add and remove them.
 
-Views are masked. Actions are kept as they are, because plans run them.
+Views are masked. Stored actions are not, because plans run them.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ArgumentView:
     type: str = shown(examples=["string"])
     required: bool = shown(examples=[True])
     default: object = shown(examples=[None])
-    description: str = shown(examples=["what to look for"])
-    rest: bool = shown("whether it takes all words that are left", examples=[False])
+    description: str = shown(examples=["the text to find"])
+    rest: bool = shown("whether it takes all remaining words", examples=[False])
 
 
 @view
 class StepView:
-    """A call of a tool."""
+    """A tool call of an action."""
 
     name: str | None = shown(examples=["format"])
     tool: str = shown(examples=["command"])
@@ -81,7 +81,7 @@ class StepView:
 
 @view
 class ActionCheckView:
-    """A command that has to succeed."""
+    """A command that must pass."""
 
     name: str = shown(examples=["tests"])
     command: str = shown(examples=["pytest -q"])
@@ -91,7 +91,7 @@ class ActionCheckView:
 
 @view
 class ActionView:
-    """All of an action."""
+    """An action with its arguments, steps and checks."""
 
     name: str = shown(examples=["team/format"])
     description: str = shown(examples=["Formats the code."])
@@ -111,10 +111,10 @@ class ActionView:
 
 
 class Actions(Protocol):
-    """The actions that plans can be made of: those shipped, the users', and those of one repository.
+    """The actions for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around a directory of this machine. Only a local
-    client of the owner reads a directory.
+    The repository is that of a `resource`, or the one around a directory of this machine. Only a local client
+    of the owner reads a directory.
     """
 
     def list(
@@ -131,16 +131,16 @@ class Actions(Protocol):
         """Return an action. `UnknownAction`, `NotTrusted`, `InvalidAction`, `UnknownResource`."""
 
     def add(self, yaml: str | bytes, *, source: str = "the request", replace: bool = False) -> ActionView:
-        """Keep an action; `source` names the YAML in errors. Nothing is run.
+        """Store an action without running it; `source` names the YAML in errors.
 
-        `InvalidAction` names every mistake, and nothing is kept. `ActionExists` unless `replace`.
+        Raises `InvalidAction` with every mistake, and stores nothing; `ActionExists` unless `replace` is set;
         `NotAllowed` unless the user is a server admin.
         """
 
     def remove(self, name: str) -> None:
-        """Delete an action that was added. Plans that were made of it are not affected.
+        """Delete an added action. Plans made from it are not affected.
 
-        `UnknownAction`, `ConfigurationError` for an action that is shipped, `NotAllowed`.
+        Raises `UnknownAction`, `ConfigurationError` for a built-in action, `NotAllowed`.
         """
 
 
@@ -206,7 +206,7 @@ class HttpActions:
         try:
             text = yaml if isinstance(yaml, str) else yaml.decode("utf-8-sig")
         except UnicodeDecodeError:
-            raise InvalidAction(source, ("it is not UTF-8 text; save it as UTF-8",)) from None
+            raise InvalidAction(source, ("not UTF-8 text: save it as UTF-8",)) from None
         try:
             return view_of(ActionView, self._http.post("/actions", {"yaml": text, "replace": replace}))
         except InvalidAction as error:
@@ -220,7 +220,7 @@ class HttpActions:
 
 
 def is_full_name(text: str) -> bool:
-    """Whether the text is the name of an action or an actor, NAMESPACE/NAME."""
+    """Return whether the text is the name of an action or an actor: NAMESPACE/NAME."""
     return _NAME.fullmatch(text) is not None and len(text) <= 129
 
 
@@ -233,10 +233,10 @@ def ensure_no_directory(repository: Path | None) -> None:
 
 
 def library_root(access: Access, resource: str | None, repository: Path | None = None) -> Path | None:
-    """Return the repository whose actions and actors count, for a viewer of its project.
+    """Return the repository whose actions and actors apply, for a viewer of its project.
 
-    That of the resource, if one is named; None for a remote that was never fetched here. Otherwise the one
-    around the directory, for the owner. `UnknownResource`, `SandboxRefused`, `NotAllowed`.
+    It is that of the resource, if given (None for a remote that was never fetched here), or else the one
+    around the directory, for the owner. Raises `UnknownResource`, `SandboxRefused`, `NotAllowed`.
     """
     if resource is not None:
         from cleveragents.access.model.user import Role
@@ -247,7 +247,7 @@ def library_root(access: Access, resource: str | None, repository: Path | None =
         return None
     from cleveragents.access.trust.repository_files import repository_root
 
-    access.ensure_server_admin()  # guard: directories of the machine are its owner's
+    access.ensure_server_admin()  # guard: only the owner reads directories of the machine
     return repository_root(repository)
 
 
@@ -323,5 +323,5 @@ def _argument(argument: Argument) -> dict[str, JsonValue]:
 
 
 def _place(row: ActionRow) -> str:
-    # Two may have one name, of which the first counts; where they come from tells them apart.
+    # Two actions may have the same name; the first applies, and its source tells them apart.
     return f"{row.name} {row.source}"

@@ -56,7 +56,7 @@ class ActorRow:
     origin: str = shown("builtin, user or repository", examples=["builtin"])
     trusted: bool = shown("whether it may run", examples=[True])
     description: str = shown("its first line", examples=["Does what the strategy says."])
-    source: str = shown("of a user's, the whole path for server admins only", examples=["shipped"])
+    source: str = shown("the path of a user's file is for server admins only", examples=["shipped"])
     problem: str | None = shown("why it cannot be used", examples=[None])
 
 
@@ -70,27 +70,27 @@ class GraphNodeView:
 
 @view
 class GraphEdgeView:
-    """Which node follows which."""
+    """An edge of an actor's graph."""
 
     source: str = shown(name="from", examples=["think"])
     target: str = shown(name="to", examples=["END"])
-    when: str | None = shown("on which condition", examples=[None])
+    when: str | None = shown("the condition", examples=[None])
 
 
 @view
 class ActorGraphView:
-    """An actor's nodes, and which follows which."""
+    """The graph of an actor."""
 
     name: str = shown(examples=["builtin/executor"])
     entry: str = shown("the first node", examples=["think"])
     nodes: tuple[GraphNodeView, ...] = shown()
     edges: tuple[GraphEdgeView, ...] = shown()
-    mermaid: str = shown("text that Mermaid draws", examples=["flowchart TD\n"])
+    mermaid: str = shown("the graph as Mermaid", examples=["flowchart TD\n"])
 
 
 @view
 class ActorView:
-    """All of an actor."""
+    """An actor with its graph, limits and file."""
 
     name: str = shown(examples=["builtin/executor"])
     description: str = shown(examples=["Does what the strategy says."])
@@ -101,17 +101,17 @@ class ActorView:
     state: tuple[dict[str, Any], ...] = shown(examples=[[{"name": "notes", "type": "string"}]])
     nodes: tuple[dict[str, Any], ...] = shown(examples=[[{"name": "think", "type": "llm"}]])
     graph: ActorGraphView = shown()
-    yaml: str = shown("its file, with the prompts in it; masked", examples=[_YAML])
+    yaml: str = shown("its file with inlined prompts, masked", examples=[_YAML])
     file: str | None = shown(
         "the path of its file, for server admins; else null",
         examples=[None],
-        default_factory=lambda: None,  # a server of 0.1.0 does not say it
+        default_factory=lambda: None,  # a server of 0.1.0 does not send it
     )
 
 
 @view
 class ActorVerdict:
-    """Whether a YAML is an actor, and what is wrong with it."""
+    """The result of validating a YAML, with all problems."""
 
     valid: bool = shown(examples=[True])
     name: str | None = shown(examples=["team/triage"])
@@ -120,10 +120,10 @@ class ActorVerdict:
 
 
 class Actors(Protocol):
-    """The actors that plans can use: those shipped, the users', and those of one repository.
+    """The actors for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around a directory of this machine. Only a local
-    client of the owner reads a directory.
+    The repository is that of a `resource`, or the one around a directory of this machine. Only a local client
+    of the owner reads a directory.
     """
 
     def list(
@@ -140,9 +140,9 @@ class Actors(Protocol):
         """Return an actor. `UnknownActor`, `NotTrusted`, `InvalidActor`, `UnknownResource`."""
 
     def validate(self, yaml: str) -> ActorVerdict:
-        """Return whether a YAML is an actor. Nothing is kept or run, and no file that it names is read.
+        """Validate the YAML of an actor. Nothing is stored or run, and files that it names are not read.
 
-        `NotAllowed` unless the user is an operator of some project.
+        Raises `NotAllowed` unless the user is an operator of some project.
         """
 
 
@@ -167,7 +167,7 @@ class LocalActors:
         from cleveragents.api.server_requests import trusted_by_name
         from cleveragents.core.errors import InvalidActor
 
-        if is_actor_file(name):  # guard: a client names actors, and reads no files
+        if is_actor_file(name):  # guard: a client names actors, it does not read files
             raise UnknownActor(name)
         library = self._library(resource, repository)
         with trusted_by_name(resource):
@@ -176,7 +176,7 @@ class LocalActors:
             except InvalidActor as error:
                 if self._access.user.is_server_admin:
                     raise
-                # guard: where somebody's home is on a server is not for its users
+                # guard: users must not learn where somebody's home is on a server
                 raise replace(error, source=PurePath(error.source).name) from None
         file = library.file_of(name)
         return actor_view(found, own_text(file), file if self._access.user.is_server_admin else None)
@@ -274,7 +274,7 @@ def actor_view(actor: Actor, yaml: str, file: Path | None) -> ActorView:
 
 
 def actor_graph(drawn: Actor) -> dict[str, JsonValue]:
-    """Return the JSON of an actor's graph: which node follows which, and on which condition."""
+    """Return the graph of an actor as JSON: nodes, edges and their conditions."""
     from cleveragents.actors.diagram import edges, mermaid, node_type
 
     return {
@@ -289,10 +289,9 @@ def actor_graph(drawn: Actor) -> dict[str, JsonValue]:
 
 
 def own_text(file: Path) -> str:
-    """Return the YAML of an actor as one of the user's own.
+    """Return the YAML of an actor for the user's own library.
 
-    It means the same wherever it is kept: the prompts that it names are in it, and a name that is for what
-    is shipped is another.
+    It is self-contained: prompts from files are inlined, and a name reserved for built-in actors is replaced.
     """
     from cleveragents.actors.prompt_files import prompt_text, prompts_beside
 
@@ -316,5 +315,5 @@ def _node_fields(node: Node) -> JsonValue:
 
 
 def _place(row: ActorRow) -> str:
-    # Two may have one name, of which the first counts; where they come from tells them apart.
+    # Two actors may have the same name; the first applies, and its source tells them apart.
     return f"{row.name} {row.source}"

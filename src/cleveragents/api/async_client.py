@@ -28,17 +28,17 @@ _END = object()
 
 
 def connect_async(server: str | None = None, **options: Any) -> AsyncClient:
-    """Return an `AsyncClient`; arguments as of `connect`."""
+    """Return an `AsyncClient`. The arguments are those of `connect`."""
     return AsyncClient(connect(server, **options))
 
 
 class AsyncClient:
-    """Runs the methods of a client in threads of its own. Use it as an asynchronous context manager.
+    """Runs the methods of a client in its own threads. Use it as an asynchronous context manager.
 
-    Thread safety: use it on one event loop. At most `threads` calls run at once; others wait their turn.
-    Cancel safety: a cancelled call goes on in its thread, and what it did stays done. `watch` ends with the
-    next piece. `close` waits for no call: one that has not begun raises `Closed`, and one that runs ends when
-    the client that it uses is closed.
+    Thread safety: use it on one event loop. At most `threads` calls run in parallel; others wait.
+    Cancel safety: a cancelled call continues in its thread, and its effects stay. `watch` ends with the next
+    piece. `close` waits for no call: a call that has not begun raises `Closed`, and a running call ends when
+    its client is closed.
     """
 
     def __init__(self, client: Client, *, threads: int = _THREADS) -> None:
@@ -51,7 +51,7 @@ class AsyncClient:
         return _AsyncGroup(getattr(self._client, name), self._threads)
 
     async def close(self) -> None:
-        """Release what the client holds. A second call changes nothing."""
+        """Release all resources of the client. A second call is harmless."""
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
     def _close(self) -> None:
@@ -66,7 +66,7 @@ class AsyncClient:
 
 
 class _Threads:
-    """The threads of one client. `Closed` for what is to run in them after `close()`."""
+    """The threads of one client. Calls after `close()` raise `Closed`."""
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="cleveragents-client")
@@ -81,17 +81,17 @@ class _Threads:
             raise
 
     async def result(self, running: Future[Any]) -> Any:
-        """Return what the call returns."""
+        """Return the result of the call."""
         try:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # the call was cancelled, and not who waits for it
+            if task is None or not task.cancelling():  # the call was cancelled, not its caller
                 self._ensure_open()
             raise
 
     def close(self) -> None:
-        """Take no new calls, and drop those that have not begun. A second call changes nothing."""
+        """Accept no new calls, and drop those that have not begun. A second call is harmless."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 

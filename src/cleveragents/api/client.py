@@ -49,18 +49,18 @@ def connect(
     settings: Sequence[str] = (),
     directory: str | os.PathLike[str] = ".",
 ) -> Client:
-    """Return a client of this machine, or of the server at that address. Use it as a context manager.
+    """Return a client of this machine, or of the server at `url`. Use it as a context manager.
 
     A client of this machine reads the same configuration and state as the command line; `settings` override
-    it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process,
-    until it is closed; a plan that is not done by then continues when the next client waits for it or
-    watches it. Plans on registered resources are run by the workers of a server.
+    it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process until
+    it is closed. An unfinished plan continues when the next client waits for it or watches it. Plans on
+    registered resources are run by the workers of a server.
 
     The configuration includes the `.cleveragents.toml` of the repository around `directory`, which can only
-    tighten it. A plan on another repository whose file tightens something else is refused
-    (`RequestRefused`): connect with that directory.
+    tighten it. A plan on another repository with a tighter file is refused (`RequestRefused`): connect with
+    that directory.
 
-    Errors: `ConfigurationError`, `DatabaseUnreachable`; of a server `ServerUnreachable` and
+    Raises `ConfigurationError`, `DatabaseUnreachable`; for a server `ServerUnreachable` and
     `NotAuthenticated`, with the first call.
     """
     if server is not None:
@@ -79,7 +79,7 @@ def connect(
 
 @runtime_checkable
 class Client(Protocol):
-    """Everything a surface can ask of CleverAgents. Use it as a context manager."""
+    """All operations of CleverAgents. Use it as a context manager."""
 
     @property
     def plans(self) -> Plans:
@@ -87,15 +87,15 @@ class Client(Protocol):
 
     @property
     def jobs(self) -> Jobs:
-        """The jobs in the queue and those that ended."""
+        """Queued, running and ended jobs."""
 
     @property
     def actions(self) -> Actions:
-        """The actions that plans can be made of."""
+        """The actions for plans."""
 
     @property
     def actors(self) -> Actors:
-        """The actors that plans can use."""
+        """The actors for plans."""
 
     @property
     def models(self) -> Models:
@@ -103,7 +103,7 @@ class Client(Protocol):
 
     @property
     def context(self) -> Context:
-        """Questions about repositories."""
+        """The search for code relevant to a question."""
 
     @property
     def events(self) -> Events:
@@ -115,11 +115,11 @@ class Client(Protocol):
 
     @property
     def resources(self) -> Resources:
-        """The repositories that plans may run on."""
+        """The repositories for plans."""
 
     @property
     def trust(self) -> Trust:
-        """The trusted files of repositories."""
+        """The trusted config of repositories."""
 
     @property
     def users(self) -> Users:
@@ -130,7 +130,7 @@ class Client(Protocol):
         """The workers on all machines."""
 
     def close(self) -> None:
-        """Release what the client holds. A second call changes nothing."""
+        """Release all resources of the client. A second call is harmless."""
 
     def __enter__(self) -> Self: ...
 
@@ -140,18 +140,18 @@ class Client(Protocol):
 class LocalClient:
     """Calls the services in this process, as one user. Any thread may use it.
 
-    `user` is the acting user, whose rights every call checks; without one it is the owner of this machine's
-    state, who may do everything. `token` is the token that the user sent, if any. An `embedded` client owns
-    its container, and runs the plans it queues. The caller of an `in_front` client runs plans itself: those
-    without a queue, which no worker takes, go on as well. With `configuration_of`, which reads the
-    configuration of a directory, a plan on a directory with a tighter one is refused.
+    `user` is the acting user, whose rights every call checks; the default is the owner of this machine's
+    state, who may do everything. `token` is the user's token, if any. An `embedded` client owns its container
+    and runs the plans it queues. The caller of an `in_front` client runs plans itself, including those
+    without a queue, which no worker takes. With `configuration_of`, which reads the configuration of a
+    directory, a plan on a directory with a tighter one is refused.
 
     Thread safety:
         Owner: the caller that created it closes it.
         Lock: `_lock` guards `_worker` while an embedded worker is started or taken to be closed.
         Guarantee: at most one worker is started, and it is closed with the client. A thread that waits for a
             plan or for events then gets `Closed`.
-    Cancel safety: a plan that the worker runs when the client is closed is given back and can be resumed.
+    Cancel safety: a plan that the worker runs when the client is closed is requeued and can be resumed.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class LocalClient:
         self.close()
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep between two looks at a plan or the log. `Closed` as soon as the client is closed."""
+        """Sleep between two polls of a plan or the log. Raises `Closed` as soon as the client is closed."""
         from cleveragents.core.errors import Closed
 
         if self._ended.wait(seconds):
@@ -278,7 +278,7 @@ class LocalClient:
         with self._lock:
             if self._worker is None and not self._ended.is_set():
                 parts = WorkerParts(self.access.container)
-                # guard: not plans of others, which only a worker that isolates commands may run
+                # guard: not plans of others, which only a worker with isolation may run
                 queues = (client_queue(self.access.container.home),)
                 self._worker = parts.start(name=f"client-{os.getpid()}", queues=queues)
 

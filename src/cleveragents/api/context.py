@@ -36,14 +36,16 @@ LONGEST_SECONDS = 60.0
 """The longest deadline of a question about a resource."""
 
 _INDEX_SECONDS = 3600.0
-"""Whoever waits at a terminal sees how far the index is, and may interrupt it; what is done is kept."""
+"""The deadline at a terminal: a person sees the progress of the index and may interrupt it; partial work is
+kept.
+"""
 
 _FIND_SECONDS = 10.0
 
 
 @view
 class FindingView:
-    """Who found a fragment or a file, and why."""
+    """The strategy that found a fragment or file, and its reason."""
 
     strategy: str = shown(examples=["keyword"])
     signal: str = shown(examples=["title"])
@@ -52,12 +54,12 @@ class FindingView:
 
 @view
 class FragmentView:
-    """A piece of a file."""
+    """A fragment of a file."""
 
     path: str = shown(examples=["src/session.py"])
-    lines: tuple[int, int] | None = shown("the first and the last", examples=[[10, 24]])
+    lines: tuple[int, int] | None = shown("the first and the last line", examples=[[10, 24]])
     score: float = shown(examples=[0.87])
-    depth: str = shown("how much of it is shown", examples=["full"])
+    depth: str = shown("level of detail", examples=["full"])
     tokens: int = shown(examples=[120])
     text: str = shown(examples=["def sign(cookie: str) -> str: …"])
     found_by: tuple[FindingView, ...] = shown()
@@ -65,7 +67,7 @@ class FragmentView:
 
 @view
 class RankedFileView:
-    """A file, with its score and who found it."""
+    """A file with its score and findings."""
 
     path: str = shown(examples=["src/session.py"])
     score: float = shown(examples=[0.87])
@@ -74,19 +76,19 @@ class RankedFileView:
 
 @view
 class StrategyView:
-    """How a strategy fared."""
+    """The result of one strategy."""
 
     name: str = shown(examples=["keyword"])
     status: str = shown(examples=["ok"])
     found: int = shown(examples=[12])
     ms: int = shown(examples=[8])
     error: str | None = shown(examples=[None])
-    truncated: bool = shown("whether it found more than is kept", examples=[False])
+    truncated: bool = shown("whether results were dropped", examples=[False])
 
 
 @view
 class ContextView:
-    """Files and fragments that matter, the best first, within the budget."""
+    """The relevant files and fragments, best first, within the budget."""
 
     files: tuple[str, ...] = shown(examples=[["src/session.py"]])
     fragments: tuple[FragmentView, ...] = shown()
@@ -94,27 +96,25 @@ class ContextView:
     tokens: int = shown(examples=[2040])
     budget: int = shown(examples=[8000])
     took_ms: int = shown(examples=[180])
-    notes: tuple[str, ...] = shown("what went differently", examples=[[]])
+    notes: tuple[str, ...] = shown("deviations from the request", examples=[[]])
     preamble: str = shown(examples=["a web shop in Python"])
-    skeleton: str = shown("the repository at a glance", examples=["src/\n  session.py"])
-    ranking: tuple[RankedFileView, ...] = shown(
-        "the files once more, with who found them", default_factory=lambda: None
-    )
+    skeleton: str = shown("an overview of the repository", examples=["src/\n  session.py"])
+    ranking: tuple[RankedFileView, ...] = shown("the files with their findings", default_factory=lambda: None)
 
     def __post_init__(self) -> None:
-        if self.ranking is None:  # a server of 0.1.0 does not say who found a file
+        if self.ranking is None:  # a server of 0.1.0 does not send the findings
             unsaid = tuple(RankedFileView(path=path, score=0.0, found_by=()) for path in self.files)
             object.__setattr__(self, "ranking", unsaid)
 
     @property
     def text(self) -> str:
-        """All that a model is shown, as it was counted."""
+        """The text for a model, as counted against the budget."""
         parts = (self.preamble, self.skeleton, *(fragment.text for fragment in self.fragments))
         return "\n".join(part for part in parts if part)
 
 
 class Context(Protocol):
-    """Questions about repositories."""
+    """The search for code relevant to a question."""
 
     def ask(
         self,
@@ -129,21 +129,21 @@ class Context(Protocol):
         rerank: bool = True,
         on_progress: IndexProgress | None = None,
     ) -> ContextView:
-        """Return what of a repository matters for a question, within a budget of tokens and of seconds.
+        """Find the code relevant to a question, within a budget of tokens and seconds.
 
-        The repository is that of a `resource`, as it is or `at` a commit; or the one around a directory of
+        The repository is that of a `resource`, as it is or `at` a commit, or the one around a directory of
         this machine, which only a local client of the owner reads. The first question about a repository
-        builds an index, which `on_progress` hears of, if that is on this machine. Without `fragments` only
-        files are ranked, which is quicker. A model is asked only about a directory of this machine, if
-        `context.rerank_model` names one, and never without `rerank`.
+        builds its index; `on_progress` reports that on this machine. Without `fragments` only files are
+        ranked, which is faster. A model is called only for a directory of this machine, if
+        `context.rerank_model` names one and `rerank` is set.
 
-        `UnknownResource`; `NotAllowed` unless the user is an operator of its project; `RequestRefused` if
-        there is no such commit; `QuestionRefused`, `RemoteUnreachable`, `SandboxRefused`.
+        Raises `UnknownResource`; `NotAllowed` unless the user is an operator of the project; `RequestRefused`
+        if the commit does not exist; `QuestionRefused`, `RemoteUnreachable`, `SandboxRefused`.
         """
 
 
 class LocalContext:
-    """Questions that this process answers. Any thread may use it."""
+    """The search in this process. Any thread may use it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -172,14 +172,14 @@ class LocalContext:
             seconds = min(deadline or settings.deadline_seconds, LONGEST_SECONDS)
             index_seconds, pipeline = None, container.context_parts.pipeline
         elif repository is not None:
-            self._access.ensure_server_admin()  # guard: directories of the machine are its owner's
+            self._access.ensure_server_admin()  # guard: only the owner reads directories of the machine
             place, nothing = _place_around(repository, deadline)
             seconds = settings.deadline_seconds if deadline is None else deadline
             index_seconds = _INDEX_SECONDS if deadline is None else None
             parts = container.context_parts
             pipeline = parts.lone_pipeline if rerank else parts.pipeline
         else:
-            raise RequestRefused("name the resource that the question is about", "resource")
+            raise RequestRefused("missing `resource`: name the resource of the question", "resource")
         asked = ContextQuery(
             question=question,
             place=CodePlace(place, at),
@@ -196,7 +196,7 @@ class LocalContext:
                 raise
             raise RequestRefused(f"resource {resource} has no commit {at}", "at") from None
         if at is None and nothing is not None and not answer.files:
-            # Or whoever asked would look for better words.
+            # Otherwise the user would look for better words.
             answer = replace(answer, notes=(*answer.notes, nothing))
         return context_view(answer)
 
@@ -210,7 +210,7 @@ class LocalContext:
 
 
 class HttpContext:
-    """Questions that a server answers."""
+    """The search on a server."""
 
     def __init__(self, http: HttpTransport) -> None:
         self._http = http
@@ -230,7 +230,7 @@ class HttpContext:
     ) -> ContextView:
         ensure_no_directory(repository)
         if resource is None:
-            raise RequestRefused("name the resource that the question is about", "resource")
+            raise RequestRefused("missing `resource`: name the resource of the question", "resource")
         body = {"question": question, "resource": resource, "at": at, "budget": budget, "deadline": deadline}
         answer = view_of(ContextView, self._http.post("/context", body))
         return answer if fragments else replace(answer, fragments=())
@@ -257,28 +257,29 @@ def context_view(answer: ContextAnswer) -> ContextView:
 
 
 def _place_around(directory: Path, deadline: float | None) -> tuple[Path, str | None]:
-    """The repository that the directory lies in, or the directory; and why nothing will be found there, if
-    nothing is."""
+    """Return the repository around the directory, or the directory itself, and why nothing can be found in
+    it, if so.
+    """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
 
     try:
-        # However little time there is: a healthy repository answers in a second, and is not taken for none.
+        # With any deadline: a healthy repository responds within a second and must not count as missing.
         seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
         root, _ = find_resource(directory, seconds=seconds)
     except SandboxRefused as refused:
-        # A bare repository has no files, but commits, and where git does not answer there are still files;
-        # all else the index knows how to refuse.
+        # A bare repository has commits but no files, and if git fails there may still be files; the index
+        # refuses everything else.
         otherwise = ", or name a commit" if "bare repository" in refused.reason else ""
         return directory.resolve(), f"{refused.reason}{otherwise}"
     return root, f"there is no file in {root}" if _has_no_files(root) else None
 
 
 def _has_no_files(root: Path) -> bool:
-    """Whether there is nothing to be found there, whatever is asked."""
+    """Return whether the directory has no files at all."""
     try:
         return all(entry.name == ".git" for entry in root.iterdir())
-    except OSError:  # what cannot be looked at, the index says
+    except OSError:  # the index reports unreadable files
         return False
 
 

@@ -1,7 +1,7 @@
-"""Follows the event stream of a server across every cut of the connection: nothing missed, nothing twice.
+"""Follows the event stream of a server across broken connections: no event is missed or seen twice.
 
-The cursor is with the client: the position of the last event, and of each plan the number of the last piece
-of its output. Whoever comes back says both, and the server goes on from there.
+The client keeps the cursor: the position of the last event, and the number of the last output of each plan.
+After a reconnect the server continues from there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PAUSE_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class StreamFrame:
-    """An event, a piece of output (`kind` is "output"), or a sign that the server lives ("", no data)."""
+    """An event, a piece of output (`kind` is "output"), or a heartbeat ("", no data)."""
 
     kind: str
     data: Mapping[str, Any]
 
 
 class Follower:
-    """Events after a position, and what some plans print. Not thread-safe: who follows asks."""
+    """Events after a position, and the output of some plans. Not thread-safe: use it in one thread."""
 
     def __init__(self, http: HttpTransport, after: int | None) -> None:
         self._http = http
@@ -39,33 +39,35 @@ class Follower:
         self._joins_anew = False
 
     def listen_to(self, plan_id: str, after: int = 0) -> None:
-        """What this plan prints after that number comes as well; the latest twenty plans are heard."""
+        """Also follow the output of this plan after the number. Only the latest twenty plans are followed."""
         if plan_id not in self._numbers:
             self._numbers[plan_id] = after
             self._joins_anew = True
 
     @property
     def position(self) -> int:
-        """Of the last event that came."""
+        """The position of the last event."""
         return self._position or 0
 
     def number_of(self, plan_id: str) -> int:
-        """The last piece of its output that came."""
+        """Return the number of the plan's last output."""
         return self._numbers.get(plan_id, 0)
 
     def is_new(self, piece: Mapping[str, Any]) -> bool:
-        """Whether this piece of output did not come before; from now on it did."""
+        """Return whether this output is new, and mark it as seen."""
         plan_id, number = str(piece["plan_id"]), int(piece["number"])
-        if number <= self._numbers.get(plan_id, 0):  # guard: seen before the connection was cut
+        if number <= self._numbers.get(plan_id, 0):  # guard: seen before the connection broke
             return False
         self._numbers[plan_id] = number
         return True
 
     def frames(self) -> Iterator[StreamFrame]:
-        """For ever. `ServerUnreachable` when it does not come back, `NotAuthenticated`."""
+        """Yield frames for ever. Raises `ServerUnreachable` if the server does not come back,
+        `NotAuthenticated`.
+        """
         import httpx
 
-        cut: Exception = httpx.ReadError("the stream was cut")
+        cut: Exception = httpx.ReadError("the stream broke")
         while True:
             opened = False
             for _ in self._http.trying():
@@ -86,7 +88,7 @@ class Follower:
             else:
                 raise self._http.unreachable(cut) from None
             if not self._joins_anew:
-                time.sleep(_PAUSE_SECONDS)  # one that lets go at once is not asked again and again
+                time.sleep(_PAUSE_SECONDS)  # never retry without a pause
 
     def _of_one_connection(self) -> Iterator[StreamFrame]:
         latest = list(self._numbers.items())[-_MOST_OUTPUTS:]
@@ -101,14 +103,14 @@ class Follower:
                     return
 
     def _taken(self, kind: str, identity: str | None, data: str) -> StreamFrame | None:
-        """The frame, if it is new."""
+        """Return the frame if it is new."""
         told = json.loads(data) if data else {}
         if kind == "output":
             return StreamFrame(kind, told) if self.is_new(told) else None
         if identity is None or not identity.isdecimal():
             return StreamFrame("", {})
         position = int(identity)
-        if kind == "reset":  # it is another log than the one that was followed
+        if kind == "reset":  # the log is a different one
             self._position = position
             return StreamFrame("", {})
         if not data:
@@ -121,7 +123,7 @@ class Follower:
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[tuple[str, str | None, str]]:
-    """Server-sent events: kind, id, data. What has neither id nor data is a comment."""
+    """Yield kind, id and data of server-sent events. An entry with neither id nor data is a comment."""
     kind, identity, data = "", None, ""
     for line in lines:
         if not line:

@@ -46,56 +46,56 @@ _LOOK_SECONDS = 0.2
 
 @view
 class EventView:
-    """An event, at its place in the one order that all processes share."""
+    """An event at its position in the audit log."""
 
     position: int = shown(examples=[1207])
     time: datetime | None = shown("null if it was tampered with", examples=["2026-01-01T12:00:00Z"])
     type: str = shown(examples=["plan.moved"])
-    subject: str = shown("which plan, job or user", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
+    subject: str = shown("the id of a plan, job or user", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
     facts: dict[str, Any] = shown(
         examples=[{"phase": "execute", "state": "complete", "was": "execute/processing"}]
     )
     event_id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
-    hash: str = shown("chains it to the one before")
+    hash: str = shown("hash that chains the event to the one before")
 
 
 @view
 class EventPage:
-    """A piece of the log."""
+    """A page of the log."""
 
     items: tuple[EventView, ...] = shown()
-    next: int | None = shown("where to go on, as `after`; null at the end")
+    next: int | None = shown("`after` of the next page; null at the end")
     warning: str | None = shown(
-        "why the log cannot be trusted, if that was noticed; verification says all", examples=[None]
+        "why the log is broken, if noticed; verify it for all findings", examples=[None]
     )
 
 
 @view
 class LogFindingView:
-    """Something that is not as it was written."""
+    """A deviation from the log as it was written."""
 
-    position: int | None = shown("of the event; null: of the log's head")
+    position: int | None = shown("position of the event; null: the head of the log")
     problem: str = shown()
 
 
 @view
 class AnchorView:
-    """Which events the anchors outside the machine cover."""
+    """The events that anchors outside the machine cover."""
 
     target: str = shown(examples=["https://anchors.example/build-1"])
-    anchors: int = shown("valid anchors there", examples=[12])
-    events: int = shown("the first so many events match an anchor", examples=[1200])
-    time: str | None = shown("of that anchor; null: none matches", examples=["2026-01-01T12:00:00Z"])
+    anchors: int = shown("number of valid anchors", examples=[12])
+    events: int = shown("number of events, from the first, that an anchor covers", examples=[1200])
+    time: str | None = shown("time of that anchor; null: none matches", examples=["2026-01-01T12:00:00Z"])
 
 
 @view
 class VerificationView:
-    """Whether the log is what it was when it was written."""
+    """The result of a verification: intact, or the findings."""
 
     ok: bool = shown()
     events: int = shown(examples=[1207])
     findings: tuple[LogFindingView, ...] = shown()
-    anchors: tuple[AnchorView, ...] = shown("one for each target that the log was compared with")
+    anchors: tuple[AnchorView, ...] = shown("one per target of audit.anchor")
 
 
 class Events(Protocol):
@@ -110,26 +110,27 @@ class Events(Protocol):
         subject: str | None = None,
         plan: str | None = None,
     ) -> EventPage:
-        """Return the first events after a position, or the latest without one; in their order either way.
+        """Return the first events after a position, or the latest without one, in order.
 
-        The events of a `plan` are its own and those of its jobs.
+        With `plan`, return the events of the plan and of its jobs.
         """
 
     def follow(self, *, after: int | None = None, event_type: str | None = None) -> Iterator[EventView]:
         """Yield events after a position, or from the first step on, as they happen, until it is closed.
 
-        Each comes once and none is missed, also across a broken connection and a restart of the server.
-        `ServerUnreachable` if it does not come back, `NotAuthenticated`, `AuditLogBroken`.
+        Each event comes exactly once, even across a broken connection and a restart of the server. Raises
+        `ServerUnreachable` if the server does not come back, `NotAuthenticated`, `AuditLogBroken`.
         """
 
     def verify(
         self, *, anchors: Sequence[str] = (), public_keys: Sequence[Path] = (), use_head: bool = True
     ) -> VerificationView:
-        """Go through the whole log and return every row that was changed, removed, moved or cut off.
+        """Verify the whole log and return every event that was changed, removed, moved or cut off.
 
-        With the setting audit.anchor, or `anchors` signed by `public_keys`, also what contradicts an anchor
-        outside the machine; then it does without the head, unless `use_head`. A server has its own anchor:
-        `RequestRefused` for others. `NotAllowed` unless the user is a server admin.
+        With the setting `audit.anchor`, or with `anchors` signed by `public_keys`, the log is also compared
+        with the anchors outside the machine; then the head is ignored unless `use_head`. A server uses its
+        own anchors and refuses others (`RequestRefused`). Raises `NotAllowed` unless the user is a server
+        admin.
         """
 
 
@@ -158,9 +159,9 @@ class LocalEvents:
         try:
             container.audit.sequence_pending()
         except AuditLogBroken as broken:
-            # What is there may still be looked at, by somebody who knows that it cannot be trusted.
+            # A broken log can still be read, but not trusted.
             warning = str(broken)
-        if any("\0" in text for text in (event_type or "", subject or "")):  # no database keeps such a text
+        if any("\0" in text for text in (event_type or "", subject or "")):  # no database stores such a text
             return EventPage(items=(), next=None, warning=warning)
         rows = event_rows(
             container.database,
@@ -181,7 +182,7 @@ class LocalEvents:
         audit.sequence_pending()
         position = end_of_log(database) if after is None else after
         while True:
-            end = end_of_log(database)  # before the look: all that is visible up to there is found by it
+            end = end_of_log(database)  # read first: the query then finds all events up to it
             rows = event_rows(
                 database, after=position, limit=_PAGE, type_name=event_type, scope=self._access.scope
             )
@@ -221,7 +222,7 @@ class HttpEvents:
         wanted = {"type": event_type, "subject": subject, "plan": plan}
         if after is None and limit <= _PAGE:
             return _page(self._http.get("/events", limit=limit, **wanted))
-        # The latest of so many are found from the beginning on: the server tells 1,000 at a time.
+        # The latest events are found from the beginning: a server returns 1,000 at a time.
         latest, start = after is None, after or 0
         kept: deque[EventView] = deque(maxlen=limit)
         while True:
@@ -232,7 +233,7 @@ class HttpEvents:
                 return EventPage(items=tuple(kept), next=page.next, warning=page.warning)
             with understood():
                 if page.next <= start:  # guard: this would never end
-                    raise ValueError("the list does not go on, and does not end")
+                    raise ValueError("the list neither continues nor ends")
             start = page.next
 
     def follow(self, *, after: int | None = None, event_type: str | None = None) -> Iterator[EventView]:
@@ -262,7 +263,7 @@ def _page(said: ServerResponse) -> EventPage:
 def event_view(said: Mapping[str, Any]) -> EventView:
     try:
         moment = None if said["time"] is None else datetime.fromisoformat(said["time"])
-    except ValueError:  # it was tampered with
+    except ValueError:  # tampered with
         moment = None
     facts = said["facts"] if isinstance(said["facts"], dict) else {}
     return EventView(
@@ -297,11 +298,11 @@ def _verification(report: AuditReport) -> VerificationView:
 
 
 def fields_of_row(row: LogRow) -> dict[str, object]:
-    """Return the JSON of a row as it was read; also of one whose type only a newer version knows."""
+    """Return the JSON of a stored event, even if only a newer version knows its type."""
     try:
         moment = timestamp(datetime.fromisoformat(row.occurred_at))
         facts = _masked(json.loads(row.payload))
-    except ValueError:  # it was tampered with: `verification` says so, and who reads on can
+    except ValueError:  # tampered with: `verify` reports it, and reading continues
         moment, facts = row.occurred_at, {}
     return {
         "position": row.position,
@@ -315,7 +316,7 @@ def fields_of_row(row: LogRow) -> dict[str, object]:
 
 
 def _masked(payload: object) -> object:
-    """As `redact` does it; what is short comes again and again, and is masked once."""
+    """Mask a value as `redact` does. Short values repeat often and are cached."""
     if not isinstance(payload, dict):
         return redact(payload)
     known = hash(known_values())  # not the values: the cache outlives their owner
@@ -341,7 +342,7 @@ def _items(name: str, value: object) -> dict[str, object]:
 
 
 def end_of_log(database: Database) -> int:
-    """The position of the last event; 0 where there is none."""
+    """Return the position of the last event; 0 for an empty log."""
     from sqlalchemy import func, select
 
     from cleveragents.storage.tables import events
@@ -360,8 +361,9 @@ def event_rows(
     subjects: Collection[str] | None = None,
     scope: ProjectScope = None,
 ) -> Sequence[LogRow]:
-    """The first `limit` events of these projects after a position or, without one, the last; in their order
-    either way."""
+    """Return the first `limit` events of these projects after a position, or the last ones without it, in
+    order.
+    """
     from sqlalchemy import select
 
     from cleveragents.access.store.sql_project_store import project_of_event

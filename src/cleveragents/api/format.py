@@ -1,4 +1,4 @@
-"""Moments, numbers and lengths of time as every interface writes them."""
+"""Times, numbers and durations as text, the same on every surface."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ __all__ = [
 ]
 
 UNREADABLE = "\ufffd"
-"""What stands for a byte that is no text."""
+"""The replacement of a byte that is not text."""
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-"""Seconds, by the letter that stands for so many."""
+"""The units of durations in seconds."""
 
 
 def timestamp(moment: datetime) -> str:
-    """The moment in UTC, to the second, as people and programs both read it."""
+    """Return the time in UTC, to the second, as ISO 8601."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """How long it has been, in the largest unit that fits; what lies ahead is "now", as clocks differ."""
+    """Return the elapsed time in the largest unit that fits. A future time is "now", because clocks
+    differ."""
     seconds = int((now - moment).total_seconds())
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         if seconds >= length:
@@ -42,18 +43,21 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 event`, `2 events`; a plural that is not made with an s is given."""
+    """Return `1 event` or `2 events`. Pass an irregular plural."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def on_one_line(text: str) -> str:
-    """The text without its line breaks."""
+    """Return the text without line breaks."""
     return " ".join(text.split())
 
 
 def printable_name(text: str) -> str:
-    """The text in characters that every encoder takes. Names of files may be any bytes; each that is no text
-    has a character of its own in Python, which JSON in UTF-8 cannot say."""
+    """Return the text in characters that every encoder accepts.
+
+    Names of files may be any bytes. Python represents bytes that are not text as surrogates, which UTF-8
+    cannot encode.
+    """
     return text if text.isascii() else _NO_TEXT.sub(UNREADABLE, text)
 
 
@@ -69,7 +73,7 @@ def printable_value(value: object) -> object:
 
 
 def duration_text(seconds: float) -> str:
-    """In the largest unit that says it in whole numbers; rounded up to seconds."""
+    """Return the duration in the largest unit that gives a whole number, rounded up to seconds."""
     whole = ceil(seconds)
     unit = next(unit for unit, length in UNITS.items() if whole % length == 0)
     return f"{whole // UNITS[unit]}{unit}"

@@ -39,12 +39,12 @@ _MOMENT = "2026-11-15T12:00:00Z"
 _REASON = "cancelled by the user"
 
 _DEEDS = ("", "apply:", "undo:")
-"""With which the key of a job begins that runs a plan, applies it or undoes it; `ID@VERSION` follows."""
+"""Prefixes of the keys of jobs that run, apply or undo a plan; `ID@VERSION` follows."""
 
 
 @view
 class ProblemView:
-    """Why a request was refused, as in RFC 9457."""
+    """A problem (RFC 9457)."""
 
     type: str = shown(examples=["/problems/unknown-plan"])
     title: str = shown(examples=["unknown plan"])
@@ -74,7 +74,7 @@ class JobView:
     payload: object = shown(examples=[{"plan_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"}])
     result: object = shown(examples=[None])
     problem: ProblemView | None = shown(
-        "why its work was refused, as a request is refused; null for other failures", examples=[None]
+        "the problem of a refused job; null for other failures", examples=[None]
     )
 
 
@@ -177,7 +177,7 @@ class HttpJobs:
 
 
 def is_job_id(text: str) -> bool:
-    """Whether the text can be the id of a job: ids are printable ASCII."""
+    """Return whether the text can be the id of a job: ids are printable ASCII."""
     return text.isascii() and text.isprintable()
 
 
@@ -208,7 +208,7 @@ def job_view(job: Job) -> JobView:
 
 
 def _problem(job: Job, result: JsonValue) -> JsonValue:
-    """Why the job's work was refused; None for other failures."""
+    """Return the problem of a refused job; None for other failures."""
     code = result.get("code") if isinstance(result, Mapping) else None
     if job.state is not JobState.FAILED or not isinstance(code, str) or not job.error:
         return None
@@ -223,7 +223,7 @@ def _problem(job: Job, result: JsonValue) -> JsonValue:
 
 
 def _masked(value: JsonValue) -> JsonValue:
-    # A payload or an error may contain a secret; lists of jobs are read over shoulders and pasted.
+    # A payload or an error may contain a secret, and job lists are shared.
     return freeze(redact(value))
 
 
@@ -237,8 +237,7 @@ def listed_jobs(
     newest_first: bool = False,
     scope: ProjectScope = None,
 ) -> Sequence[Job]:
-    """The jobs of these projects after that id, in the order in which they were made or in the opposite
-    one."""
+    """Return the jobs of these projects after that id, oldest or newest first."""
     from sqlalchemy import select
 
     from cleveragents.access.store.sql_project_store import project_of_job
@@ -259,7 +258,7 @@ def listed_jobs(
 
 
 def job_ids_of(database: Database, plan_id: str) -> Sequence[str]:
-    """The jobs that ran the plan, applied it or undid it, or are to."""
+    """Return the ids of the jobs that run, apply or undo the plan."""
     from sqlalchemy import select
 
     from cleveragents.storage.tables import jobs
@@ -269,7 +268,7 @@ def job_ids_of(database: Database, plan_id: str) -> Sequence[str]:
 
 
 def _is_of(connection: Connection, plan_id: str) -> ColumnElement[bool]:
-    """By the key: it says for which plan a job was submitted, and has an index."""
+    """Return the condition on the key, which names the plan and has an index."""
     from sqlalchemy import and_, or_
 
     from cleveragents.storage.tables import jobs
@@ -278,7 +277,7 @@ def _is_of(connection: Connection, plan_id: str) -> ColumnElement[bool]:
     for deed in _DEEDS:
         begins = f"{deed}{plan_id}@"
         if connection.dialect.name == "sqlite":
-            # Its LIKE does not tell capitals from small letters, and so passes the index over.
+            # SQLite's LIKE ignores case, and so cannot use the index.
             ways.append(and_(jobs.c.key >= begins, jobs.c.key < f"{deed}{plan_id}A"))
         else:
             ways.append(jobs.c.key.startswith(begins, autoescape=True))

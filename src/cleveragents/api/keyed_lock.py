@@ -16,15 +16,15 @@ _MOST_SECONDS = 60.0
 class KeyedLock:
     """Holds one key at a time. Two keys may share a lock, and then wait for each other.
 
-    What is decided stays right without it, in whatever process: it is for telling people apart. Two answers
-    to one question that are the same would otherwise both be told that they were the one.
+    Correctness does not depend on it, in any number of processes. It gives each caller the right message:
+    without it, two equal answers to one question would both be reported as the one that counted.
 
     Thread safety:
         Owner: the module that made it; any thread may use it.
-        Lock: one of `_locks` is held by whoever has a turn, for one decision. It is the exception to our
-            rule: what it is held across is the very thing that is to be done by one at a time.
-        Guarantee: of those with one name, one has its turn.
-    Cancel safety: a turn ends with its block, however that ends.
+        Lock: one of `_locks` is held during one decision. It is the exception to our rule: the lock is held
+            across the very work that must not run twice at the same time.
+        Guarantee: at most one block per key runs at any time.
+    Cancel safety: a lock is released with its block, however that ends.
     """
 
     def __init__(self, at_once: int = 64, patience_seconds: float = _MOST_SECONDS) -> None:
@@ -33,7 +33,7 @@ class KeyedLock:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """`SandboxBusy` when somebody takes too long."""
+        """Hold the key during the block. Raises `SandboxBusy` if another holder takes too long."""
         lock = self._locks[hash(name) % len(self._locks)]
         if not lock.acquire(timeout=self._patience_seconds):
             raise SandboxBusy(name)

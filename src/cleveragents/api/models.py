@@ -35,7 +35,7 @@ class ModelView:
     context_tokens: int | None = shown(examples=[200_000])
     output_tokens: int | None = shown(examples=[64_000])
     key: Literal["there", "missing", "not needed"] = shown(
-        "whether there is a key for it, where plans run", examples=["there"]
+        "whether the workers have a key for it", examples=["there"]
     )
     tool_calls: Literal["native", "text", "none"] | None = shown(
         "how it makes tool calls; null: unknown until it is tested or first used",
@@ -46,7 +46,7 @@ class ModelView:
 
 @view
 class ModelTrial:
-    """What a model answered, and what that took."""
+    """The answer of a model to a trial, with its cost."""
 
     model: str = shown(examples=["anthropic/claude-sonnet-4-5"])
     answer: str = shown("masked", examples=["Hello to you, dear friend!"])
@@ -64,11 +64,11 @@ class ModelTrial:
 
 @view
 class ProfileView:
-    """A profile: what a plan may do, has to ask for, or may not."""
+    """A profile: actions that are allowed, need approval or are denied."""
 
     name: str = shown(examples=["supervised"])
-    default: bool = shown("whether plans have it that name none", examples=[True])
-    never_asks: bool = shown("what it would ask for is denied", examples=[False])
+    default: bool = shown("whether it is the default of plans", examples=[True])
+    never_asks: bool = shown("requests for approval are denied", examples=[False])
     verdicts: dict[Capability, Verdict] = shown(examples=[{"read": "allow", "apply": "ask"}])
 
 
@@ -76,18 +76,18 @@ class Models(Protocol):
     """The models that actors can use, and the profiles that plans can run under."""
 
     def prices_as_of(self) -> str | None:
-        """Return the date of the shipped prices; None for a server, which does not say it."""
+        """Return the date of the built-in prices; None for a server, which does not send it."""
 
     def list(
         self, *, provider: str | None = None, limit: int = 100, after: str | None = None
     ) -> Page[ModelView]:
-        """Return one page of the models whose prices and limits are known, by name. Other models work, too.
+        """Return one page of the models with known prices and limits, by name. Other models work too.
 
-        `RequestRefused` if there is no such provider.
+        Raises `RequestRefused` if there is no such provider.
         """
 
     def get(self, name: str) -> ModelView:
-        """Return what is known of a model, listed or not. `UnknownModel`.
+        """Return what is known about a model, listed or not. Raises `UnknownModel`.
 
         A script is a file: `NotAllowed` unless the user is an operator of some project.
         """
@@ -95,11 +95,11 @@ class Models(Protocol):
     def test(
         self, name: str | None = None, *, prompt: str = PROMPT, on_text: Callable[[str], None] | None = None
     ) -> ModelTrial:
-        """Ask a model, or `models.default`, something small; the answer has at most 256 tokens.
+        """Send a short prompt to a model, or to `models.default`. The answer has at most 256 tokens.
 
-        `on_text` gets the answer as it comes, unmasked; from a server, as a whole and masked.
-        `NotAllowed` unless the user is an operator; `RequestRefused` without a default; and what is wrong
-        with the model. Not for a thread that runs an event loop.
+        `on_text` gets the answer as it arrives, unmasked; from a server, as a whole and masked. Raises
+        `NotAllowed` unless the user is an operator, `RequestRefused` without a default model, and the errors
+        of the model. Do not call it on a thread with an event loop.
         """
 
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
@@ -133,7 +133,7 @@ class LocalModels:
 
         catalogue = self._access.container.models
         if catalogue.is_file(name):
-            self._access.ensure_anywhere(Role.OPERATOR)  # guard: no viewer looks for files
+            self._access.ensure_anywhere(Role.OPERATOR)  # guard: a viewer must not probe for files
         return _model_view(catalogue.facts(name), catalogue)
 
     def test(
@@ -146,8 +146,8 @@ class LocalModels:
         container = self._access.container
         chosen = name or container.settings.models.default
         if not chosen:
-            raise RequestRefused("say which model; models.default is not set", "model")
-        # A catalogue of its own: the models that plans share belong to another event loop.
+            raise RequestRefused("no default model: name a model, or set models.default", "model")
+        # Its own catalogue: the models of plans belong to another event loop.
         own = ModelCatalogue(
             container.settings.models,
             secrets=container.secrets,
@@ -224,8 +224,8 @@ def _no_provider(name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    return f"there is no provider {name!r}; {hint}"
+    hint = f"did you mean {near[0]}?" if near else f"known providers: {', '.join(known)}"
+    return f"no provider {name!r}; {hint}"
 
 
 def _tried(

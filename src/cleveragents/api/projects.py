@@ -48,12 +48,14 @@ class Projects(Protocol):
         """Return one page of projects, by name."""
 
     def add(self, name: str, *, description: str = "", max_parallel: int | None = None) -> ProjectView:
-        """Add a project, with the acting user as its admin. `AlreadyThere`, `InvalidName`, `NotAllowed`."""
+        """Add a project, with the acting user as its admin. Raises `AlreadyThere`, `InvalidName`,
+        `NotAllowed`.
+        """
 
     def remove(self, name: str) -> None:
         """Remove a project with its memberships.
 
-        `UnknownProject`, `NotAllowed`; `StillUsed` while it has resources or plans, and for `default`.
+        Raises `UnknownProject`, `NotAllowed`; `StillUsed` while it has resources or plans, and for `default`.
         """
 
     def members(self, name: str, *, limit: int = 100, after: str | None = None) -> Page[MemberView]:
@@ -62,11 +64,11 @@ class Projects(Protocol):
     def set_member(self, name: str, user: str, role: Role) -> MemberView:
         """Add a user to a project, or change their role in it, from their next request on.
 
-        `UnknownProject`, `UnknownUser`; `NotAllowed` unless an admin of the project asks.
+        Raises `UnknownProject`, `UnknownUser`; `NotAllowed` unless the user is an admin of the project.
         """
 
     def remove_member(self, name: str, user: str) -> None:
-        """Remove a user from a project, from their next request on. Errors as of `set_member`."""
+        """Remove a user from a project, from their next request on. Errors as in `set_member`."""
 
 
 class LocalProjects:
@@ -137,10 +139,10 @@ class HttpProjects:
 
 
 def project_view(project: Project, resources: int) -> ProjectView:
-    """Return the view of a project that has so many resources."""
+    """Return the view of a project with its number of resources."""
     fields: dict[str, JsonValue] = {
         "name": project.name,
-        "description": redact_text(project.description),  # of old ones, too
+        "description": redact_text(project.description),  # also for old projects
         "max_parallel": project.max_parallel,
         "resources": resources,
         "created": timestamp(project.created_at),

@@ -1,7 +1,7 @@
-"""Whether what a plan works on is there, and what is said when it is not.
+"""Checks whether the repository of a plan is reachable.
 
-A repository may be on a disk that is not plugged in, or moved. git then fails in words that name neither; a
-plan whose apply was cut short by that waits for the repository to come back.
+A repository may have moved, or be on a disk that is not mounted. git then fails with unclear messages, and a
+plan whose apply was interrupted waits for the repository to return.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ __all__ = ["ensure_reachable", "is_unreachable"]
 
 
 def is_unreachable(parts: PlanParts, plan: Plan) -> bool:
-    """Whether its repository or directory is not where it was."""
+    """Return whether the plan's repository or directory is missing."""
     from cleveragents.sandboxes.private_clone import PrivateClone
     from cleveragents.sandboxes.resources import is_repository
 
-    if remote_of(plan.resource) is not None:  # it has a mirror here, or gets one
+    if remote_of(plan.resource) is not None:  # a remote has a mirror here, or gets one
         return False
     resource = Path(plan.resource)
     if not resource.is_dir():
         return True
     row = parts.sandboxes.row(plan.id)
-    # What stays of a disk is an empty directory, and that is no repository.
+    # The mount point of a missing disk is an empty directory, not a repository.
     return row is not None and row.strategy == PrivateClone.name and not is_repository(resource)
 
 
 def ensure_reachable(parts: PlanParts, plan: Plan) -> None:
-    """`NeedsHuman` unless what the plan works on is there."""
+    """Raise `NeedsHuman` if the plan's repository is missing."""
     from cleveragents.core.errors import NeedsHuman
 
     if is_unreachable(parts, plan):
-        doctor = Remedy("doctor", text="Bring it back, or see what else can be done")
+        doctor = Remedy("doctor", text="Restore it, or see what else can be done")
         raise NeedsHuman(plan.id, f"{plan.resource} is out of reach", (doctor,))

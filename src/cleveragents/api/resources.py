@@ -1,4 +1,4 @@
-"""Resources: the repositories that plans may run on, and where their files are."""
+"""Resources: the repositories for plans, and the location of their files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 DEFAULT_BRANCH = "main"
 
 _FETCH_SECONDS = 60.0
-"""Whoever asks waits for the remote, so it is not waited for as long as a plan would."""
+"""The timeout of a remote in seconds. Shorter than for a plan, because a person waits."""
 
 
 _CHECK_SECONDS = 20.0
@@ -46,7 +46,7 @@ _CHECK_SECONDS = 20.0
 
 @view
 class ResourceView:
-    """A repository that plans may run on."""
+    """A repository for plans."""
 
     name: str = shown(examples=["shop-main"])
     project: str = shown(examples=["shop"])
@@ -58,7 +58,7 @@ class ResourceView:
 
 @view
 class AddedResourceView(ResourceView):
-    """A resource that was added."""
+    """An added resource."""
 
     warning: str | None = shown("why the remote could not be reached", examples=[None])
 
@@ -83,15 +83,15 @@ class Resources(Protocol):
     ) -> AddedResourceView:
         """Add a directory (an absolute `path` on the client's or the server's machine) or a git `remote`.
 
-        With `check`, the remote has to have the branch; a remote that does not answer is added with a
-        `warning`: workers elsewhere may reach it. `AlreadyThere`, `InvalidName`, `InvalidResource`,
-        `SandboxRefused`, `UnknownProject`, `NotAllowed`.
+        With `check`, the remote must have the branch; a remote that does not respond is added with a
+        `warning`, because workers elsewhere may reach it. Raises `AlreadyThere`, `InvalidName`,
+        `InvalidResource`, `SandboxRefused`, `UnknownProject`, `NotAllowed`.
         """
 
     def remove(self, name: str) -> None:
-        """Remove a resource: no new plan runs on it. Its files stay, and its plans go on.
+        """Remove a resource: no new plan runs on it. Its files stay, and its plans continue.
 
-        `UnknownResource`; `NotAllowed` unless an admin of the project asks.
+        Raises `UnknownResource`; `NotAllowed` unless the user is an admin of the project.
         """
 
 
@@ -122,7 +122,7 @@ class LocalResources:
     ) -> AddedResourceView:
         self._access.ensure_server_admin()
         if (path is None) == (remote is None):
-            raise InvalidResource("resource", name, "say `path` or `remote`, one of them")
+            raise InvalidResource("resource", name, "give either `path` or `remote`")
         warning: str | None = None
         if remote is not None:
             new = _NewRemote(name, project, remote, branch or DEFAULT_BRANCH, check)
@@ -172,7 +172,7 @@ class HttpResources:
 
 
 def resource_path(name: str) -> str:
-    """Return the path of a resource in the API. `UnknownResource` if no resource can have the name."""
+    """Return the path of a resource in the API. Raises `UnknownResource` if the name is invalid."""
     if not is_name(name):  # guard: not the address of something else
         raise UnknownResource(name)
     return f"/resources/{name}"
@@ -192,14 +192,15 @@ def _json_of(resource: Resource) -> dict[str, JsonValue]:
 def _directory(name: str, path: str, branch: str | None) -> Path:
     if branch is not None:
         raise InvalidResource("resource", name, "`branch` is for a `remote`")
-    if "\0" in path or not Path(path).is_absolute():  # guard: it depends on no directory of the server's
-        raise InvalidResource("resource", name, "`path` has to be absolute")
+    if "\0" in path or not Path(path).is_absolute():  # guard: independent of the server's working directory
+        raise InvalidResource("resource", name, "`path` must be absolute")
     return Path(path)
 
 
 def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
-    """`InvalidResource` if the remote answers and lacks the branch; `RemoteUnreachable` if it does not answer
-    in a while, which others may have reached."""
+    """Raise `InvalidResource` if the remote lacks the branch, `RemoteUnreachable` if it does not respond in
+    time.
+    """
     from cleveragents.access.model.project import RemoteAddress
     from cleveragents.sandboxes.mirror import missing_branch
 
@@ -213,20 +214,22 @@ def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
 
 
 def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
-    """Register the repository that `path` lies in, or the directory itself. `SandboxRefused` where no plan
-    could run, and whatever `SqlProjectStore.add_resource` refuses."""
+    """Register the repository around `path`, or the directory itself.
+
+    Raises `SandboxRefused` if no plan could run there, and the errors of `SqlProjectStore.add_resource`.
+    """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
 
-    if path.exists() and not path.is_dir():  # guard: nobody means what a file happens to lie in
-        raise SandboxRefused(str(path), "it is no directory")
+    if path.exists() and not path.is_dir():  # guard: a file is never meant
+        raise SandboxRefused(str(path), "not a directory")
     root, _ = find_resource(path)
     return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
 
 
 @dataclass(frozen=True, slots=True)
 class _NewRemote:
-    """A git remote that is to be a resource; where `asked`, it is asked whether it has the branch."""
+    """A git remote to add; with `asked`, it is checked for the branch."""
 
     name: str
     project: str
@@ -236,13 +239,15 @@ class _NewRemote:
 
 
 def _add_remote(container: Container, new: _NewRemote) -> tuple[Resource, str | None]:
-    """Registers it; and a warning if it does not answer from here, for workers elsewhere may reach it all the
-    same. `InvalidResource` if it answers and lacks the branch, and whatever `add_resource` refuses."""
+    """Register the remote. Return a warning if it does not respond from here: workers elsewhere may reach it.
+
+    Raises `InvalidResource` if it responds but lacks the branch, and the errors of `add_resource`.
+    """
     from cleveragents.core.errors import RemoteUnreachable
 
     store, warning = container.projects, None
     store.get(new.project)
-    if any(known.name == new.name for known in store.resources()):  # before anybody is asked
+    if any(known.name == new.name for known in store.resources()):  # before the remote is contacted
         raise AlreadyThere("resource", new.name)
     if new.asked:
         try:
@@ -257,21 +262,23 @@ def _add_remote(container: Container, new: _NewRemote) -> tuple[Resource, str | 
 
 
 def directory_of(container: Container, resource: Resource) -> Path:
-    """Where the files of a resource are that is a directory. `SandboxRefused`: it is another machine's, or
-    gone."""
+    """Return the directory of a resource. Raises `SandboxRefused` if it is on another machine or gone."""
     from cleveragents.core.errors import SandboxRefused
 
     path = Path(resource.location)
-    if resource.home not in (None, container.home):  # guard: what has the same path here is something else
+    if resource.home not in (None, container.home):  # guard: the same path here is another directory
         raise SandboxRefused(resource.location, "it is on another machine: ask a server there")
     if not path.is_dir():
-        raise SandboxRefused(resource.location, "there is no such directory any more")
+        raise SandboxRefused(resource.location, "the directory no longer exists")
     return path
 
 
 def known_place_of(container: Container, resource: Resource) -> Path | None:
-    """The same without asking a remote: its branch as it was last fetched here; None if it never was.
-    `SandboxRefused`."""
+    """Return the files of a resource without contacting its remote: the branch as of the last fetch here, or
+    None.
+
+    Raises `SandboxRefused`.
+    """
     from cleveragents.access.model.project import remote_of, resource_of
 
     address = remote_of(resource_of(resource))
@@ -281,8 +288,10 @@ def known_place_of(container: Container, resource: Resource) -> Path | None:
 
 
 def trusted_place_of(container: Container, resource: Resource) -> Path:
-    """Under which it is kept what of the resource is trusted. Neither a remote nor a file is looked at, so
-    that trust can be taken away whatever became of them."""
+    """Return the key under which trust in the resource is stored.
+
+    Neither a remote nor a file is read, so that trust can be revoked even if they are gone.
+    """
     from cleveragents.access.model.project import remote_of, resource_of
 
     address = remote_of(resource_of(resource))
@@ -292,8 +301,11 @@ def trusted_place_of(container: Container, resource: Resource) -> Path:
 
 
 def place_of(container: Container, resource: Resource) -> Path:
-    """A directory of this machine with its files: of a remote, a checkout of its branch as it is now.
-    `RemoteUnreachable`, `SandboxRefused`."""
+    """Return a directory of this machine with the files of the resource; for a remote, a checkout of its
+    current branch.
+
+    Raises `RemoteUnreachable`, `SandboxRefused`.
+    """
     from cleveragents.access.model.project import remote_of, resource_of
 
     address = remote_of(resource_of(resource))

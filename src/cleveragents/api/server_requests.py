@@ -1,9 +1,7 @@
-"""Plans that users of a server ask for: on registered resources only, in a queue that workers share.
+"""Requests for plans by users of a server: on registered resources only, in a queue that workers share.
 
-Actors that somebody sends along with what they want, as YAML: what they may be.
-
-Their tools are called under the plan's policy, as those of every actor. What a policy knows nothing of, an
-actor that is sent may not have: programs that it starts itself, and files of the machine.
+A request may contain the YAML of an actor. Its tools run under the plan's policy, like those of every actor.
+It must not have what no policy covers: programs that it starts itself, and files of the machine.
 """
 
 from __future__ import annotations
@@ -50,15 +48,17 @@ __all__ = [
 ]
 
 
-SOURCE = "the actor that was sent"
+SOURCE = "the actor of the request"
 _SHIPPED = (BUILTIN_NAMESPACE, "external")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlanRequest:
-    """What is wanted, on the resource of that name. `apply`: `auto` applies it without asking, `review`
-    never; None leaves it to the profile. `to_branch`: the new branch of a remote that its result is pushed
-    to. `goals`: YAML of goals that belong together, which say what is wanted."""
+    """A request for a plan on the named resource.
+
+    `apply`: `auto` applies the result without approval, `review` never; None leaves it to the profile.
+    `to_branch`: the new branch of a remote to push the result to. `goals`: the YAML of several goals.
+    """
 
     resource: str
     wanted: PlanSpec
@@ -68,10 +68,12 @@ class ServerPlanRequest:
 
 
 def requested_by(access: Access, asked: ServerPlanRequest, *, claim: IdempotencyClaim | None = None) -> Plan:
-    """As `shared_plan`, for a user of the server who has to be an operator of the resource's project. Of a
-    plan that was made before, of that plan's. `NotAllowed`."""
+    """Create a plan as `shared_plan` does, for an operator of the resource's project.
+
+    For a repeated request the project is that of the existing plan. Raises `NotAllowed`.
+    """
     again = made_before(access.container, claim)
-    if again is not None:  # guard: what was made is not made again, nor shown to others
+    if again is not None:  # guard: an existing plan is neither created again nor shown to others
         return access.made(again, Role.OPERATOR)
     access.resource(asked.resource, Role.OPERATOR)
     if asked.wanted.include or is_actor_file(asked.wanted.actor or ""):
@@ -82,19 +84,23 @@ def requested_by(access: Access, asked: ServerPlanRequest, *, claim: Idempotency
 def shared_plan(
     container: Container, asked: ServerPlanRequest, *, by: str, claim: IdempotencyClaim | None = None
 ) -> Plan:
-    """The plan, made and queued for whichever worker takes it; the one that was `made_before`, if there is
-    one. `UnknownResource`, `RequestRefused`, `QueueFull`, and whatever else is a wrong request;
-    `RequestUnderWay` if somebody took the claim over."""
+    """Create the plan and queue it for any worker, or return the one that was `made_before`.
+
+    Raises `UnknownResource`, `RequestRefused`, `QueueFull` and other errors of an invalid request;
+    `RequestUnderWay` if another request took over the claim.
+    """
     again = made_before(container, claim)
-    if again is not None:  # guard: what was made is not made again
+    if again is not None:  # guard: an existing plan is not created again
         return again
     return container.plan_parts.lifecycle.create(requested_for_all(container, asked, by=by), claim)
 
 
 def made_before(container: Container, claim: IdempotencyClaim | None) -> Plan | None:
-    """The plan that was made for the request before, queued if it was not yet. It is found whatever has
-    become of what the request names. `UnknownPlan` if it was deleted; `QueueFull` and `RequestUnderWay` as
-    `shared_plan`."""
+    """Return the plan of an earlier attempt of this request, queued if it was not yet.
+
+    It is found even if the objects that the request names are gone. Raises `UnknownPlan` if it was deleted;
+    `QueueFull` and `RequestUnderWay` as `shared_plan`.
+    """
     if claim is None or claim.made is None:
         return None
     parts = container.plan_parts
@@ -102,15 +108,15 @@ def made_before(container: Container, claim: IdempotencyClaim | None) -> Plan | 
 
 
 def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str) -> PlanDraft:
-    """The plan to be made, as all workers are to understand it."""
+    """Return the plan to create, in terms that all workers understand."""
     from cleveragents.sandboxes.resources import is_repository
 
-    # By its name: nobody names a path of their own.
+    # By its name: no user names a path.
     resource = container.projects.resource(asked.resource)
     if asked.to_branch is not None:
         ensure_new_branch(asked.to_branch, remote=resource.kind is ResourceKind.REMOTE)
     if resource.kind is ResourceKind.REMOTE:
-        # What the repository brings along is known as it was last fetched here, if ever.
+        # The repository's own actions and actors are known as of the last fetch on this machine, if any.
         known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
         with trusted_by_name(resource.name):
             new = requested_in(container, asked, known, remote=True)
@@ -118,9 +124,7 @@ def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str
     else:
         directory = directory_of(container, resource)
         if asked.wanted.from_head and not is_repository(directory):
-            raise RequestRefused(
-                f"{resource.name} is no repository, so there is no HEAD to start from", "start"
-            )
+            raise RequestRefused(f"{resource.name} is not a git repository, so it has no HEAD", "start")
         with trusted_by_name(resource.name):
             new = requested_in(container, asked, directory)
     request = thaw(new.request)
@@ -140,8 +144,7 @@ def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str
 
 @contextmanager
 def trusted_by_name(resource: str | None) -> Iterator[None]:
-    """Whoever is told that something of the resource is not trusted is told its name, which counts wherever
-    they are, and not where the server keeps it."""
+    """Name the resource, not its path on the server, in errors about trust: users cannot see the path."""
     try:
         yield
     except NotTrusted as refused:
@@ -151,41 +154,43 @@ def trusted_by_name(resource: str | None) -> Iterator[None]:
 def requested_in(
     container: Container, asked: ServerPlanRequest, directory: Path, *, remote: bool = False
 ) -> PlanDraft:
-    """The plan to be made on that directory, with an actor that was sent."""
+    """Return the plan to create on the directory, with the actor of the request."""
     wanted, parts = asked.wanted, container.plan_parts
     if wanted.sent_actor is not None:
         name, kept = checked_actor(parts, wanted.sent_actor, directory)
         wanted = replace(wanted, actor=name, sent_actor=kept)
     if asked.goals is None:
         return requested_plan(parts, wanted, directory, remote=remote)
-    text = GoalsText(asked.goals.encode(), "what was sent", sent=True)
+    text = GoalsText(asked.goals.encode(), "the request", sent=True)
     return requested_goals(container, wanted, text, directory, remote=remote)
 
 
 class ActorsByName:
-    """The actors that a request can name: no files."""
+    """The actors that a request can name; files are excluded."""
 
     def __init__(self, known: ActorSource) -> None:
         self._known = known
 
     def get(self, name: str) -> Actor:
-        if is_actor_file(name):  # guard: what is sent to a server reads none of its files
+        if is_actor_file(name):  # guard: a request reads no files of the server
             raise UnknownActor(name, None)
         return self._known.get(name)
 
 
 def checked_actor(parts: PlanParts, text: str, root: Path) -> tuple[str, str]:
-    """Its name, and its text as it is kept, without secrets. `InvalidActor` says all that is wrong with it,
-    and what of it is not for those who send one."""
+    """Return the name and the text of the actor, as stored, without secrets.
+
+    Raises `InvalidActor` with all mistakes, including features that a request must not use.
+    """
     from cleveragents.actors.loader import load_actor
 
     kept = redact_text(text)
     named = ActorsByName(parts.actors(root))
     actor = load_actor(kept, SOURCE, tools=parts.tools_of_actors, actors=named)
     if actor.name.partition("/")[0] in _SHIPPED:
-        raise InvalidActor(SOURCE, (f"{actor.name} is for what is shipped; name it otherwise",))
+        raise InvalidActor(SOURCE, (f"{actor.name} is reserved for built-in actors; use another name",))
     for node in actor.nodes:
-        if isinstance(node, AgentNode):  # guard: it would run with what the server's own user has
-            why = "it starts a program, and only whoever runs the server says which; name an actor of theirs"
+        if isinstance(node, AgentNode):  # guard: it would run with the rights of the server's own user
+            why = "it starts a program, which only actors installed on the server may do; name one of those"
             raise InvalidActor(SOURCE, (f"node {node.name}: {why} (NAMESPACE/NAME)",))
     return actor.name, kept

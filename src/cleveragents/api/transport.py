@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["BUSY", "HttpTransport", "problem_in"]
 
 BUSY = (429, 502, 503, 504)
-"""Statuses of a server that may answer in a moment."""
+"""Statuses of a server that may respond in a moment."""
 
 View = TypeVar("View")
 
@@ -53,14 +53,15 @@ _STREAM_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _PAGE = 1000
 _SHORTEST_TOKEN = 8
-"""A shorter one would be found within ordinary words."""
+"""A shorter token would be found within ordinary words."""
 _EXAMPLE = "https://agents.example or http://localhost:8000"
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _NOT_AGAIN = ("remote-unreachable", "outcome-unknown")
-"""A git remote that the server cannot reach is not the server, and may be away for long. What may have been
-done is looked at by somebody first."""
+"""Errors that are not retried: a git remote that the server cannot reach may be away for long, and an unknown
+outcome needs a person to look first.
+"""
 _BROKEN = (502, 504)
-"""Statuses of a proxy that lost the server: it may have done what it was asked for."""
+"""Statuses of a proxy that lost the server: the request may have taken effect."""
 _SPACE = re.compile(r"\s")
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
@@ -101,7 +102,7 @@ class HttpTransport:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         place = _place_of(url)
         local = place.hostname in _LOCAL_HOSTS
-        # A redirect is not followed: the token is for this server and for no other.
+        # Redirects are not followed: the token is for this server only.
         try:
             self._http = httpx.Client(
                 base_url=f"{url}/api",
@@ -159,11 +160,11 @@ class HttpTransport:
             if not isinstance(items, list):
                 raise TypeError("its `items` are not a list")
             if following is not None and (not items or following == after):  # guard: this would never end
-                raise ValueError("the list does not go on, and does not end")
+                raise ValueError("the list neither continues nor ends")
         return items, following
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send the body and return the answer. The server carries it out once, however often it is sent."""
+        """Send the body and return the answer. The server executes it once, however often it is sent."""
         key = token_hex(16)  # guard: the same key for every retry
         return _answer(self._sent("POST", path, body or {}, {"Idempotency-Key": key}))
 
@@ -176,8 +177,9 @@ class HttpTransport:
         return _answer(self._sent("PUT", path, body))
 
     def delete(self, path: str, **query: Any) -> None:
-        """Delete what is at the path. It succeeds if nothing is there after a connection broke, as the first
-        attempt may have deleted it."""
+        """Delete the object at the path. After a broken connection a missing object counts as success,
+        because the first attempt may have deleted it.
+        """
         broken: list[Exception] = []
         try:
             self._asked("DELETE", path, broken=broken, params=_given(query))
@@ -210,7 +212,7 @@ class HttpTransport:
         while (waited := time.monotonic() - began) < patience:
             if waited >= _SILENT_SECONDS and not told:
                 told = True
-                self.tell(f"{self.url} does not answer; waiting for it, {patience:.0f} s at most …")
+                self.tell(f"{self.url} does not respond; waiting up to {patience:.0f} s …")
             self.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
             yield
@@ -232,7 +234,7 @@ class HttpTransport:
 
     @property
     def answered(self) -> bool:
-        """Whether the server has answered before. One that never did is not retried."""
+        """Whether the server has responded before. A server that never did is not retried."""
         return self._answered
 
     def unreachable(self, problem: Exception) -> ServerUnreachable:
@@ -259,12 +261,12 @@ class HttpTransport:
         return ServerFailed(detail, code, status, remedies)
 
     def is_missing(self, error: Exception) -> bool:
-        """Whether the server has nothing of that name."""
+        """Return whether the error means that the server has no such object."""
         not_found = isinstance(error, ServerFailed) and error.status == 404
         return not_found or type(error).__name__.startswith("Unknown")
 
     def is_busy(self, error: Exception) -> bool:
-        """Whether the server may answer in a moment."""
+        """Return whether the server may respond in a moment."""
         return isinstance(error, Unavailable) and not self._ended.is_set()
 
     def close(self) -> None:
@@ -284,7 +286,7 @@ class HttpTransport:
         try:
             content = json.dumps(dict(body), ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise RequestRefused(f"the request cannot be written as JSON: {error}") from None
+            raise RequestRefused(f"the request is not valid JSON: {error}") from None
         return self._asked(
             method, path, content=content, headers={"Content-Type": "application/json", **(headers or {})}
         )
@@ -292,11 +294,11 @@ class HttpTransport:
     def _asked(
         self, method: str, path: str, *, broken: list[Exception] | None = None, **options: Any
     ) -> httpx.Response:
-        """Return the answer. `broken` receives the failures after which the server may have done it."""
+        """Return the answer. `broken` collects failures after which the request may have taken effect."""
         import httpx
 
-        if not _is_name(path):  # guard: a name that was typed leads nowhere else
-            raise RequestRefused(f"{path.removeprefix('/')!r} is not a name of anything on a server")
+        if not _is_name(path):  # guard: a typed name must not change the address
+            raise RequestRefused(f"{path.removeprefix('/')!r} is not a valid name")
         failed: Exception | None = None
         broke_off = False
         broken = [] if broken is None else broken
@@ -313,7 +315,7 @@ class HttpTransport:
             if response.status_code < 400:
                 return _ensure_api(response, self.url)
             code = str(problem_in(response).get("code", ""))
-            if code == "request-under-way" and broke_off:  # nobody is at it: what broke off keeps the key
+            if code == "request-under-way" and broke_off:  # the broken attempt still holds the key
                 break
             failed = self._problem(response)
             broke_off = code == "database-unreachable"
@@ -358,17 +360,19 @@ class HttpTransport:
 
 
 def _usable(token: str) -> str:
-    """Return the token without the space around it. `ConfigurationError`, which does not contain it."""
+    """Return the token without surrounding space. Raises `ConfigurationError`, without the token in its
+    message.
+    """
     stripped = token.strip()
     if not stripped:
-        raise ConfigurationError("token", "it is empty; write the token, or leave it out")
+        raise ConfigurationError("token", "the token is empty; set it or omit it")
     if not (stripped.isascii() and stripped.isprintable()):
-        raise ConfigurationError("token", "it has characters that no token has; copy it once more")
+        raise ConfigurationError("token", "the token has invalid characters; copy it again")
     return stripped
 
 
 def _place_of(url: str) -> SplitResult:
-    """Return the parts of a server's address. `ConfigurationError` if it is none."""
+    """Return the parts of a server's address. Raises `ConfigurationError` if it is invalid."""
     try:
         place = urlsplit(url)
         known = place.scheme in ("http", "https") and place.hostname and place.port != 0
@@ -382,7 +386,7 @@ def _place_of(url: str) -> SplitResult:
 
 def _no_address(url: str) -> ConfigurationError:
     problem = f"{redact_text(url)!r} is not the address of a server"
-    return ConfigurationError("server", f"{problem}; write http:// or https:// and its name: {_EXAMPLE}")
+    return ConfigurationError("server", f"{problem}; use http:// or https://, for example {_EXAMPLE}")
 
 
 def _answer(response: httpx.Response) -> ServerResponse:
@@ -394,7 +398,7 @@ def _answer(response: httpx.Response) -> ServerResponse:
 
 
 def _is_name(path: str) -> bool:
-    """Whether each segment of the path is a name: not empty, not a dot segment, valid text."""
+    """Return whether each segment of the path is a name: not empty, not a dot segment, valid text."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -410,10 +414,10 @@ def _in_words(problem: Exception) -> str:
 
 
 def _ensure_api(response: httpx.Response, url: str) -> httpx.Response:
-    """`ServerUnreachable` if another program answers at this address."""
+    """Raise `ServerUnreachable` if another program responds at this address."""
     kind = response.headers.get("content-type", "")
     if response.is_redirect or kind.startswith("text/html"):
-        raise ServerUnreachable(url, "something else than the API of CleverAgents answers there")
+        raise ServerUnreachable(url, "another program responds at this address")
     return response
 
 

@@ -1,7 +1,7 @@
-"""Trust in files of a repository that can run code: its settings, actions, actors, skills and MCP servers.
+"""Trust in files of a repository that can run code: settings, actions, actors, skills and MCP servers.
 
-A trusted file can run programs as the user of the workers. So trust is an admin's to give, and it is given to
-contents, by their digests, as they were shown: never to whatever is there by then.
+A trusted file can run programs as the user of the workers. So only an admin can trust it, and trust applies
+to the content that was shown, by its digest, never to a later content of the file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class UntrustedFileView:
     path: str = shown(examples=[_FILE])
     digest: str = shown("SHA-256 of its content", examples=[_DIGEST])
     size: int = shown("bytes", examples=[412])
-    trusted: bool = shown("whether this very content is trusted", examples=[False])
+    trusted: bool = shown("whether this content is trusted", examples=[False])
     preview: tuple[str, ...] = shown("what it would run and receive, or its first lines; masked")
 
 
@@ -94,9 +94,9 @@ class RevokedTrustView:
 
 @view
 class TrustedFileView:
-    """A content that is trusted."""
+    """A trusted content."""
 
-    path: str = shown("of a git remote, below a name of that", examples=[f"remote:9f86/{_FILE}"])
+    path: str = shown("for a git remote, below its name", examples=[f"remote:9f86/{_FILE}"])
     digest: str = shown(examples=[_DIGEST])
     trusted: datetime = shown("when", examples=["2026-11-15T12:00:00Z"])
 
@@ -104,31 +104,31 @@ class TrustedFileView:
 class Trust(Protocol):
     """The trusted files of repositories.
 
-    A resource is named, or is the `Path` of a repository on this machine or of one of its files, for server
-    admins. A server refuses a path: `RequestRefused`.
+    A resource is given by name, or as the `Path` of a repository on this machine or of one of its files, for
+    server admins. A server refuses a path: `RequestRefused`.
     """
 
     def list(self, *, limit: int = 100, after: str | None = None) -> Page[TrustedFileView]:
-        """Return one page of all contents that are trusted, by path. `NotAllowed`."""
+        """Return one page of all trusted contents, by path. Raises `NotAllowed`."""
 
     def survey(self, resource: str | Path) -> TrustSurveyView:
         """Return the files of a resource that need trust. A git remote is fetched.
 
-        `UnknownResource`, `RemoteUnreachable`, `SandboxRefused`; `NotAllowed` unless an admin of the project
-        asks.
+        Raises `UnknownResource`, `RemoteUnreachable`, `SandboxRefused`; `NotAllowed` unless the user is an
+        admin of the project.
         """
 
     def give(self, resource: str | Path, files: Collection[tuple[str, str]]) -> TrustSurveyView:
         """Trust files of a resource, each with the path and the digest that `survey` returned.
 
-        `ChangedMeanwhile` if one of them has another content now: then none is trusted. `NotAllowed` unless
-        a server admin asks. Other errors as of `survey`.
+        Raises `ChangedMeanwhile`, and trusts nothing, if one of them has another content now; `NotAllowed`
+        unless the user is a server admin. Other errors as in `survey`.
         """
 
     def revoke(self, resource: str | Path) -> RevokedTrustView:
-        """Trust no file of a resource any more. Neither its files nor its remote are looked at.
+        """Revoke the trust in all files of a resource. Neither its files nor its remote are read.
 
-        `UnknownResource`; `NotAllowed` unless an admin of the project asks.
+        Raises `UnknownResource`; `NotAllowed` unless the user is an admin of the project.
         """
 
 
@@ -167,7 +167,7 @@ class LocalTrust:
         known = [((printable_name(file.path), file.digest), file) for file in there]
         seen = set(files)
         changed = sorted(path for path, _ in seen - {pair for pair, _ in known})
-        if changed:  # guard: what nobody has seen is not trusted
+        if changed:  # guard: a content that was not shown is not trusted
             raise ChangedMeanwhile(", ".join(changed[:_NAMED]) + (" …" if len(changed) > _NAMED else ""))
         self._store.give(survey.root, [file for pair, file in known if pair in seen])
         name = str(survey.root) if isinstance(resource, Path) else resource
@@ -186,7 +186,7 @@ class LocalTrust:
         return self._store.survey(place_of(self._access.container, found))
 
     def _chosen(self, path: Path) -> tuple[TrustSurvey, tuple[RepositoryFile, ...]]:
-        """Return what the repository at the path brings along, and which of it the path means."""
+        """Return the files of the repository at the path that need trust, and those that the path selects."""
         self._access.ensure_server_admin()
         if path.is_dir():
             survey = self._store.survey(repository_root(path))
@@ -198,7 +198,7 @@ class LocalTrust:
         wanted = os.path.relpath(Path(os.path.realpath(path.parent)) / path.name, root)
         chosen = tuple(file for file in survey.files if file.path == wanted)
         if not chosen:
-            raise ConfigurationError(str(path), "is not something that needs trust, or cannot be trusted")
+            raise ConfigurationError(str(path), "does not need trust, or cannot be trusted")
         return survey, chosen
 
 
@@ -224,7 +224,7 @@ class HttpTrust:
 
 def _path(resource: str | Path) -> str:
     if isinstance(resource, Path):  # guard: the server's files are not this machine's
-        raise RequestRefused(f"a server has no path of yours: name a resource instead of {resource}")
+        raise RequestRefused(f"a server does not see {resource} on this machine; name a resource")
     return f"{resource_path(resource)}/trust"
 
 
@@ -254,11 +254,12 @@ def _key(trusted: TrustedFileView) -> str:
 
 
 def preview(file: RepositoryFile) -> tuple[str, ...]:
-    """The commands it would run, or its first lines; never more than a screen of them. Only known secrets are
-    masked: a name or a shape would hide code from the person who decides.
+    """Return the commands that the file would run, or its first lines; at most a screen of them.
 
-    MCP servers are shown in full: no number of lines hides which variables they receive."""
-    # Before it is cut: half a secret does not look like one.
+    Only known secrets are masked: masking by name or shape could hide code from the person who decides. MCP
+    servers are shown in full, so that no number of lines hides which variables they receive.
+    """
+    # Masked before it is cut: half a secret does not look like one.
     masked = (_on_one_line(redact_known_text(line)) for line in _lines(file))
     lines = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in masked]
     if len(lines) > _LINES and not _names_servers(file):
@@ -273,17 +274,17 @@ def _lines(file: RepositoryFile) -> Iterator[str]:
         try:
             action = load_action(file.content, file.path)
         except InvalidAction as error:
-            yield from (f"is no valid action: {problem}" for problem in error.problems)
+            yield from (f"is not a valid action: {problem}" for problem in error.problems)
             return
         yield from _of_action(action)
     elif file.path.startswith(f"{ACTORS_DIRECTORY}/") and file.path.endswith(".yaml"):
         from cleveragents.actors.loader import load_actor
 
         try:
-            # Its prompts are files that are shown for themselves.
+            # Its prompts are separate files, shown on their own.
             actor = load_actor(file.content, file.path, prompts=lambda relative: relative.encode())
         except InvalidActor as error:
-            yield from (f"is no valid actor: {problem}" for problem in error.problems)
+            yield from (f"is not a valid actor: {problem}" for problem in error.problems)
             return
         yield from _of_actor(actor)
     elif _names_servers(file):
@@ -303,7 +304,7 @@ def _of_action(action: Action) -> Iterator[str]:
         yield f"checks with: {check.command}"
     for actor in (action.strategize_actor, action.execute_actor):
         if actor:
-            yield f"is carried out by: {actor}"
+            yield f"uses actor: {actor}"
 
 
 def _of_actor(actor: Actor) -> Iterator[str]:
@@ -312,22 +313,22 @@ def _of_actor(actor: Actor) -> Iterator[str]:
     for node in actor.nodes:
         if isinstance(node, LlmNode):
             model = node.model or actor.model or "a model"
-            yield f"asks {model}, which may use: {', '.join(node.tools) or 'nothing'}"
+            yield f"calls {model} with tools: {', '.join(node.tools) or 'none'}"
         if isinstance(node, ToolNode):
             yield f"runs: {_spelt(node.tool, node.arguments)}"
         if isinstance(node, AgentNode):
             yield from _of_agent(node)
         if isinstance(node, SubgraphNode):
-            yield f"is carried out by: {node.actor}"
+            yield f"uses actor: {node.actor}"
 
 
 def _of_agent(node: AgentNode) -> Iterator[str]:
     yield f"runs: {shlex.join(node.argv)}{' with the network' if node.network else ''}"
-    # What it gets of the user's is what there is to decide about.
+    # The user's data that it receives is what the decision is about.
     if node.environment:
         yield f"with your variables: {', '.join(node.environment)}"
     if node.home:
-        yield f"with a copy of these in your home: {', '.join(node.home)}"
+        yield f"with copies from your home: {', '.join(node.home)}"
 
 
 def _spelt(tool: str, arguments: Mapping[str, JsonValue], *, shell: bool = False) -> str:
@@ -360,7 +361,7 @@ def _of_servers(content: bytes) -> Iterator[str]:
 
 
 def _of_server(server: McpServer) -> Iterator[str]:
-    """What is started or connected to, and all that it receives, by name. The variables come first."""
+    """Return the program or address of an MCP server, and everything it receives by name, variables first."""
     from cleveragents.tools.mcp.server_entry import variables_of
 
     yield f"server {server.name}: {server.url or shlex.join(server.command)}"
@@ -381,5 +382,5 @@ def _names_servers(file: RepositoryFile) -> bool:
 
 
 def _on_one_line(text: str) -> str:
-    """The text without line breaks and control characters, which could imitate other lines."""
+    """Return the text without line breaks and control characters, which could imitate other lines."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -33,23 +33,23 @@ class UserView:
 
     id: str = shown(examples=[_EXAMPLE])
     name: str = shown(examples=["ada"])
-    role: Role = shown("admin: a server admin; else the highest role in a project, at most operator")
+    role: Role = shown("admin: a server admin; else the highest role in any project, at most operator")
     projects: Mapping[str, Role] = shown(
-        "the role in each of their projects", examples=[{"shop": "operator"}]
+        "the role in each project of the user", examples=[{"shop": "operator"}]
     )
     created: datetime = shown(examples=[_MOMENT])
 
 
 @view
 class TokenView:
-    """A token or a login, without its secret."""
+    """A token or a session, without its secret."""
 
     id: str = shown(examples=[_EXAMPLE])
     kind: TokenKind
     label: str = shown(examples=["laptop"])
     created: datetime = shown(examples=[_MOMENT])
     expires: datetime | None = shown(examples=[None])
-    made_with: str | None = shown("the id of the token that made it, and is revoked with it", examples=[None])
+    made_with: str | None = shown("the token that issued it, revoked with it", examples=[None])
 
 
 @view
@@ -66,37 +66,46 @@ class Users(Protocol):
         """Return one page of users, by name. `NotAllowed`."""
 
     def get(self, name: str) -> UserView:
-        """Return a user. `UnknownUser`; `NotAllowed` for another user, unless a server admin asks."""
+        """Return a user. Raises `UnknownUser`; `NotAllowed` for another user, unless a server admin asks."""
 
     def add(self, name: str, role: Role = Role.VIEWER, *, project: str | None = None) -> UserView:
         """Add a user with this role in the project, or in `default`; `admin` without a project is a server
-        admin. `AlreadyThere`, `InvalidName`, `UnknownProject`, `NotAllowed`."""
+        admin.
+
+        Raises `AlreadyThere`, `InvalidName`, `UnknownProject`, `NotAllowed`.
+        """
 
     def set_role(self, name: str, role: Role) -> UserView:
-        """Make a user a server admin (`admin`), or give them the role in each of their projects.
+        """Make a user a server admin (`admin`), or give them the role in each of their projects, from the
+        next request on.
 
-        It holds from the next request on. `UnknownUser`, `NotAllowed`; `StillUsed` if no server admin would
-        be left.
+        Raises `UnknownUser`, `NotAllowed`; `StillUsed` if no server admin would be left.
         """
 
     def remove(self, name: str) -> None:
-        """Remove a user with all tokens. `UnknownUser`, `NotAllowed`; `StillUsed` for the last admin."""
+        """Remove a user with all tokens.
+
+        Raises `UnknownUser`, `NotAllowed`; `StillUsed` for the last admin.
+        """
 
     def tokens(self, name: str, *, limit: int = 100, after: str | None = None) -> Page[TokenView]:
-        """Return one page of a user's tokens and logins, oldest first. `UnknownUser`, `NotAllowed`."""
+        """Return one page of a user's tokens and sessions, oldest first.
+
+        Raises `UnknownUser`, `NotAllowed`.
+        """
 
     def issue_token(self, name: str, *, label: str = "", days: int | None = None) -> IssuedTokenView:
-        """Make a token for a program, good for so many days or for ever.
+        """Issue a token for a program, valid for `days` or without limit.
 
-        It ends with the token that makes it, at the latest, and is revoked with it. `UnknownUser`,
-        `NotAllowed`; `RequestRefused` if it would hold longer.
+        It expires at the latest, and is revoked, with the token that issued it. Raises `UnknownUser`,
+        `NotAllowed`; `RequestRefused` if it would outlive that token.
         """
 
     def revoke_token(self, token_id: str, *, alone: bool = False) -> None:
-        """Revoke a token and, unless `alone`, those that were made with it.
+        """Revoke a token and, unless `alone`, all tokens that were issued with it.
 
-        `UnknownUser` for a token that does not exist or is another user's, unless a server admin asks;
-        `RequestRefused` for a token that would revoke itself `alone`.
+        Raises `UnknownUser` if the token does not exist or belongs to another user, unless a server admin
+        asks; `RequestRefused` for a token that would revoke itself `alone`.
         """
 
 
@@ -138,7 +147,9 @@ class LocalUsers:
     def issue_token(
         self, name: str, *, label: str = "", days: int | None = None, claim: IdempotencyClaim | None = None
     ) -> IssuedTokenView:
-        """As `Users.issue_token`; with a `claim`, the token is kept as what was made for that request."""
+        """Issue a token as `Users.issue_token`. With a `claim`, the token is stored as the result of that
+        request.
+        """
         self._ensure_own(name)
         made_with = self._access.token
         now = self._clock.now()
@@ -157,14 +168,14 @@ class LocalUsers:
         user, asked_with = self._access.user, self._access.token
         if not user.is_server_admin:
             own = any(token.id == token_id for token in self._store.tokens_of(user.name))
-            if not own:  # guard: others' tokens are not theirs
+            if not own:  # guard: tokens of other users are out of reach
                 raise UnknownUser(token_id)
         used = None if asked_with is None else asked_with.id
         self._store.revoke(token_id, now=self._clock.now(), alone=alone, asked_with=used)
 
     def _ensure_own(self, name: str) -> None:
         if self._access.user.name != name:
-            self._access.ensure_server_admin()  # guard: other users are a server admin's business
+            self._access.ensure_server_admin()  # guard: only a server admin manages other users
 
 
 class HttpUsers:
@@ -248,8 +259,8 @@ def _end_of(days: int | None, made_with: Token | None, now: datetime) -> datetim
     expires = now + timedelta(days=days)
     if latest is not None and expires > latest:  # guard: who has a token for a day does not keep it for ever
         raise RequestRefused(
-            f"your own token ends at {timestamp(latest)}, and none that you make holds longer; "
-            "leave `days` out for one that ends then, or ask with a token that holds longer",
+            f"your own token expires at {timestamp(latest)}, and a new token cannot outlive it; "
+            "omit `days`, or use a token that expires later",
             "days",
         )
     return expires

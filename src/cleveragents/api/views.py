@@ -31,7 +31,7 @@ _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, Typ
 
 
 class ServerResponse(dict[str, Any]):
-    """A JSON object that a server answered with. `ServerFailed` for a name it lacks."""
+    """A JSON object from a server. Raises `ServerFailed` for a missing name."""
 
     def __init__(self, said: Mapping[str, Any], status: int) -> None:
         super().__init__(said)
@@ -43,9 +43,8 @@ class ServerResponse(dict[str, Any]):
 
 @contextmanager
 def understood(status: int = 200) -> Iterator[None]:
-    """Read a server's answer: `ServerFailed` for what cannot be read, as another version may have sent it.
-
-    The errors of this project pass as they are.
+    """Read a server's answer. Raises `ServerFailed` for an unreadable one, which another version may have
+    sent; errors of this project pass unchanged.
     """
     from msgspec import MsgspecError
 
@@ -58,8 +57,8 @@ def understood(status: int = 200) -> Iterator[None]:
 def _not_understood(error: Exception, status: int) -> ServerFailed:
     words = redact_text(on_one_line(str(error)))[:_MOST_WORDS] or type(error).__name__
     if isinstance(error, LookupError):
-        words = f"{words} is not there"
-    problem = f"the server's answer is not understood: {words}; its version may differ"
+        words = f"{words} is missing"
+    problem = f"cannot read the server's answer: {words}; its version may differ"
     return ServerFailed(problem, _NOT_UNDERSTOOD, status)
 
 
@@ -73,8 +72,8 @@ def shown(
 ) -> Any:
     """Declare a field of a view, with its description and examples in the API's documentation.
 
-    A field without a default is required. A default that a factory makes is not in the documentation.
-    `name` is its name in JSON, where that is a keyword of Python.
+    A field without a default is required. A default from a factory is not documented. `name` is the JSON
+    name, if that is a keyword of Python.
     """
     said: dict[str, Any] = {"description": description} if description else {}
     said |= {} if name is None else {"alias": name}
@@ -116,8 +115,10 @@ def page_of(items: Iterable[View], key: Callable[[View], str], limit: int, after
 
 
 def view_of(kind: type[View], data: JsonValue) -> View:
-    """Return the view with this JSON. `msgspec.ValidationError` if the JSON has another shape; `ServerFailed`
-    if a server answered with it."""
+    """Return the view with this JSON.
+
+    Raises `msgspec.ValidationError` if the JSON has another shape; `ServerFailed` if it came from a server.
+    """
     from msgspec import convert
 
     with understood(data.status) if isinstance(data, ServerResponse) else nullcontext():

@@ -1,7 +1,4 @@
-"""Workers: the processes that run jobs, on all machines.
-
-The isolation of commands as views show it: of one plan, and of all that workers run.
-"""
+"""Workers: the processes that run jobs, on all machines. And the isolation of commands, as views show it."""
 
 from __future__ import annotations
 
@@ -39,11 +36,11 @@ __all__ = [
 
 
 _SILENT = timedelta(minutes=1)
-"""A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
+"""A worker reports every few seconds. One that has been silent for this long is lost."""
 _OVER = ("lost", "gone")
 
 _WORDS = {
-    Isolation.NONE.value: "none: its commands can read and change whatever the user who runs them can",
+    Isolation.NONE.value: "none: commands run with all rights of the worker's user",
 }
 
 
@@ -74,7 +71,7 @@ class Workers(Protocol):
     """The workers on all machines that share the database."""
 
     def list(self, *, limit: int = 100, after: str | None = None) -> Page[WorkerView]:
-        """Return one page of the workers of the last day, by id, those that left among them."""
+        """Return one page of the workers of the last day, by id, including those that have left."""
 
 
 class LocalWorkers:
@@ -104,12 +101,12 @@ def _id(worker: WorkerView) -> str:
 
 
 def _is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
-    """Whether it has said nothing for longer than any worker does that lives."""
+    """Return whether the worker has been silent for longer than a live worker ever is."""
     return now - worker.seen_at > _SILENT
 
 
 def _is_dead(worker: WorkerRecord, home: str) -> bool:
-    """Whether it worked on the state of this home, on this machine, and its process is not there any more."""
+    """Return whether the worker ran on this machine's state and its process is gone."""
     if (worker.home, worker.host) != (home, socket.gethostname()):
         return False
     try:
@@ -117,13 +114,14 @@ def _is_dead(worker: WorkerRecord, home: str) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        return False  # somebody else's
+        return False  # the process of another user
     return False
 
 
 def worker_state(worker: WorkerRecord, *, now: datetime, home: str) -> str:
-    """As it last said it is; `lost` if it has said nothing for long, or its process is gone, without having
-    left; `idle` if it could run something and does not."""
+    """Return the state that the worker last reported; `lost` if it is silent or its process is gone; `idle`
+    without jobs.
+    """
     if worker.state != "gone" and (_is_silent(worker, now=now) or _is_dead(worker, home)):
         return "lost"
     return "idle" if worker.state == "working" and not worker.running else worker.state
@@ -149,7 +147,7 @@ def _worker_view(worker: WorkerRecord, *, now: datetime, home: str) -> WorkerVie
 
 
 def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
-    """Whether the plan is queued for workers: nobody has to resume it."""
+    """Return whether the plan is queued for workers, so that no one needs to resume it."""
     from cleveragents.jobs.model.job import JobState
     from cleveragents.plans.jobs.names import should_run
 
@@ -160,7 +158,7 @@ def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
 
 
 def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Return how to start the missing worker; empty while a worker is there."""
+    """Return the remedy that starts the missing worker; empty while a worker runs."""
     from cleveragents.core.errors import Remedy
     from cleveragents.plans.jobs.names import SHARED_QUEUE
     from cleveragents.plans.model.plan import PlanState
@@ -171,7 +169,7 @@ def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
     if not queue or _is_taken_from(parts, queue):
         return []
     where = "" if queue == SHARED_QUEUE else f", on the machine where {plan.resource} is"
-    return [Remedy("worker", text=f"runs it{where}; no worker is there at present")]
+    return [Remedy("worker", text=f"runs the plan{where}; no worker is running")]
 
 
 def _queue_of(parts: PlanParts, plan: Plan) -> str:
@@ -188,20 +186,23 @@ def _is_taken_from(parts: PlanParts, queue: str) -> bool:
 
 
 def isolation_of(parts: PlanParts, plan: Plan) -> str | None:
-    """The isolation of the plan's commands: the weakest of its runs; before the first, that of this process.
-    None for a plan of a version that did not record it."""
+    """Return the isolation of the plan's commands: the weakest of its runs; before the first, that of this
+    process.
+
+    None for a plan of a version that did not record it.
+    """
     if plan.isolation is not None:
         return plan.isolation.value
     return parts.isolation.value if plan.strategy is None and not plan.state.ended else None
 
 
 def isolation_text(isolation: str | None) -> str | None:
-    """The isolation, and what its lack means."""
+    """Return the isolation as text, with a warning if there is none."""
     return None if isolation is None else _WORDS.get(isolation, isolation)
 
 
 def unisolated_workers(container: Container) -> list[str]:
-    """The names of workers that run commands without isolation now."""
+    """Return the names of running workers that do not isolate commands."""
     now = container.clock.now()
     return [
         worker.name

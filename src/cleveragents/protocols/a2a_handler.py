@@ -87,7 +87,7 @@ CALLER = "cleveragents_caller"
 QUESTION = "question"
 """The name of a question in metadata: of the status that asks, and of the message that answers."""
 
-_FAILED = "something went wrong that should not have; the server's log has the details"
+_FAILED = "internal error; the server's log has the details"
 _NOT_KNOWN = "not authenticated: the token has expired or was revoked; ask again with another"
 _LOOK_SECONDS = 0.3
 _LONGEST_WAIT = 25.0

@@ -128,7 +128,7 @@ def _described(app: DescribedApi) -> Node:
             "type": "apiKey",
             "in": "cookie",
             "name": COOKIE,
-            "description": "requests that change something also need the header X-CSRF-Token: see getSession",
+            "description": "requests that change something also need X-CSRF-Token (see getSession)",
         },
     }
     used = {tag for _, _, operation in operations_of(document) for tag in operation.get("tags", ())}

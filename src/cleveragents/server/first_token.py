@@ -109,7 +109,7 @@ def _read(file: Path) -> str:
                 raise ConfigurationError(str(file), "other users can read it: run chmod 600")
             return opened.read(_LARGEST).strip()
     except OSError as error:
-        raise ConfigurationError(str(file), f"cannot read the token: {error.strerror}") from error
+        raise ConfigurationError(str(file), f"cannot read the token ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(str(file), "is not a token: it contains non-ASCII characters") from error
 

@@ -126,7 +126,7 @@ def test_the_progress_of_an_apply_is_told_while_it_runs(server: PlanServer, clie
 
 
 def test_what_has_no_change_to_apply_is_refused_with_the_reason(client: Client) -> None:
-    with pytest.raises(PlanError, match="changed nothing"):
+    with pytest.raises(PlanError, match="no file was changed"):
         client.plans.apply(done(client, "true"))
     plan_id = done(client)
     client.plans.review(plan_id, reject=["."])
@@ -153,7 +153,7 @@ def test_an_apply_is_queued_for_a_worker(server: PlanServer, client: Client) -> 
 
 def test_an_unattended_apply_needs_a_profile_that_allows_it(server: PlanServer, client: Client) -> None:
     asks = done(client, profile="supervised", apply=None)
-    with pytest.raises(NeedsHuman, match="its profile leaves applying to a person"):
+    with pytest.raises(NeedsHuman, match="its profile reserves the apply for a person"):
         client.plans.submit_apply(asks, unattended=True)
     assert client.plans.get(asks).state is PlanState.COMPLETE
     job = client.plans.submit_apply(done(client), unattended=True)
@@ -184,7 +184,7 @@ def test_an_answer_without_a_name_is_taken_as_the_first_or_to_what_is_pending(cl
     assert plan.needs == "question"
     client.plans.answer(plan.id, "red", first=True)
     client.plans.wait(plan.id, timeout=60)
-    with pytest.raises(PlanError, match="name the question that you answer"):
+    with pytest.raises(PlanError, match="name the `question` of your answer"):
         client.plans.answer(plan.id, "blue", first=True)
     client.plans.answer(plan.id, "large")
     plan = client.plans.wait(plan.id, timeout=60)
@@ -244,7 +244,7 @@ def test_a_plan_that_takes_too_long_is_cancelled(client: Client) -> None:
 
 def test_a_result_is_dropped_by_a_cancel_only_if_that_is_said(client: Client) -> None:
     plan_id = done(client)
-    with pytest.raises(PlanError, match="nothing is left to cancel") as caught:
+    with pytest.raises(PlanError, match="there is nothing to cancel") as caught:
         client.plans.cancel(plan_id)
     assert [remedy.action for remedy in caught.value.remedies] == ["plan.reject"]
     assert client.plans.cancel(plan_id, discard=True).state is PlanState.CANCELLED

@@ -126,7 +126,7 @@ def test_a_file_is_no_directory(admin: Client, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SandboxRefused) as caught:
         admin.resources.add("new", "team", path=str(tmp_path / "file"))
-    assert caught.value.reason == "it is no directory"
+    assert caught.value.reason == "not a directory"
 
 
 def test_a_name_that_cannot_be_one_or_is_taken_is_refused(server: PlanServer, admin: Client) -> None:

@@ -162,7 +162,7 @@ def test_no_token_outlives_the_token_that_makes_it(server: PlanServer, client_of
     own = client_of(f"{ada}:{short.token}")
     made = own.users.issue_token(ada)
     assert (made.expires, made.made_with) == (short.expires, short.id)
-    with pytest.raises(RequestRefused, match="your own token ends at"):
+    with pytest.raises(RequestRefused, match="your own token expires at"):
         own.users.issue_token(ada, days=2)
     with pytest.raises(RequestRefused):
         own.users.revoke_token(short.id, alone=True)

@@ -303,9 +303,9 @@ sandbox: {setup: {command: pip install x}}
         (
             ".cleveragents/actions/a.yaml",
             "name: a/b\nexecute: {actor: x/y}\nstrategize: {actor: x/z}",
-            ("is carried out by: x/z", "is carried out by: x/y"),
+            ("uses actor: x/z", "uses actor: x/y"),
         ),
-        (".cleveragents/actions/a.yaml", "a: [", ("is no valid action: line 1: ",)),
+        (".cleveragents/actions/a.yaml", "a: [", ("is not a valid action: line 1: ",)),
         (
             ".mcp.json",
             '{"mcpServers": {"a": {"command": "npx", "args": ["x y"]}, "b": {"url": "http://x"}, "c": 3}}',

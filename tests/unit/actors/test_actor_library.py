@@ -270,13 +270,13 @@ nodes:
     shown = {file.path: preview(file) for file in trust.survey(root).files}
     assert shown == {
         f"{OURS}/x.yaml": (
-            "asks openai/large, which may use: read, command",
+            "calls openai/large with tools: read, command",
             "runs: rm -r build",
-            "is carried out by: team/other",
-            "asks openai/small, which may use: nothing",
+            "uses actor: team/other",
+            "calls openai/small with tools: none",
         ),
         f"{OURS}/y.yaml": (
-            "is no valid actor: line 1: 'prompt' is missing; for example: prompt: \"${task}\"",
+            "is not a valid actor: line 1: 'prompt' is missing; for example: prompt: \"${task}\"",
         ),
         f"{OURS}/prompts/a.md": ("Do it.",),
     }

@@ -530,7 +530,7 @@ def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPla
     plan = bench.reply(plan, "s")
     assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "told.txt").read_text() == "l s\n"
-    with pytest.raises(PlanError, match="no actor of it asks"):
+    with pytest.raises(PlanError, match="no pending question"):
         bench.reply(plan, "s")
 
 

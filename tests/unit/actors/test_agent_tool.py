@@ -235,7 +235,7 @@ def test_a_trust_request_lists_the_users_variables_and_files() -> None:
     assert preview(file) == (
         "runs: agent -p with the network",
         "with your variables: A_KEY",
-        "with a copy of these in your home: .agent",
+        "with copies from your home: .agent",
     )
 
 

@@ -246,7 +246,7 @@ def test_trust_can_be_given_to_one_file_and_taken_away(run: Run, root: Path) -> 
 def test_trust_refuses_what_makes_no_sense(run: Run, root: Path) -> None:
     bring(root, "README.md", "x")
     assert "brings nothing along" in run(trust).err
-    assert "is not something that needs trust" in run(trust, "README.md").err
+    assert "does not need trust" in run(trust, "README.md").err
     assert "does not exist" in run(trust, "nowhere").err
     both = run(trust, "--list", "--revoke")
     assert both.code == 2

@@ -180,7 +180,7 @@ def test_plans_of_different_repositories_are_compared_with_a_word_on_that(
     assert "different repositories" not in agents("plan", "diff", "--between", one, one).err
     monkeypatch.chdir(paint_shop(tmp_path / "elsewhere"))
     between = agents("plan", "diff", "--between", one, goal(agents, model))
-    assert "they are plans of different repositories" in between.err
+    assert "the plans are of different repositories" in between.err
     assert str(tmp_path / "elsewhere") in between.err.replace("\n", "")
     assert "different" not in between.out
 

@@ -324,7 +324,7 @@ def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_
         assert found.remedy == f"`agents plan cancel {plan.id}` settles that"
         with pytest.raises(PlanError, match="cancel is not finished"):
             parts.lifecycle.resume(bench.now(plan))
-        assert "it was to be cancelled" in status_text_of(parts, bench.now(plan))
+        assert "a cancel was requested" in status_text_of(parts, bench.now(plan))
         steps = [command_line(step) for step in steps_from(parts, bench.now(plan))]
         assert steps == [f"agents plan cancel {plan.id}"]
         settled = parts.lifecycle.cancel(bench.now(plan), "once more")

@@ -181,4 +181,4 @@ def test_a_plan_that_is_stuck_on_an_absent_repository_names_the_doctor(
             assert ": agents doctor" in stuck.err
         assert "out of reach; `agents doctor` says more" in agents("plan", "show", plan.id).out
         given_up = agents("plan", "delete", plan.id, "--yes")
-        assert (given_up.code, "is given up with it" in given_up.err) == (0, True)
+        assert (given_up.code, "would be abandoned" in given_up.err) == (0, True)

@@ -154,7 +154,7 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
     assert "3 of 3 steps spent" in ran.err
     assert f"agents plan resume {ran.id} --max-steps 4  raise the limit and continue" in ran.err
     less = agents("plan", "resume", ran.id, "--max-steps", "2")
-    assert (less.code, "may spend 3 steps already" in less.err) == (2, True), less.err
+    assert (less.code, "already has 3 steps" in less.err) == (2, True), less.err
     assert "colour" in (repository / "src/paint.py").read_text()
     again = agents("plan", "resume", ran.id, "--max-steps", "9", "--yes")
     assert again.code == 0, again.err
@@ -216,7 +216,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
 def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     ran = agents("actor", "run", "me/asker", "the door")
     assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
-    assert "status  waiting: it asks you something" in ran.out
+    assert "status  waiting: needs your answer" in ran.out
     wrong = agents("plan", "answer", ran.id, "green")
     assert (wrong.code, "'green' is not one of the choices: red, blue" in wrong.err) == (2, True)
     answered = agents("plan", "answer", ran.id, "red")
@@ -318,7 +318,7 @@ def test_a_file_that_is_no_actor_is_refused_before_there_is_a_plan(agents: Agent
         (("Do it", "--model", "opnai/gpt"), "openai"),
         (("Do it", "--actor", "builtin/executer"), "did you mean builtin/executor?"),
         (("Do it", "--max-usd", "0"), "--max-usd"),
-        (("  ",), "say what is wanted"),
+        (("  ",), "missing goal"),
         (("--action", "builtin/command", "--model", "scripted/x", "--", "true"), "has none"),
         (("--action", "builtin/command", "--max-tokens", "5", "--", "true"), "has none"),
     ],
@@ -454,7 +454,7 @@ def test_a_plan_that_waits_for_leave_gets_no_larger_budget_instead(agents: Agent
 def test_limits_are_for_plans_with_actors(agents: Agents) -> None:
     failed = agents("run", "--action", "builtin/command", "--", "false")
     wrong = agents("plan", "resume", failed.id, "--max-tokens", "5")
-    assert (wrong.code, "for plans with actors" in wrong.err) == (2, True), wrong.err
+    assert (wrong.code, "limits need an actor" in wrong.err) == (2, True), wrong.err
 
 
 def test_without_a_model_the_remedy_is_told(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_a_result_that_lacks_parts_says_so_and_is_applied_by_a_person(
     said = "left out: one (cancelled), three (needs one)"
     assert resumed.code == 3, resumed.err
     assert f"{said}; not applied automatically" in resumed.err
-    assert f"done, not applied; {said}" in resumed.out
+    assert f"ready: the result is ready for review; {said}" in resumed.out
     assert not (repository / "two").exists()
 
     account = shown(agents, ran.id)
@@ -90,16 +90,16 @@ def test_a_result_that_lacks_parts_says_so_and_is_applied_by_a_person(
     assert (repository / "two").exists()
     text = agents("plan", "show", ran.id).out
     assert "left out (needs one)" in text
-    assert "to come" not in text
+    assert "not started" not in text
     assert f"applied; {said}" in text
 
 
-def test_what_was_not_begun_when_a_plan_was_cancelled_is_not_to_come(agents: Agents) -> None:
+def test_a_sub_plan_of_a_cancelled_plan_that_did_not_start_shows_as_not_run(agents: Agents) -> None:
     ran = run(agents, THREE)
-    assert "to come" in agents("plan", "show", ran.id).out
+    assert "not started" in agents("plan", "show", ran.id).out
     assert agents("plan", "cancel", ran.id).code == 0
     text = agents("plan", "show", ran.id).out
-    assert ("to come" in text, "not run" in text) == (False, True)
+    assert ("not started" in text, "not run" in text) == (False, True)
 
 
 def test_what_is_merged_is_not_changed_any_more(agents: Agents, repository: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_run_that_nobody_watches_changes_nothing_and_says_what_to_do(
     assert "2 files changed, 2 lines added, 2 lines removed" in ran.err
     assert f"agents plan apply {ran.id} --commit 'Spell it'" in ran.err
     assert "error" not in ran.err
-    assert "ready: done, not applied" in ran.out
+    assert "ready: the result is ready for review" in ran.out
     assert git(repository, "status", "--short") == ""
 
 
@@ -112,7 +112,7 @@ def test_yes_applies_and_undo_takes_it_back(agents: Agents, repository: Path) ->
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
     assert f"agents plan undo {ran.id}" in agents("plan", "show", ran.id).out
     again = agents("plan", "apply", ran.id)
-    assert (again.code, "it is applied already" in again.err) == (2, True)
+    assert (again.code, "it is already applied" in again.err) == (2, True)
     undone = agents("plan", "undo", ran.id)
     assert undone.code == 0
     assert f"taken back from 2 files of {repository}" in undone.err
@@ -168,7 +168,7 @@ def test_a_question_without_an_answer_leaves_the_plan_to_be_decided(
     stopped = agents(*REPLACE, typed=pressed)
     assert stopped.code == code
     assert f"\nit is left as it is\n  agents plan diff {stopped.id}" in stopped.err
-    assert "ready: done, not applied" in agents("plan", "show", stopped.id).out
+    assert "ready: the result is ready for review" in agents("plan", "show", stopped.id).out
 
 
 def test_what_there_is_nothing_to_do_about_is_said_to_be_so(agents: Agents, repository: Path) -> None:
@@ -189,7 +189,7 @@ def test_leave_that_is_neither_given_nor_refused_is_asked_for_later(
 ) -> None:
     stopped = agents(*REPLACE, "--profile", "manual", typed=pressed)
     assert (stopped.code, f"agents plan approve {stopped.id} 1" in stopped.err) == (code, True), stopped.err
-    assert "it needs your leave to go on" in agents("plan", "show", stopped.id).out
+    assert "waiting: needs your approval" in agents("plan", "show", stopped.id).out
 
 
 def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
 def test_review_stops_before_apply_whatever_the_profile(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review", "--profile", "full-auto")
     assert ran.code == 0
-    assert "ready: done, not applied" in ran.out
+    assert "ready: the result is ready for review" in ran.out
     assert git(repository, "status", "--short") == ""
     assert agents(*REPLACE, "--review", "--yes").code == 2
 
@@ -268,7 +268,7 @@ def test_a_profile_that_allows_it_applies(agents: Agents, repository: Path) -> N
 def test_nothing_changed_is_no_question(agents: Agents) -> None:
     ran = agents("run", "--action", "builtin/replace", "--arg", "pattern=zzz", "--arg", "replacement=y")
     assert (ran.code, "nothing was changed" in ran.err) == (0, True)
-    assert "done, nothing was changed" in ran.out
+    assert "unchanged: no file was changed" in ran.out
     applied = agents("plan", "apply", ran.id)
     assert (applied.code, "there is nothing to apply" in applied.err) == (0, True)
     assert agents("plan", "diff", ran.id).out == ""
@@ -277,7 +277,7 @@ def test_nothing_changed_is_no_question(agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "say what is wanted"),
+        ((), "missing goal"),
         (("--action", "builtin/nope"), "no action"),
         (("--action", "builtin/command"), "argv (list) is missing"),
         ((*REPLACE[1:], "--profile", "supervized"), "did you mean supervised?"),
@@ -366,9 +366,9 @@ def test_sigterm_names_the_way_on(agents: Agents, interrupt: Interrupt) -> None:
     assert stopped.code == 143
     [plan] = json.loads(agents("plan", "list", "--here", "--format", "json").out)
     assert f"agents plan resume {plan['id']}" in stopped.err
-    assert "nobody works on it at present" in agents("plan", "show", plan["id"]).out
+    assert "no worker is running it" in agents("plan", "show", plan["id"]).out
     refused = agents("plan", "apply", plan["id"])
-    assert (refused.code, "it is not done yet" in refused.err) == (2, True)
+    assert (refused.code, "it is not finished" in refused.err) == (2, True)
     assert agents("plan", "resume", plan["id"]).code == 3
 
 
@@ -457,7 +457,7 @@ def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
     assert "install what it lacks, or run the goal again with another --check" in ran.err
     steps = (
         f"apply {ran.id}    run the checks again",
-        "discard the result; another run can have another check",
+        "discard the result; start another plan with other checks",
     )
     assert [step in agents("plan", "show", ran.id).out for step in steps] == [True, True]
     refused = agents("plan", "apply", ran.id)
@@ -615,7 +615,7 @@ def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, reposi
     assert agents("plan", "apply", ran.id).code == 0
     assert git(repository, "status", "--short") == " M README.md\n"
     late = agents("plan", "review", ran.id, "src")
-    assert (late.code, "a review comes between" in late.err) == (2, True)
+    assert (late.code, "review a plan between its run and its apply" in late.err) == (2, True)
 
 
 def test_a_whole_changeset_can_be_left_out_and_taken_in_again(agents: Agents, repository: Path) -> None:
@@ -623,7 +623,7 @@ def test_a_whole_changeset_can_be_left_out_and_taken_in_again(agents: Agents, re
     [call] = json.loads(agents("plan", "log", ran.id, "--format", "json").out)
     assert agents("plan", "review", ran.id, "--changeset", call["changeset"]).code == 0
     refused = agents("plan", "apply", ran.id)
-    assert (refused.code, "all it changed is left out" in refused.err) == (2, True)
+    assert (refused.code, "all changes are left out" in refused.err) == (2, True)
     assert agents("plan", "review", ran.id, "--accept", "--changeset", call["changeset"]).code == 0
     assert agents("plan", "apply", ran.id).code == 0
     assert len(git(repository, "status", "--short").splitlines()) == 2
@@ -633,7 +633,7 @@ def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, re
     ran = agents(*REPLACE, "--review", "--invariant", "never touch kept/", "--check", "true")
     assert "recorded as call 2: nothing was changed" in agents("plan", "rollback", ran.id, "1").err
     shown = agents("plan", "show", ran.id)
-    assert " passed on other files " in shown.out, shown.out
+    assert " passed, out of date " in shown.out, shown.out
     assert agents("plan", "rollback", ran.id, "9").code == 2
     assert agents("plan", "resume", ran.id).code == 3
     assert agents("plan", "reread", ran.id).err == "nothing was edited\n"

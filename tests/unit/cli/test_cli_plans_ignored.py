@@ -44,14 +44,14 @@ def user(tmp_path: Path) -> User:
 def test_a_check_that_needs_an_ignored_file_fails_and_nothing_is_applied(user: User) -> None:
     ran = user.run("python3 main.py", "--yes")
     assert ran.returncode == 3, ran.stderr
-    assert "not applied, because ignored: gen.py, cache-1/; checks ran without them\n" in ran.stderr
+    assert "not applied because git ignores them: gen.py, cache-1/; checks ran without them\n" in ran.stderr
     assert "check python3 main.py: failed" in ran.stderr
     assert sorted(path.name for path in user.root.iterdir()) == [".git", *FILES]
 
 
 def test_what_is_not_applied_is_named_by_show_and_apply(user: User) -> None:
     ran = user.run("! test -e gen.py")
-    sentence = "not applied, because ignored: gen.py, cache-1/; checks ran without them"
+    sentence = "not applied because git ignores them: gen.py, cache-1/; checks ran without them"
     assert ran.returncode == 3
     assert f"{sentence}\n" in ran.stderr
     plan = ran.stderr.split()[1].rstrip(":")

@@ -79,11 +79,11 @@ def test_a_commit_by_nobody_is_refused_before_anything_is_done(agents: Agents, r
     assert plans_known(agents) == "[]\n"
     plan = agents(*REPLACE)
     applied = agents("plan", "apply", plan.id, "--commit", "Spell it")
-    assert (applied.code, "git does not know who you are" in applied.err) == (2, True)
+    assert (applied.code, "git has no user name and address" in applied.err) == (2, True)
     assert "ready" in agents("plan", "show", plan.id).out
     assert agents("plan", "apply", plan.id).code == 0
     undone = agents("plan", "undo", plan.id, "--commit", "Back")
-    assert (undone.code, "git does not know who you are" in undone.err) == (2, True)
+    assert (undone.code, "git has no user name and address" in undone.err) == (2, True)
     assert "color" in (repository / "README.md").read_text()
 
 
@@ -100,7 +100,7 @@ def test_a_commit_that_should_be_signed_is_refused_before_anything_is_done(
     ("arguments", "told"),
     [
         (("--yes", "--review"), "say one of them"),
-        ((), "say what is wanted"),
+        ((), "missing goal"),
         (("--action", "builtin/command", "--profile", "nix", "--", "true"), "profile 'nix': does not exist"),
         (("--action", "builtin/command", "--arg", "timeout_seconds=-1", "--", "true"), "greater than 0"),
         (regex("(", "x"), "unterminated subpattern"),
@@ -188,7 +188,7 @@ def test_an_action_that_allows_no_network_is_named_for_it(agents: Agents, tmp_pa
     (tmp_path / "a.yaml").write_text(f"name: team/shut\nprofile: ci\nexecute: {{steps: [{step}]}}\n")
     assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
     ran = agents("run", "--action", "team/shut")
-    assert (ran.code, "the action's own profile, ci, allows none" in ran.err) == (1, True)
+    assert (ran.code, "the action's own profile, ci, denies it" in ran.err) == (1, True)
 
 
 def test_other_failures_and_other_machines_are_no_matter_of_the_network(
@@ -272,7 +272,7 @@ def test_gc_says_what_it_ends_and_nothing_offers_that_afterwards(agents: Agents,
     assert (undo.code, f"`git revert {commit}`" in undo.err) == (2, True)
     for form in ("plain", "json"):
         diff = agents("plan", "diff", applied.id, "--format", form)
-        assert (diff.code, diff.out, "cannot be shown any more" in diff.err) == (2, "", True)
+        assert (diff.code, diff.out, "can no longer be shown" in diff.err) == (2, "", True)
     assert agents("plan", "log", applied.id).code == 0
 
 

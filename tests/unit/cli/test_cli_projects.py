@@ -50,7 +50,7 @@ def test_a_path_means_the_repository_that_it_lies_in(agents: Agents, shop: Path,
     gone = agents("resource", "add", "gone", "--project", "shop", "--path", str(tmp_path / "nowhere"))
     assert (gone.code, "no such directory" in gone.err) == (2, True)
     file = agents("resource", "add", "file", "--project", "shop", "--path", str(shop / "README.md"))
-    assert (file.code, "it is no directory" in file.err) == (2, True)
+    assert (file.code, "not a directory" in file.err) == (2, True)
     assert len(agents("resource", "list").out.splitlines()) == 3
 
 

@@ -159,7 +159,7 @@ def test_one_that_fails_is_told_and_does_not_keep_the_others_from_being_applied(
 def test_review_leaves_all_and_that_is_what_was_wanted(repository: Path) -> None:
     ran = piped(repository, "Spell colour the other way\n# no more\n", "run", "-f", "-", "--review")
     assert ran.returncode == 0, ran.stderr
-    assert "done, not applied" in ran.stdout
+    assert "ready: the result is ready for review" in ran.stdout
     assert git(repository, "status", "--short") == ""
 
 

@@ -116,7 +116,7 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert (part["parent"], part["root"], part["depth"]) == (ran.id, ran.id, 1)
     assert [check["command"] for check in part["checks"]] == ["grep -q color src/paint.py"]
     text = agents("plan", "show", code).out
-    assert f"merged: done, merged into {ran.id[-6:]}" in text
+    assert f"merged: the result is in {ran.id[-6:]}" in text
     assert f"part of    {ran.id}: Say color" in text
     refused = agents("plan", "apply", code)
     assert (refused.code, f"agents plan apply {ran.id}" in refused.err) == (2, True), refused.err
@@ -171,7 +171,7 @@ goals:
     assert listed(agents) == []
     for options, problem in (
         (["--set", "plan.max_fan_out=1"], "2 goals exceed the limit of 1"),
-        (["--set", "plan.max_depth=0"], "the setting plan.max_depth is 0"),
+        (["--set", "plan.max_depth=0"], "raise the setting plan.max_depth above 0"),
     ):
         (repository.parent / "goals.yaml").write_text(ASKING)
         refused = agents(*options, "run", "-f", str(repository.parent / "goals.yaml"))
@@ -206,7 +206,7 @@ def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_wh
     asking = parts_of(agents, ran.id)["readme"]["id"]
     assert f"sub-plan {asking} needs you: readme" in ran.err
     assert f"agents plan approve {asking} 1  approve the request" in ran.err
-    assert f"1/2 of its sub-plans are done; {asking[-6:]} needs you" in ran.out
+    assert f"1/2 sub-plans done; {asking[-6:]} needs you" in ran.out
     assert [plan["id"] for plan in listed(agents)] == [ran.id, asking]
     assert f"readme (part of {ran.id[-6:]})" in agents("plan", "list", "--after", ran.id).out
     watched = agents("plan", "watch", ran.id)
@@ -235,7 +235,7 @@ goals:
     assert {name: part["status"] for name, part in parts.items()} == {
         "red": "waiting",
         "blue": "waiting",
-        "last": "to come",
+        "last": "not started",
     }
     table = agents("plan", "show", ran.id).out
     for name in ("red", "blue"):
@@ -246,12 +246,12 @@ goals:
     assert f"agents plan resume {ran.id}" not in table
     tree = agents("plan", "tree", ran.id).out
     assert f"sub-plan {parts['red']['id']}: red" in tree
-    assert "sub-plan: last (to come; needs red, blue)" in tree
+    assert "sub-plan: last (not started; needs red, blue)" in tree
     rows = json.loads(agents("plan", "tree", ran.id, "--format", "json").out)
     assert [(row["name"], row["status"], row["needs"]) for row in rows] == [
         ("red", "waiting", []),
         ("blue", "waiting", []),
-        ("last", "to come", ["red", "blue"]),
+        ("last", "not started", ["red", "blue"]),
     ]
     assert "waiting (0/3 sub-plans)" in agents("plan", "list", "--format", "json").out
     assert agents("plan", "cancel", ran.id).code == 0
@@ -288,12 +288,12 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
     assert (conflict["path"], conflict["marked"]) == ("README.md", True)
     assert conflict["sub_plan"] == parts_of(agents, ran.id)["blue"]["id"]
     text = agents("plan", "show", ran.id).out
-    assert "its sub-plans disagree, and you are to decide" in text
+    assert "waiting: conflict between its sub-plans" in text
     assert "open conflicts" in text
     assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
     assert shown(agents, ran.id)["conflicts"] == []
     text = agents("plan", "show", ran.id).out
-    assert "all that its sub-plans disagreed about is decided; it can go on" in text
+    assert "waiting: all conflicts are resolved; can be resumed" in text
     assert f"agents plan resolve {ran.id}" not in text
     assert agents("plan", "resume", ran.id).code == 3
     # Who takes the decision back has to decide again.
@@ -301,7 +301,7 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
     assert (resolved["changed"], "README.md" in resolved["what"]) == (1, True), resolved
     assert agents("plan", "rollback", ran.id, str(resolved["number"])).code == 0
     text = agents("plan", "show", ran.id).out
-    assert "waiting: its sub-plans disagree, and you are to decide" in text
+    assert "waiting: conflict between its sub-plans" in text
     assert f"agents plan resolve {ran.id}" in text
     assert f"agents plan apply {ran.id}" not in text
     waits = agents("plan", "resume", ran.id)
@@ -331,14 +331,14 @@ goals:
     assert "list the tool calls of 'bad'" in ran.err
     assert "not run as a result: sub-plan 3 of 3 (after)" in ran.err
     table = agents("plan", "show", ran.id).out
-    assert "to come" in table
+    assert "not started" in table
     states = {name: (part["state"], part["merged"]) for name, part in parts_of(agents, ran.id).items()}
     assert states == {"good": ("complete", True), "bad": ("errored", False), "after": (None, False)}
     # The whole failed, and does not go on because a part of it does: that is said.
     luck.touch()
     part = agents("plan", "resume", bad)
     assert part.code == 0, part.err
-    assert "unchanged: done, to be merged" in part.out
+    assert "unchanged: the result is not merged yet" in part.out
     assert f"agents plan resume {ran.id}" in part.err
     again = agents("plan", "resume", ran.id, "--yes")
     assert again.code == 0, again.err
@@ -363,7 +363,9 @@ goals:
     assert "list the tool calls of 'long'" not in ran.err
     error = shown(agents, ran.id)["error"]
     assert error.index("(bad) failed") < error.index("(long) was stopped")
-    assert "it was stopped, because another part failed" in agents("plan", "show", parts["long"]["id"]).out
+    assert (
+        "paused: stopped because another sub-plan failed" in agents("plan", "show", parts["long"]["id"]).out
+    )
 
 
 def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_p
     )
     states = {name: part["state"] for name, part in parts_of(agents, ran.id).items()}
     assert states == {"readme": "cancelled", "code": "complete"}
-    assert "was cancelled already" in agents("plan", "cancel", ran.id).err
+    assert "was already cancelled" in agents("plan", "cancel", ran.id).err
     whole = agents("plan", "delete", parts["readme"]["id"], "--yes")
     assert (whole.code, f"agents plan delete {ran.id}" in whole.err) == (2, True), whole.err
     assert agents("gc", "--older-than", "0m").code == 0
@@ -469,7 +471,7 @@ goals:
     assert ran.code == 3, ran.err
     assert "needs you" in ran.err
     less = agents("plan", "resume", ran.id, "--max-steps", "2")
-    assert (less.code, "may spend 3 steps already" in less.err) == (2, True), less.err
+    assert (less.code, "already has 3 steps" in less.err) == (2, True), less.err
     again = agents("plan", "resume", ran.id, "--max-steps", "99", "--yes")
     assert again.code == 0, again.err
     assert (repository / "README.md").read_text() == "The color of it.\n"

@@ -318,7 +318,7 @@ def test_goals_of_a_file_are_plans_of_their_own(bench: Served, asked: Ask, model
     assert ended.err.count("step 1 of 1: JSON") == 2
     assert f"plan {then['id']} needs you: Keep another" in ended.err
     reviewed = asked(*words, "--review")
-    assert (reviewed.code, reviewed.out.count("done, not applied")) == (0, 2), reviewed.err
+    assert (reviewed.code, reviewed.out.count("the result is ready for review")) == (0, 2), reviewed.err
     started = json.loads(asked(*words, "--background", "--format", "json").out)
     assert [one["goal"] for one in started] == ["Keep one thing", "Keep another"]
     for one in started:
@@ -534,7 +534,7 @@ def test_an_interrupted_run_stops_the_plan(bench: Served, asked: Ask) -> None:
         interrupt(process)
         out, _ = process.communicate(timeout=60)
         assert (process.returncode, "cancelled" in out) == (130, True)
-    assert asked("plan", "cancel", plan).err.startswith(f"plan {plan} was cancelled already")
+    assert asked("plan", "cancel", plan).err.startswith(f"plan {plan} was already cancelled")
 
 
 def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
@@ -546,7 +546,7 @@ def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
     assert (ended.code, "none of its processes is left" in ended.err) == (0, True)
     account = json.loads(asked("plan", "show", plan, "--format", "json").out)
     job, sandbox = account["job"], Path(account["sandbox"])
-    assert asked("jobs", "cancel", job).err.startswith(f"job {job} was cancelled already")
+    assert asked("jobs", "cancel", job).err.startswith(f"job {job} was already cancelled")
     assert sandbox.is_dir()
     assert asked("plan", "cancel", plan, "--remove-sandbox").code == 0
     assert not sandbox.exists()
@@ -654,7 +654,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
     assert f"taken back from 1 file of branch mine of {remote.address.url}\ncommitted as " in undone.err
     assert (remote.text("README.md", "mine"), remote.tip()) == ("colour", tip)
     here = asked("run", *REPLACE, "--yes", "--to-branch", "mine")
-    assert (here.code, "only results of plans on git remotes" in here.err) == (2, True)
+    assert (here.code, "only plans on git remotes" in here.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -675,7 +675,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("events", "verify", "--anchor", "/a"), 2, "--anchor cannot go through a server"),
         (("events", "verify", "--without-head"), 2, "--without-head cannot go through a server"),
         (("actor", "run", "builtin/executor"), 2, "agents --server local actor run"),
-        (("model", "test"), 2, "say which model; models.default is not set"),
+        (("model", "test"), 2, "no default model: name a model, or set models.default"),
         (("model", "test", "no-provider/of-that-name"), 2, "no-provider"),
         (("context", "--at", "--upload-pack=x", "x"), 2, "--at: should name a commit"),
         (("context", "--at", "nowhere", "x"), 2, "resource shop has no commit nowhere"),

@@ -46,7 +46,7 @@ def test_models_are_listed_with_their_prices(agents: Agents) -> None:
     assert "openai" not in ended.out
     assert "dollars per million tokens, as of 20" in ended.err
     nobody = agents("model", "list", "--provider", "nobody")
-    assert (nobody.code, "there is no provider 'nobody'; there are anthropic, " in nobody.err) == (2, True)
+    assert (nobody.code, "no provider 'nobody'; known providers: anthropic, " in nobody.err) == (2, True)
     assert "did you mean google?" in agents("model", "list", "--provider", "googel").err
 
 

@@ -84,7 +84,7 @@ def test_what_another_applied_meanwhile_is_applied(
     told = capsys.readouterr().err
     assert "another process has applied it;" in told
     assert "it was not committed by this one" in told
-    with pytest.raises(PlanError, match="applied already"):
+    with pytest.raises(PlanError, match="already applied"):
         apply_now(client, client.plans.get(plan.id))
 
 

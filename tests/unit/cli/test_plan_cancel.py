@@ -37,7 +37,7 @@ class LatePlans(LocalPlans):
 def test_a_result_that_came_before_the_cancel_is_kept(plans: PlanBench) -> None:
     late = LatePlans(plans)
     plan = late.get(plans.plan(write("new.txt", "new\n")).id)
-    with click.Context(click.Command("cancel")), pytest.raises(PlanError, match="nothing is left to cancel"):
+    with click.Context(click.Command("cancel")), pytest.raises(PlanError, match="there is nothing to cancel"):
         stop_plan(late, plan, "not wanted", patience=60)
     assert late.get(plan.id).state is PlanState.COMPLETE
 

@@ -56,7 +56,7 @@ def test_what_is_not_applied_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     assert print_changes(plan(ignored=["out.o"], **lacks)) is False
     said = capfd.readouterr().err
     assert said.startswith("nothing was changed\nleft out: docs (cancelled)\n")
-    assert "not applied, because ignored: out.o" in said
+    assert "not applied because git ignores them: out.o" in said
     assert "lib: its directory was removed" in said
 
 

@@ -77,4 +77,4 @@ def test_the_command_line_checks_the_model_first(
         assert (tmp_path / "shop/new.txt").read_text() == "new\n"
         plain = agents("run", "--action", "builtin/command", "--", "false")
         refused = agents("plan", "resume", plain.id, "--model", f"scripted/{tmp_path}/good")
-        assert (refused.code, "has no actors" in refused.err) == (2, True)
+        assert (refused.code, "a model needs an actor" in refused.err) == (2, True)

@@ -171,9 +171,9 @@ def test_asks_an_unreachable_remote_for_the_outcome_again(
         run(other, job)
     assert other.now(plan.id) == unknown  # recorded once, however often it is retried
     assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
-    assert "cannot be asked" in status_text_of(one.parts, unknown)
+    assert "the outcome is unknown" in status_text_of(one.parts, unknown)
     [_, step] = steps_from(one.parts, unknown)
-    assert step == Remedy("plan.apply", plan.id, {}, "find out, and apply it if needed")
+    assert step == Remedy("plan.apply", plan.id, {}, "check the outcome, and apply if needed")
     with pytest.raises(PlanError, match="the outcome of the apply is unknown"):
         ensure_decidable(unknown)
     away.rename(remote.directory)

@@ -31,9 +31,9 @@ def test_a_pass_before_a_rollback_is_out_of_date(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true"), check("false")])
     assert said(plans, plan) == [("true", "passed"), ("false", "failed")]
     plans.parts.sandbox_edits.rollback(plan, 2)
-    assert said(plans, plan) == [("true", "passed on other files"), ("false", "failed on other files")]
+    assert said(plans, plan) == [("true", "passed, out of date"), ("false", "failed, out of date")]
     plans.parts.sandbox_edits.rollback(plan, 1)
-    assert said(plans, plan)[0] == ("true", "passed on other files"), "nothing is changed any more"
+    assert said(plans, plan)[0] == ("true", "passed, out of date"), "nothing is changed any more"
     plans.parts.sandbox_edits.rollback(plan, 3)
     assert said(plans, plan)[0] == ("true", "passed"), "the rollbacks were taken back: these files it saw"
 
@@ -41,12 +41,12 @@ def test_a_pass_before_a_rollback_is_out_of_date(plans: PlanBench) -> None:
 def test_edits_and_rejected_files_make_checks_out_of_date(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true")])
     plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=False)
-    assert said(plans, plan) == [("true", "passed on other files")]
+    assert said(plans, plan) == [("true", "passed, out of date")]
     plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=True)
     assert said(plans, plan) == [("true", "passed")]
     (plans.sandbox(plan).root / "x.txt").write_text("mine\n")
     plans.parts.sandbox_edits.reread(plan)
-    assert said(plans, plan) == [("true", "passed on other files")]
+    assert said(plans, plan) == [("true", "passed, out of date")]
 
 
 def test_checks_stay_valid_without_a_sandbox(plans: PlanBench) -> None:
@@ -86,7 +86,7 @@ def test_a_pass_of_other_files_is_out_of_date_for_a_blocked_plan(plans: PlanBenc
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(ApplyConflict):
         plans.apply(plan)
-    assert said(plans, plan) == [("true", "passed on other files")]
+    assert said(plans, plan) == [("true", "passed, out of date")]
 
 
 def test_a_check_of_the_merged_files_is_valid_during_the_apply(plans: PlanBench) -> None:
@@ -98,7 +98,7 @@ def test_a_check_of_the_merged_files_is_valid_during_the_apply(plans: PlanBench)
     (plans.repository / "b.txt").write_text("the user's\n")
     plans.parts.own_checkout = lambda *asked: seen.append(said(plans, plan))
     plans.apply(plan)
-    other = "passed on other files"
+    other = "passed, out of date"
     assert seen == [
         [("true", other), ("true; true", other)],
         [("true", "passed"), ("true; true", other)],
@@ -115,9 +115,9 @@ def test_a_review_stays_valid_for_its_files_after_the_apply(plans: PlanBench) ->
     runs.record(reviewed(plan, tree, "builtin/reviewer"))
     assert said(plans, plan) == [(REVIEW, "passed")]
     plans.parts.sandbox_edits.rollback(plan, 2)
-    assert said(plans, plan) == [(REVIEW, "passed on other files")]
+    assert said(plans, plan) == [(REVIEW, "passed, out of date")]
     assert plans.apply(plan).state is PlanState.APPLIED
-    assert said(plans, plan) == [(REVIEW, "passed on other files")]
+    assert said(plans, plan) == [(REVIEW, "passed, out of date")]
     runs.record(reviewed(plan, "", "builtin/reviewer"))
     assert said(plans, plan) == [(REVIEW, "passed")], "which files an older version's saw is not known"
 

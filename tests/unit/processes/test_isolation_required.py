@@ -255,7 +255,7 @@ def test_of_two_isolations_the_weaker_one_counts(one: Isolation | None, other: I
 def test_plan_show_and_its_json_state_the_isolation(plans: PlanBench, agents: Agents) -> None:
     plan = plans.done(command("true"))
     shown = agents("plan", "show", plan.id, "--format", "plain")
-    assert "none: its commands can read and change whatever the user who runs them can" in shown.out
+    assert "none: commands run with all rights of the worker's user" in shown.out
     assert json.loads(agents("plan", "show", plan.id, "--format", "json").out)["isolation"] == "none"
 
 

@@ -217,7 +217,7 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
         ({"checks": "true"}, "metadata.checks"),
         ({"to_branch": "HEAD"}, "neither HEAD"),
         ({"resource": None}, "metadata.resource names what to work on: far, shop"),
-        ({"resource": "shop"}, "only results of plans on git remotes are pushed"),
+        ({"resource": "shop"}, "only plans on git remotes push to a branch"),
     ]
 
     async def work(client: Client) -> Task:
@@ -370,7 +370,7 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
         return said, await client.get_task(GetTaskRequest(id=plan["id"]))
 
     (unnamed, other), task = asked(server, work)
-    assert "name the question that you answer (`question`)" in unnamed
+    assert "name the `question` of your answer" in unnamed
     assert "another question is pending: Which size?" in other
     assert "+red large" in get_artifact_text(task.artifacts[0])
 

@@ -155,7 +155,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
     assert "no default model" in said[0]
     assert "there is no resource 'nowhere'" in said[1]
     assert "there is no plan" in said[2]
-    assert "only results of plans on git remotes are pushed" in said[3]
+    assert "only plans on git remotes push to a branch" in said[3]
     assert "there is no plan" in said[4]
     assert "max_dollars\n  Extra inputs are not permitted" in said[5]
     assert "max_usd\n  Input should be less than or equal to" in said[6]
@@ -181,7 +181,7 @@ def test_a_goal_is_handed_over_watched_read_and_left_to_a_person(world: World) -
     assert done["changes"] == [{"path": "today.txt", "change": "created"}]
     assert done["checks"][0] == {"name": "test -f today.txt", "verdict": "passed", "stale": False}
     assert "+green" in diff
-    assert "its profile leaves applying to a person" in refusal
+    assert "its profile reserves the apply for a person" in refusal
     assert not (world.repository / "today.txt").exists()
 
 
@@ -245,8 +245,8 @@ def test_through_a_server_plans_run_on_its_resources(world: World, tmp_path: Pat
         keep_token(logins_file({"HOME": str(tmp_path)}), address, server.bench.tokens["operator"])
         nowhere, done, diff, refusal, context = world.ask(work, server=("--server", address))
         plan = server.get(f"/plans/{done['id']}")
-    assert "a server works on registered resources" in nowhere
+    assert "a server runs plans on registered resources only" in nowhere
     assert (done["state"], done["needs"], plan["request"]["by"]) == ("complete", "review", "operator"), done
     assert "+green" in diff
-    assert "its profile leaves applying to a person" in refusal
+    assert "its profile reserves the apply for a person" in refusal
     assert (context["budget"] > 0, "ranking" in context) == (True, False)

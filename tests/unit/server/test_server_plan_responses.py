@@ -133,7 +133,7 @@ def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
     (job,) = [answer.json() for answer in answers if answer.status_code == 202]
     assert server.done(job)["state"] == "succeeded"
     again = server.post(where, status=409)
-    assert "applied already" in again["detail"]
+    assert "already applied" in again["detail"]
 
 
 def test_what_was_asked_for_is_not_offered_again_before_a_worker_begins(idle: PlanServer) -> None:

@@ -296,7 +296,7 @@ def test_an_answer_that_names_no_call_is_to_the_first_that_asks_and_to_no_other(
     asking = [one["number"] for one in second["calls"] if one["state"] == "asked"]
     assert (second["needs"], len(asking)) == ("approval", 1)
     late = server.post(f"{where}/approve", status=409)
-    assert f"call {asking[0]} asks now" in late["detail"]
+    assert f"call {asking[0]} is pending now" in late["detail"]
     # What it may spend is raised while it waits for something else, and that does not answer for anybody.
     assert "budget" in second["can"]
     assert server.post(f"{where}/budget", {"steps": 40})["limits"]["steps"] == 40
@@ -449,7 +449,7 @@ def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer)
     shown = server.get(f"/plans/{plan.id}")
     assert (shown["project"], shown["can"]) == ("default", ["cancel"])
     refused = server.post(f"/plans/{plan.id}/resume", status=409)
-    assert "made it and runs it" in refused["detail"]
+    assert "created it and runs it" in refused["detail"]
     assert (
         server.post(f"/plans/{plan.id}/cancel", {"reason": "enough"})["error"]
         == "cancelled: enough (operator)"

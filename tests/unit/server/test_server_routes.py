@@ -552,7 +552,7 @@ def test_a_directory_that_is_gone_is_told(bench: ServerBench, tmp_path: Path) ->
     place = str(tmp_path / "gone")
     bench.container.projects.add_resource("gone", "paint", ResourceKind.DIRECTORY, place, now=now)
     asked = bench.operator.post("/api/context", json={"question": "What?", "resource": "gone"})
-    assert "no such directory any more" in refused(asked, 422, "sandbox-refused")
+    assert "the directory no longer exists" in refused(asked, 422, "sandbox-refused")
     bench.container.projects.remove_resource("gone", now=now)
 
 

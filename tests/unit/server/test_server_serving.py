@@ -527,7 +527,7 @@ def test_what_the_command_refuses_it_explains(
         assert "agents user add --role admin NAME" in open_to_all.err
         assert agents("serve", "--port", "99999").code == 2
         nowhere = agents("serve", "--token-file", "nowhere")
-        assert "cannot read the token: No such file or directory" in nowhere.err
+        assert "cannot read the token (No such file or directory)" in nowhere.err
         (tmp_path / "token").write_text("weak")
         (tmp_path / "token").chmod(0o600)
         weak = agents("serve", "--host", "0.0.0.0", "--token-file", "token")

@@ -80,7 +80,7 @@ def test_goals_that_name_files_of_the_server_read_none_of_them(bench: ServerBenc
     answer = bench.operator.post("/api/plans", json=request)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-goals"), answer.text
     assert "xyzzy" not in answer.text
-    assert "name it NAMESPACE/NAME" in answer.json()["detail"]
+    assert "must be NAMESPACE/NAME, not a file" in answer.json()["detail"]
     both = bench.operator.post("/api/plans", json={**request, "goal": "do it"})
     assert (both.status_code, both.json()["code"]) == (422, "request-refused")
 
@@ -119,7 +119,7 @@ def test_an_actor_that_is_sent_takes_no_place_of_what_is_shipped_and_is_one_of_t
     yaml = "name: external/claude-code\ntype: llm\nprompt: x\n"
     request = {"resource": "shop", "goal": "do it", "actor_yaml": yaml}
     taken = bench.operator.post("/api/plans", json=request)
-    assert (taken.status_code, "is for what is shipped" in taken.json()["detail"]) == (422, True), taken.text
+    assert (taken.status_code, "is reserved for built-in actors" in taken.json()["detail"]) == (422, True), taken.text
     both = bench.operator.post("/api/plans", json={**request, "actor": "builtin/executor"})
     assert (both.status_code, both.json()["code"]) == (422, "request-refused")
 

@@ -1,6 +1,6 @@
-"""Apply and undo as jobs: decided by a person, done by a worker.
+"""Apply and undo as jobs: requested by a person, done by a worker.
 
-Whatever stands in the way, the plan says it afterwards: in its state and its error.
+If the job fails, the state and error of the plan say why.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 def ensure_applicable(
     container: Container, plan_id: str, *, message: str | None, to_branch: str | None = None
 ) -> Plan:
-    """Return the plan if it has a result that can be applied so. Errors as `apply_later`."""
+    """Return the plan if its result can be applied with these options. Errors as in `apply_later`."""
     parts = container.plan_parts
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
@@ -46,20 +46,20 @@ def ensure_applicable(
     ensure_decidable(plan)
     if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
         if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
-            accept = Remedy("plan.review", plan.id, {"accept": "."}, "Take it in again")
-            raise PlanError(plan.id, "all it changed is left out", (accept,))
-        raise PlanError(plan.id, "it changed nothing, so there is nothing to apply")
+            accept = Remedy("plan.review", plan.id, {"accept": "."}, "Accept it again")
+            raise PlanError(plan.id, "nothing to apply: all changes are left out", (accept,))
+        raise PlanError(plan.id, "nothing to apply: no file was changed")
     ensure_apply_request(plan, message, to_branch)
     return plan
 
 
 def ensure_undoable_now(container: Container, plan_id: str, *, message: str | None) -> Plan:
-    """Return the plan if it can be undone so. Errors as `undo_later`."""
+    """Return the plan if it can be undone with these options. Errors as in `undo_later`."""
     parts = container.plan_parts
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
     if plan.parent_id is not None:
-        raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
+        raise PlanError(plan.id, f"it is a sub-plan of {plan.root} and is undone with it")
     if not plan.state.ended or plan.state is PlanState.APPLIED:
         ensure_reachable(parts, plan)
     if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
@@ -78,28 +78,32 @@ def apply_later(
     to_branch: str | None = None,
     unattended: bool = False,
 ) -> Job:
-    """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
-    is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
-    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also if the request is `unattended` and
-    the plan's profile leaves applying to a person; `QueueFull`."""
+    """Submit a job that applies the plan, to a new branch of its remote if given.
+
+    Raises `PlanError` if there is nothing to apply or an apply is in progress; `ConfigurationError` if the
+    commit is impossible; `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also for an
+    `unattended` request if the plan's profile reserves the apply for a person; `QueueFull`.
+    """
     plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
     verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
-    if unattended and verdict is not Verdict.ALLOW:  # guard: another agent does what the policy allows
+    if unattended and verdict is not Verdict.ALLOW:  # guard: another agent may do only what the policy allows
         apply = Remedy("plan.apply", plan.id, text="Apply it")
-        raise NeedsHuman(plan.id, "its profile leaves applying to a person", (apply,))
+        raise NeedsHuman(plan.id, "its profile reserves the apply for a person", (apply,))
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
 
 
 def undo_later(container: Container, plan_id: str, *, message: str | None, by: str | None) -> Job:
-    """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
-    `apply_later`."""
+    """Submit a job that undoes the plan.
+
+    Raises `PlanError` unless the plan is applied and can be undone; other errors as in `apply_later`.
+    """
     plan = ensure_undoable_now(container, plan_id, message=message)
     return _submitted(container, plan, "undo", _Deed(message, by))
 
 
 @dataclass(frozen=True, slots=True)
 class _Deed:
-    """How it is to be done, and who says so."""
+    """The options of an apply or undo, and the acting user."""
 
     message: str | None
     by: str | None
@@ -107,9 +111,9 @@ class _Deed:
 
 
 def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
-    """One job for each version of the plan, and for each time that it came to nothing."""
+    """Submit one job per version of the plan, and one more after each failure."""
     lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
-    # What makes two requests for the same thing two: of both, one is told that it was slower.
+    # A unique value per request: of two equal requests, the slower one gets an error.
     asked = container.identifiers.new()
     payload: dict[str, JsonValue] = {
         "plan_id": plan.id,
@@ -122,7 +126,7 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
         new = NewJob(
             f"{what}:{plan.id}",
             payload,
-            # Somebody waits for it, and it takes less long than a plan.
+            # A person waits for it, and it is shorter than a plan.
             priority=1,
             max_attempts=_ATTEMPTS,
             key=f"{what}:{plan.id}@{plan.version}#{attempt}",
@@ -133,15 +137,16 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
         try:
             return container.engine.submit(new)
         except DuplicateKey:
-            if _is_under_way(container, new.kind):  # guard: it is decided once
+            if _is_under_way(container, new.kind):  # guard: only one apply or undo at a time
                 break
     done = {"apply": "applied", "undo": "undone"}[what]
-    raise PlanError(plan.id, f"it is being {done} already; its page shows what comes of that")
+    raise PlanError(plan.id, f"it is already being {done}; its page shows the outcome")
 
 
 def _queue_for(container: Container, plan: Plan) -> str:
-    """Where it was queued itself; what a command ran, without any queue, goes to the machine that has its
-    sandbox."""
+    """Return the queue of the plan. A plan that a command ran without a queue goes to the machine with its
+    sandbox.
+    """
     asked = queue_of(plan.request)
     if asked or remote_of(plan.resource) is not None:
         return asked or SHARED_QUEUE

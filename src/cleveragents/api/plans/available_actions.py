@@ -1,7 +1,5 @@
-"""What a plan needs a person for, and what can be done with it now.
-
-Both are for who looks at plans: whatever is asked for, the services decide once more.
-"""
+"""The pending request of a plan and its possible actions, for display. The services check every action
+again."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ __all__ = [
 ]
 
 NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
-"""What a plan may need, the most urgent first."""
+"""Kinds of requests, most urgent first."""
 
 _ASKED = {"leave": "approval", "question": "question", "budget": "budget", CONFLICT: "conflict"}
 _JOBS = {"apply", "undo"}
@@ -53,7 +51,7 @@ _APPLIED_AGAIN = (PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
 def needs_of(parts: PlanParts, plan: Plan) -> str | None:
-    """One of `NEEDS`, if the plan, or one below it, does not go on or is not done without a person."""
+    """Return one of `NEEDS` if the plan, or one below it, needs a person to continue or finish; else None."""
     if waits_for_sub_plans(plan):
         asks = [_ASKED.get(_for(ask)) for ask in asked_below(plan)]
         return min((ask for ask in asks if ask is not None), key=NEEDS.index, default=None)
@@ -73,33 +71,35 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Whether nobody works on the plan, and nobody will until a person acts."""
+    """Return whether no worker runs the plan, and none will until a person acts."""
     has_active_sub_plans = waits_for_sub_plans(plan) and not asked_below(plan)
     return not (plan.state.running or should_run(plan) or has_active_sub_plans)
 
 
 def rests(parts: PlanParts, plan: Plan) -> bool:
-    """The same, and no job is to apply or undo it; of a cancelled plan, nothing below it runs any more."""
+    """Return whether the plan is at rest, without a pending apply or undo job; for a cancelled plan, also
+    without running sub-plans.
+    """
     if not is_at_rest(plan) or _is_to_be_decided(parts, plan):
         return False
     if plan.state is not PlanState.CANCELLED:
         return True
-    # Its owner may have started them before it heard of the cancel.
+    # Its worker may have started them before it saw the cancel.
     return not any(parts.lifecycle.reconciled(one).state.running for one in below(parts, plan))
 
 
 def _is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
-    """Whether a job is to apply or undo the plan, or does."""
+    """Return whether a job applies or undoes the plan, or will."""
     return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
 
 
 def urgency(needs: str | None) -> int:
-    """By which a board sorts: who needs somebody comes first."""
+    """Return the sort key of the board: plans that need a person come first."""
     return len(NEEDS) if needs is None else NEEDS.index(needs)
 
 
 def can_of(parts: PlanParts, plan: Plan) -> list[str]:
-    """The names of what is possible now, as the API calls it."""
+    """Return the names of the possible actions, as in the API."""
     found = {"apply"} if is_unknown(plan) else _steps_of_running(parts, plan)
     if not plan.state.running and not is_merged(parts, plan):
         found |= _steps_of_resting(parts, plan)
@@ -132,7 +132,7 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> set[str]:
 
 
 def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
-    """Of one that nobody runs, and that is not a part of a result already."""
+    """Return the actions of a plan that no worker runs and that is not merged."""
     if plan.state.ended:
         return set()
     found: set[str] = set()
@@ -153,7 +153,7 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
 
 
 def is_resumable(parts: PlanParts, plan: Plan) -> bool:
-    """Whether a resume is what it lacks: not of one that waits for a worker, or has all it was to do."""
+    """Return whether a resume would continue the plan: not if it waits for a worker or is finished."""
     if should_run(plan):
         job = parts.lifecycle.queueing.job_of(plan)
         waits = job is not None and job.state is JobState.QUEUED
@@ -165,7 +165,8 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
     if plan.state is PlanState.WAITING:
         return parts.lifecycle.asking(plan) is None and waited(plan) != "question"
     if plan.phase_state == DONE and not is_merged(parts, plan):
-        # What a rollback took back is made again. A correction takes back, too, and goes on by itself.
+        # A resume repeats calls that a rollback undid. A correction undoes calls too, and continues by
+        # itself.
         made = [call for call in parts.history.calls(plan.id) if call.step is not None]
         return bool(made) and made[-1].state is CallState.REVERTED
     return plan.state is PlanState.ERRORED
@@ -180,7 +181,7 @@ def _is_correctable(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _is_asked_for(parts: PlanParts, kind: str) -> bool:
-    """Whether a job is to do it already, though none may have begun."""
+    """Return whether a job of this kind is queued or running."""
     after: str | None = None
     while page := parts.lifecycle.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
         if any(job.kind == kind for job in page):

@@ -1,6 +1,5 @@
-"""What a plan may spend and what it has spent; and more for one that is about to be resumed.
-
-Whether a plan can go on with another model: found before anything of it is moved.
+"""Budgets of plans: limits, spending, and raised limits for a resume. Also whether a plan can continue with
+another model.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _NAMES = {"usd": "picodollars", "tokens": "tokens", "steps": "steps", "seconds":
 def limits_of(
     usd: float | None, tokens: int | None, steps: int | None, seconds: float | None
 ) -> BudgetLimits:
-    """As people give them, money in dollars."""
+    """Return the limits with money in dollars."""
     return BudgetLimits(
         picodollars=None if usd is None else round(usd * PICODOLLARS),
         tokens=tokens,
@@ -50,26 +49,29 @@ def limits_of(
 
 
 def raise_limits(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
-    """More for a plan that is about to be resumed, with that model if one is named: before it is queued, or
-    whoever takes it finds the old limits. Of one that cannot be resumed nothing is changed: `resume` says
-    why. As `allow`; `NeedsHuman` for edits by hand that were not taken in."""
+    """Raise the limits of a plan before it is resumed, with that model if given: a worker must find the new
+    limits.
+
+    A plan that cannot be resumed is not changed; `resume` reports why. Errors as in `allow`; `NeedsHuman` for
+    edits by hand that were not captured.
+    """
     plan = parts.lifecycle.reconciled(plan)
     if _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
         allow(parts, plan, limits, model)
 
 
 def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
-    """So much in all for the plan and all that share its budget, from the next call of a model on; its time
-    from its next step on.
+    """Set the total limits of the plan and of all plans that share its budget, from the next model call on;
+    time from the next step on.
 
-    `PriceUnknown`, `SpendingUncounted` where it cannot be counted. A limit is a total: one below what the
-    plan may spend already is refused.
+    Raises `PriceUnknown`, `SpendingUncounted` if spending cannot be counted. A limit below the current one is
+    refused.
     """
     from cleveragents.plans.actors.role_models import ensure_counted
 
     castings = _castings(parts, plan)
     if not castings and plan.request.get("limits") is None:
-        raise RequestRefused(f"limits are for plans with actors, and plan {plan.id} has none", "limits")
+        raise RequestRefused(f"limits need an actor, and plan {plan.id} has none", "limits")
     for casting in castings:
         cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
         ensure_counted(parts.actors_of(plan), cast, limits)
@@ -80,7 +82,7 @@ def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None 
 
 
 def more_time(parts: PlanParts, plan: Plan) -> float:
-    """A limit in seconds that is well above what the plan may take now."""
+    """Return a time limit in seconds well above the current one."""
     from cleveragents.plans.model.strategy import Strategy
 
     present = present_limits(parts, plan).seconds
@@ -91,10 +93,10 @@ def more_time(parts: PlanParts, plan: Plan) -> float:
 
 
 def present_limits(parts: PlanParts, plan: Plan) -> BudgetLimits:
-    """What its whole tree may spend, by now."""
+    """Return the current limits of the whole tree."""
     present = parts.thinking.budgets.view(plan.root).limits
     asked = plan.request.get("limits")
-    if present == BudgetLimits() and isinstance(asked, Mapping):  # no model was asked yet
+    if present == BudgetLimits() and isinstance(asked, Mapping):  # no model was called yet
         return BudgetLimits.from_json(asked)
     return present
 
@@ -105,7 +107,7 @@ def _ensure_raised(parts: PlanParts, plan: Plan, limits: BudgetLimits) -> None:
     for field, name in _NAMES.items():
         new, old = getattr(limits, name), getattr(present, name)
         if None not in (new, old) and new < old:
-            problem = f"a limit is a total, and plan {plan.id} may spend {told[field]} {field} already"
+            problem = f"a limit is a total, and plan {plan.id} already has {told[field]} {field}"
             raise RequestRefused(problem, f"limits.{field}")
 
 
@@ -124,13 +126,13 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _castings(parts: PlanParts, plan: Plan) -> list[RoleAssignment]:
-    """Of the plan and of all below it that have actors."""
+    """Return the role assignments of the plan and of all plans below it with actors."""
     every = (role_assignment_of(parts, one) for one in (plan, *below(parts, plan)))
     return [casting for casting in every if casting is not None]
 
 
 def role_assignment_of(parts: PlanParts, plan: Plan) -> RoleAssignment | None:
-    """Who does it: as its strategy says, or as it will; None for plain steps."""
+    """Return the role assignment of the plan's strategy; None for fixed steps."""
     from cleveragents.plans.action_strategy import ActionStrategist
     from cleveragents.plans.model.strategy import Strategy
 
@@ -140,14 +142,15 @@ def role_assignment_of(parts: PlanParts, plan: Plan) -> RoleAssignment | None:
 
 
 def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
-    """What the models of the plan and of all below it took, and what they may take; nothing where none was
-    asked. The limits are those of the whole tree."""
+    """Return the spending of the plan and all plans below it, with the limits of the tree; empty before the
+    first model call.
+    """
     calls = _calls(parts, plan)
     if not calls:
         return {}
     view = parts.thinking.budgets.view(plan.root)
     spent = _spent(view, plan, calls)
-    # Of a call under way nobody knows yet; what it takes is not among what is spent.
+    # The cost of a running call is unknown and not included.
     known = all(call.picodollars is not None for call in calls if call.ended_at is not None)
     cut_off = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
     return {
@@ -162,8 +165,9 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
 
 
 def budget_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
-    """What the whole tree of the plan may spend, has spent, and holds back for calls under way. Of money it
-    is null where a model's price is not known."""
+    """Return the limits, spending and reservations of the plan's tree. Money is null if a model's price is
+    unknown.
+    """
     view = parts.thinking.budgets.view(plan.root)
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     calls = _calls(parts, root)
@@ -183,18 +187,18 @@ def _in_usd(spend: Spend, *, priced: bool) -> dict[str, JsonValue]:
 
 
 def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:
-    """Those of the plan and of all its sub-plans."""
+    """Return the model calls of the plan and all its sub-plans."""
     budgets = parts.thinking.budgets
     return [call for one in (plan, *below(parts, plan)) for call in budgets.calls_of(one.id)]
 
 
 def _spent(view: BudgetState, plan: Plan, calls: Sequence[ModelCall]) -> Spend:
-    """Of a root what its budget says; of a part of it, its share."""
+    """Return the spending of a root from its budget; of a sub-plan, its share."""
     return view.spent if plan.parent_id is None else spend_of(calls)
 
 
 def limits_in_usd(limits: BudgetLimits) -> dict[str, JsonValue]:
-    """As people give them."""
+    """Return the limits with money in dollars."""
     picodollars = limits.picodollars
     return {
         "usd": None if picodollars is None else picodollars / PICODOLLARS,
@@ -205,18 +209,21 @@ def limits_in_usd(limits: BudgetLimits) -> dict[str, JsonValue]:
 
 
 def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: BudgetLimits) -> None:
-    """As `agents run` does: `RequestRefused` for a plan without actors, `PriceUnknown` where money is
-    bounded, and what is wrong with the model."""
+    """Check a new model as `agents run` does.
+
+    Raises `RequestRefused` for a plan without actors, `PriceUnknown` if money is limited, and the errors of
+    the model.
+    """
     from cleveragents.core.errors import PriceUnknown, RequestRefused
 
     if not plan.request.get("model"):
-        raise RequestRefused(f"a model is for plans with actors, and plan {plan.id} has no actors", "model")
+        raise RequestRefused(f"a model needs an actor, and plan {plan.id} has none", "model")
     models = parts.thinking.models
     facts = models.facts(model)
     kept = plan.request.get("limits")
     first = BudgetLimits.from_json(kept) if isinstance(kept, Mapping) else BudgetLimits()
     now = parts.thinking.budgets.view(plan.root_id or plan.id).limits
     bounded = any(limits.picodollars is not None for limits in (first, now, asked))
-    if bounded and facts.price is None:  # guard: refused before it goes on
+    if bounded and facts.price is None:  # guard: refused before the plan continues
         raise PriceUnknown(model)
     models.get(model)

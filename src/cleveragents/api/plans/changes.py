@@ -1,7 +1,4 @@
-"""What a plan would change if it were applied now.
-
-An open conflict between a plan and a sub-plan, with both sides, as JSON shows it.
-"""
+"""The changes that an apply of a plan would make now, and open conflicts with both sides."""
 
 from __future__ import annotations
 
@@ -50,35 +47,37 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """Files that are changed, and the name of the tree that this makes; none where nobody can say it here."""
+    """Changed files, and the name of the resulting tree; None if it is unknown here."""
 
     rows: list[Row]
     tree: str | None = None
 
 
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
-    """Each file that would be changed if the plan were applied now, with the lines added and removed.
+    """Return each file that an apply would change now, with the lines added and removed.
 
-    Without its sandbox, of which the lines are read, there is nothing left to say. `PlanError` if what the
-    review left out cannot be told from the rest.
+    Empty without the plan's sandbox. Raises `PlanError` if the files left out cannot be separated from the
+    rest.
     """
     return found_changes(parts, plan).rows
 
 
 def found_changes(parts: PlanParts, plan: Plan) -> ChangedFiles:
-    """The same, with the tree that would be applied. `PlanError`."""
+    """Return the changes with the tree that would be applied. Raises `PlanError`."""
     return _looked_at(parts, plan, lambda sandbox: _found(sandbox, parts.result.states(plan, sandbox)))
 
 
 def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
-    """What is recorded that it changed, without its lines, and whatever the review left out of it: for a plan
-    of another machine whose remote cannot be asked for the files that it began with."""
+    """Return the recorded changes without their lines and without regard to the review.
+
+    For a plan of another machine whose remote cannot be reached for the base files.
+    """
     found = parts.history.differences(plan.id)
     return [_row(path, step.before, step.after, (0, 0)) for path, step in sorted(found.items())]
 
 
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
-    """The same of all that it changed, whatever the review left out of it."""
+    """Return the changes of all files, including those left out."""
 
     def look(sandbox: Sandbox) -> ChangedFiles:
         states = parts.history.states(plan.id)
@@ -97,7 +96,7 @@ def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], ChangedFi
         except (RemoteUnreachable, SandboxRefused):
             return ChangedFiles(recorded_changes(parts, plan))
         except GitFailed:
-            # Who works on it elsewhere has recorded something since; the next look has its contents, too.
+            # A worker elsewhere has recorded more since; the next read has its contents too.
             if not left:
                 raise
     return ChangedFiles([])
@@ -116,7 +115,7 @@ def _found(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> ChangedF
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """At what a sandbox would bring: the same as another if both are at the same states of the same files."""
+    """The content of a sandbox. Two are equal if they have the same states of the same files."""
 
     place: str
     base: str
@@ -126,8 +125,9 @@ class _Look:
 
 @lru_cache(maxsize=16)
 def _compared(look: _Look) -> tuple[str, Mapping[str, FileState | None], Mapping[str, Lines]]:
-    """The tree that they make, what the files were, and how many lines differ. Who follows a plan asks again
-    and again, and each time would start four processes."""
+    """Return the tree, the old states and the number of changed lines. Cached, because following a plan would
+    start four processes each time.
+    """
     states = dict(look.states)
     base = look.sandbox.base_states(states)
     tree = look.sandbox.tree(states)
@@ -147,7 +147,7 @@ def _row(path: str, before: FileState | None, after: FileState | None, lines: Li
 
 
 def lines_of(row: Mapping[str, JsonValue]) -> str:
-    """`+5 -3`, as people read it; nothing where no line was changed."""
+    """Return `+5 -3`, or "" if no line was changed."""
     before, after = row["before"], row["after"]
     if isinstance(before, Mapping) and isinstance(after, Mapping) and before["content"] == after["content"]:
         return f"mode {after['mode']}"
@@ -158,8 +158,10 @@ def lines_of(row: Mapping[str, JsonValue]) -> str:
 
 
 def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
-    """What its steps made and nobody gets. Files first: directories are seldom more than what some tool keeps
-    for itself."""
+    """Return the files and directories that steps created but an apply leaves out.
+
+    Files come first: directories are rarely more than the cache of some tool.
+    """
     from cleveragents.sandboxes.ports import Unapplied
 
     recorded = [path for path, state in parts.history.states(plan.id).items() if state is not None]
@@ -172,30 +174,29 @@ def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
 
 
 def unapplied_text(found: Unapplied, *, checked: bool) -> list[str]:
-    """One sentence for each kind; `checked`: whether checks ran, which they do without ignored files."""
+    """Return one sentence per kind. `checked`: whether checks ran, which do not see ignored files."""
     from cleveragents.plans.history import named
 
     said = []
     if found.ignored:
         without = "; checks ran without " + ("it" if len(found.ignored) == 1 else "them") if checked else ""
-        said.append(f"not applied, because ignored: {named(found.ignored)}{without}")
+        said.append(f"not applied because git ignores them: {named(found.ignored)}{without}")
     if found.repositories:
         places = named([".git" if path == "." else f"{path}/.git" for path in found.repositories])
-        said.append(f"not applied, because a plan's result holds no repositories: {places}")
-    said += [
-        f"{path}: its directory was removed, but .gitmodules still names it; not applied"
-        for path in found.submodules
-    ]
+        said.append(f"not applied because a result cannot contain git repositories: {places}")
+    said += [f"not applied: {path} was removed, but .gitmodules still names it" for path in found.submodules]
     return said
 
 
 def unapplied_message(parts: PlanParts, plan: Plan, found: Unapplied) -> list[str]:
-    """The same of a plan."""
+    """Return these sentences for a plan."""
     return unapplied_text(found, checked=bool(parts.check_runs.of_plan(plan.id)))
 
 
 def last_apply_of(parts: PlanParts, plan: Plan) -> tuple[Row | None, list[Row]]:
-    """What its last apply or undo did, and the renames that it followed; None and none before the first."""
+    """Return the effect of the last apply or undo, and the renames that it followed; None and none before the
+    first.
+    """
     last = parts.applier.last_of_plan(plan.id) if plan.phase is Phase.APPLY else None
     if last is None:
         return None, []
@@ -204,12 +205,12 @@ def last_apply_of(parts: PlanParts, plan: Plan) -> tuple[Row | None, list[Row]]:
 
 
 def renames_text(renames: Iterable[Mapping[str, JsonValue]]) -> list[str]:
-    """One sentence for each rename."""
+    """Return one sentence per rename."""
     return [f"followed a rename: {rename['old']} → {rename['new']}" for rename in renames]
 
 
 def changes_text(changes: Sequence[Row]) -> str:
-    """How many files and lines."""
+    """Return the number of files and lines as text."""
     if not changes:
         return "nothing was changed"
     told = [counted(len(changes), "file") + " changed"]
@@ -221,7 +222,7 @@ def changes_text(changes: Sequence[Row]) -> str:
 
 
 def _counted_lines(numstat: bytes) -> dict[str, Lines]:
-    """Of git's `--numstat -z`; a binary file has dashes for numbers."""
+    """Parse the output of `git diff --numstat -z`. A binary file has dashes for numbers."""
     found: dict[str, Lines] = {}
     for record in numstat.decode("utf-8", "surrogateescape").split("\0"):
         if record:
@@ -239,12 +240,12 @@ def _change(before: FileState | None, after: FileState | None) -> str:
 
 
 def state_row(state: FileState | None) -> JsonValue:
-    """A file's mode and its content's name."""
+    """Return the mode of a file and the hash of its content."""
     return None if state is None else {"mode": f"{state.mode:o}", "content": state.content}
 
 
 def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
-    """Where it is, and what each side made of it."""
+    """Return a conflict with both sides."""
     from cleveragents.plans.conflicts.resolution import conflict_text, side_in_short
 
     def side(take: Take) -> Row:

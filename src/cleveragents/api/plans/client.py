@@ -1,7 +1,4 @@
-"""Plans: create, follow, review, apply and undo them.
-
-Polling at growing intervals.
-"""
+"""Plans: create, follow, review, apply and undo them."""
 
 from __future__ import annotations
 
@@ -75,23 +72,28 @@ class Plans(Protocol):
         """Return a plan as lists show it: without its changes and calls."""
 
     def create(self, request: PlanRequest) -> PlanView:
-        """Create a plan and queue it for a worker. `RequestRefused`, `UnknownResource`, `QueueFull` …"""
+        """Create a plan and queue it for a worker.
+
+        Raises `RequestRefused`, `UnknownResource`, `QueueFull` …
+        """
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
-        """Yield what the plan prints, from the beginning, until the plan rests or needs a person."""
+        """Yield the output of the plan from the beginning, until the plan rests or needs a person."""
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
-        """Return the plan once it rests or needs a person. `DeadlineExceeded`."""
+        """Wait until the plan rests or needs a person, and return it. Raises `DeadlineExceeded`."""
 
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
-        """Stop a plan, its sub-plans and their processes. Returns at once; `wait` returns when all ended.
+        """Cancel a plan, its sub-plans and their processes. Returns at once; `wait` returns when all have
+        ended.
 
-        `PlanError` for a plan that is done, unless its result is to be dropped with it: `discard`.
+        Raises `PlanError` for a finished plan, unless `discard` is set to drop its result.
         """
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
-        """Delete a plan with its sub-plans, sandboxes and records. `NeedsHuman` if changes would be lost,
-        unless `force`."""
+        """Delete a plan with its sub-plans, sandboxes and records. Raises `NeedsHuman` if changes would be
+        lost, unless `force` is set.
+        """
 
     def remove_sandbox(self, plan_id: str) -> None:
         """Remove the sandboxes of a cancelled plan and its sub-plans."""
@@ -100,16 +102,17 @@ class Plans(Protocol):
         """Continue a plan that failed or was interrupted. Finished calls are not repeated."""
 
     def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        """Approve the pending request and continue. With `call`, only if that call asks."""
+        """Approve the pending request and continue. With `call`, only if that call is pending."""
 
     def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        """Deny the pending request. An actor tries something else; a plan of plain steps fails."""
+        """Deny the pending request. An agent looks for another way; a plan of fixed steps fails."""
 
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
     ) -> PlanView:
-        """Answer an actor's question and continue. With `question`, only if that one is pending; with
-        `first`, an answer that names none is taken only if the plan never waited before."""
+        """Answer the pending question and continue. With `question`, only if that one is pending; with
+        `first`, only if the plan never waited before.
+        """
 
     def apply(
         self,
@@ -120,11 +123,11 @@ class Plans(Protocol):
         version: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
-        """Apply the result to the repository, all of it or nothing; with `commit`, commit it. With `version`,
-        only the result of that version: `StalePlan`.
+        """Apply the result to the repository, all changes or none; with `commit`, commit it.
 
-        `progress` gets lines that say what is done meanwhile, such as the checks that run.
-        `ApplyConflict`, `CheckFailed`, `ApplyRefused`: nothing was changed.
+        With `version`, apply only the result of that version, else raise `StalePlan`. `progress` gets status
+        lines, such as the running check. Raises `ApplyConflict`, `CheckFailed`, `ApplyRefused`: then nothing
+        was changed.
         """
 
     def submit_apply(
@@ -136,8 +139,9 @@ class Plans(Protocol):
         unattended: bool = False,
         version: int | None = None,
     ) -> JobView:
-        """Queue the apply for a worker and return its job. With `unattended`, `NeedsHuman` if the plan's
-        profile leaves applying to a person."""
+        """Queue the apply for a worker and return its job. With `unattended`, raises `NeedsHuman` if the
+        plan's profile reserves the apply for a person.
+        """
 
     def undo(
         self,
@@ -146,14 +150,17 @@ class Plans(Protocol):
         commit: str | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
-        """Take an applied result out of the repository again; later edits stay. `progress` as of `apply`.
-        `ApplyConflict`."""
+        """Undo an applied plan in the repository. Later edits stay. `progress` as in `apply`. Raises
+        `ApplyConflict`.
+        """
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         """Queue the undo for a worker and return its job."""
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
-        """Drop the result of a plan. With `version`, only the result of that version: `StalePlan`."""
+        """Discard the result of a plan. With `version`, only the result of that version, else raise
+        `StalePlan`.
+        """
 
     def review(
         self,
@@ -164,10 +171,10 @@ class Plans(Protocol):
         accept_changesets: Sequence[str] = (),
         reject_changesets: Sequence[str] = (),
     ) -> PlanView:
-        """Leave files, directories or changesets out of the result, or take them in again."""
+        """Leave files, directories or changesets out of the result, or accept them again."""
 
     def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
-        """Roll the sandbox back to before a call; with `discard`, edits by hand are lost, too."""
+        """Roll the sandbox back to before a call. With `discard`, edits by hand are lost too."""
 
     def capture(self, plan_id: str) -> PlanView:
         """Record edits made by hand in the sandbox as one more call."""
@@ -183,11 +190,12 @@ class Plans(Protocol):
     def correct(
         self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None
     ) -> PlanView:
-        """Supersede a decision with guidance, undo what followed from it, and continue from there. Without a
-        decision nothing is undone, and the guidance is added."""
+        """Correct a decision with guidance, undo its consequences and continue. Without a decision, only add
+        the guidance.
+        """
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
-        """Return what correcting a decision would supersede and undo."""
+        """Return what the correction of a decision would supersede and undo."""
 
     def budget(self, plan_id: str) -> BudgetView:
         """Return the limits, the spending and the reservations of the plan's tree."""
@@ -199,10 +207,10 @@ class Plans(Protocol):
         """Return one page of the plan's tool calls, in order."""
 
     def call(self, plan_id: str, number: int) -> CallView:
-        """Return one tool call, with its output. `UnknownCheckpoint`."""
+        """Return one tool call with its output. Raises `UnknownCheckpoint`."""
 
     def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
-        """Return the decisions of the plan, superseded ones included, then corrections and sub-plans."""
+        """Return the decisions of the plan, including superseded ones, then corrections and sub-plans."""
 
     def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
         """Return one decision with its reasons and the steps that carry it out."""
@@ -213,8 +221,8 @@ class Plans(Protocol):
     def patch(self, plan_id: str, *, paths: Sequence[str] = (), renames: bool = False) -> bytes:
         """Return the accepted changes as a patch for `git apply`; masked for users who may not apply it.
 
-        `paths` are files and directories: only changes there. With `renames`, a moved file is shown as moved,
-        and not as deleted and created.
+        `paths` limits it to files and directories. With `renames`, a moved file is shown as moved, not as
+        deleted and created.
         """
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
@@ -238,11 +246,11 @@ class Plans(Protocol):
         """Return that comparison as a patch; `paths` and `renames` as in `patch`."""
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
-        """Return what the plan printed after a piece, oldest first."""
+        """Return the output of the plan after a number, oldest first."""
 
 
 def until(timeout: float | None, what: str, sleep: Callable[[float], None]) -> Iterator[None]:
-    """Yield at growing intervals. `DeadlineExceeded` after the timeout, and what `sleep` raises."""
+    """Yield at growing intervals. Raises `DeadlineExceeded` after the timeout, and the errors of `sleep`."""
     from cleveragents.core.errors import DeadlineExceeded
 
     began, pause = time.monotonic(), LOOK_SECONDS
@@ -259,8 +267,10 @@ def watched(
     output: Callable[[int], Sequence[OutputView]],
     sleep: Callable[[float], None],
 ) -> Iterator[OutputView]:
-    """Yield the output of a plan until it rests. Workers store output a moment after it is printed, so it is
-    read for that moment longer."""
+    """Yield the output of a plan until it rests.
+
+    Workers store output a moment after it is printed, so reading continues for that moment.
+    """
     number, pause, late = 0, LOOK_SECONDS, _LATE_LOOKS
     while True:
         at_rest = rests()  # read before the output, or its end is missed

@@ -1,4 +1,4 @@
-"""What two plans have come to, now or before a correction, and how that differs."""
+"""Comparison of the results of two plans, now or before a correction."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
 
 
 def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> ResultTree:
-    """What the plan comes to now, or had come to before that correction. `PlanError`, `NeedsHuman`."""
+    """Return the result of the plan, now or before that correction. Raises `PlanError`, `NeedsHuman`."""
     from cleveragents.sandboxes.comparison import ResultTree
 
     ensure_reachable(parts, plan)
     try:
         sandbox = parts.sandboxes.look(plan.id)
     except SandboxMissing:
-        raise PlanError(plan.id, "its sandbox is gone, and with it what it came to") from None
+        raise PlanError(plan.id, "its sandbox was removed, and the result with it") from None
     tree = parts.result.tree(plan, sandbox) if before is None else _before(parts, plan, before)
     return ResultTree(sandbox, tree)
 
@@ -43,7 +43,7 @@ def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> ResultTree:
 def differing_files(
     one: ResultTree, other: ResultTree, *, most: int | None = None
 ) -> list[dict[str, JsonValue]]:
-    """The files in which they differ, from the first to the second; so many of them at most."""
+    """Return the files that differ, up to a limit."""
     from cleveragents.sandboxes.comparison import changed_between
 
     return [_row(changed) for changed in changed_between(one, other)[:most]]
@@ -51,8 +51,7 @@ def differing_files(
 
 @dataclass(frozen=True, slots=True)
 class ComparisonBounds:
-    """How much two outcomes may differ in, to be compared line by line: files, their lines, and how large
-    their contents are in all, which of files that are no text are in a patch as a whole."""
+    """Limits of a comparison: files, lines, and bytes in all. A patch contains binary files as a whole."""
 
     files: int = 10_000
     lines: int = 1_000_000
@@ -62,20 +61,20 @@ class ComparisonBounds:
 def ensure_comparable(
     one: ResultTree, other: ResultTree, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
 ) -> None:
-    """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
+    """Raise `RequestRefused` if the results differ in too much, as those of two repositories may."""
     from cleveragents.sandboxes.comparison import bytes_between, changed_between
 
     files = changed_between(one, other, paths)
     lines = sum((changed.added or 0) + (changed.removed or 0) for changed in files)
-    found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
-    bound = f"a comparison as a patch has at most {bounds.files:,} and {bounds.lines:,}"
+    found = f"the results differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
+    bound = f"a patch is limited to {bounds.files:,} files and {bounds.lines:,} lines"
     if len(files) <= bounds.files and lines <= bounds.lines:
         size = bytes_between(one, other, files)
         if size <= bounds.bytes:
             return
-        found = f"they differ in {counted(len(files), 'file')} of {size:,} bytes"
-        bound = f"a comparison as a patch is of at most {bounds.bytes:,}"
-    raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
+        found = f"the results differ in {counted(len(files), 'file')} of {size:,} bytes"
+        bound = f"a patch is limited to {bounds.bytes:,} bytes"
+    raise RequestRefused(f"{found}; {bound}. Compare as JSON, or use the patch of one plan")
 
 
 def patch_between(
@@ -87,7 +86,10 @@ def patch_between(
     paths: Sequence[str] = (),
     renames: bool = False,
 ) -> bytes:
-    """Return how they differ as a patch, as `patch_of` does. `RequestRefused`, as `ensure_comparable`."""
+    """Return the difference as a patch, as `patch_of` does.
+
+    Raises `RequestRefused` as `ensure_comparable`.
+    """
     from cleveragents.api.plans.diffs import masked_patch, patch_options, pathspecs
     from cleveragents.sandboxes.comparison import changed_between, diff_between
 
@@ -100,11 +102,11 @@ def patch_between(
 
 
 def repositories_differ(one: Plan, other: Plan) -> str | None:
-    """A word on that, where they do."""
+    """Return a note if the plans are of different repositories."""
     if one.resource == other.resource:
         return None
-    said = f"they are plans of different repositories, {resource_label(one)} and {resource_label(other)}"
-    return f"{said}: all that these differ in is shown, too"
+    said = f"the plans are of different repositories, {resource_label(one)} and {resource_label(other)}"
+    return f"{said}: their own differences are included"
 
 
 def _before(parts: PlanParts, plan: Plan, number: int) -> str:
@@ -115,7 +117,7 @@ def _before(parts: PlanParts, plan: Plan, number: int) -> str:
         tree = Remedy("plan.tree", plan.id, {"all": True}, "List its corrections")
         raise PlanError(plan.id, f"it has no correction {number}; {known}", (tree,) if made else ())
     if found.made.outcome is None:
-        raise PlanError(plan.id, f"it had come to nothing before its correction {number}")
+        raise PlanError(plan.id, f"it had no result before its correction {number}")
     return found.made.outcome
 
 

@@ -1,12 +1,8 @@
-"""What somebody asks for when they want a plan, and everything that can be wrong with that.
+"""Validation of requests for plans.
 
-All of it is found before a plan exists, and before the database is opened as far as that is not needed to
-tell: whoever asked for the wrong thing need not wait for it.
-
-Whether a commit can be made at all, found out before anything else is done.
-
-The apply itself looks again, with the repository held. But whoever asks for a commit that their git will not
-make should hear of it before a command of an hour, not after.
+All problems are found before a plan exists, and before the database is opened where possible, so that an
+invalid request fails at once. This includes whether git can commit: the apply checks it again with the
+repository locked, but a user should not learn it only after a run of an hour.
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ _WAYS = (
     Remedy("action.list", text="List the actions"),
 )
 _LONGEST_GOAL = 100_000
-# The tools of ours that take a regular expression, and when they do.
+# Our tools that take a regular expression, and their conditions.
 _IS_REGEX: Mapping[str, Callable[[Mapping[str, JsonValue]], bool]] = {
     "replace": lambda arguments: arguments.get("regex") is True,
     "grep": lambda arguments: arguments.get("fixed") is not True,
@@ -66,7 +62,7 @@ _NO_PLAN = "0" * 26
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """What is asked for: an action and its arguments, or a goal in words."""
+    """A request: an action with arguments, or a goal."""
 
     action: str | None
     words: tuple[str, ...]
@@ -79,18 +75,21 @@ class PlanSpec:
     commit: bool
     actor: str | None = None
     sent_actor: str | None = None
-    """Its YAML, where it is known to this plan alone."""
+    """The YAML of an actor for this plan only."""
     model: str | None = None
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     invariants: tuple[str, ...] = ()
     arguments: Mapping[str, JsonValue] | None = None
-    """Those of the action as values, where nobody typed them."""
+    """Arguments of the action as values, if they were not typed."""
     parallel: int | None = None
 
 
 def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remote: bool = False) -> PlanDraft:
-    """The plan to be made, on what that directory belongs to; of a `remote`, of which nothing is here, it is
-    only where nothing is found. `RequestRefused` and whatever else is a wrong request."""
+    """Return the plan to create, for the repository around that directory; for a `remote` only if no action
+    is found there.
+
+    Raises `RequestRefused` and other errors of an invalid request.
+    """
     from cleveragents.core.policy import profile
     from cleveragents.plans.ports.plans import PlanDraft
     from cleveragents.sandboxes.resources import ensure_apart, find_resource
@@ -132,7 +131,7 @@ def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remot
 
 
 def ensure_not_blank(wanted: PlanSpec) -> None:
-    """`RequestRefused` for what says nothing. A check that runs nothing would always pass."""
+    """Raise `RequestRefused` for empty texts. An empty check would always pass."""
     if not all(text.strip() for text in wanted.checks):
         raise RequestRefused("a check is a command, such as `pytest -q`", "checks")
     if not all(text.strip() for text in wanted.invariants):
@@ -140,35 +139,38 @@ def ensure_not_blank(wanted: PlanSpec) -> None:
 
 
 def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-    """The arguments as the plan holds them: those of steps as they are, since the steps may be made again;
-    those of actors are words for a model, which gets no secret."""
+    """Return the arguments as the plan stores them: those of steps unchanged, because steps may run again;
+    those of actors without secrets, because a model reads them.
+    """
     if action.execute_actor is None:
         return {name: thaw(value) for name, value in arguments.items()}
     return {name: redact(thaw(value)) for name, value in arguments.items()}
 
 
 def _goal_wanted(wanted: PlanSpec) -> PlanSpec:
-    """What was said without an action is a goal, in words."""
+    """Return the goal of a request without an action."""
     goal = " ".join(wanted.words).strip()
     if not goal:
-        raise RequestRefused("say what is wanted: a goal, or an action", remedies=_WAYS)
+        raise RequestRefused("missing goal: give a goal or an action", remedies=_WAYS)
     if "\0" in goal or len(goal) > _LONGEST_GOAL:
-        raise RequestRefused(f"a goal is text of at most {_LONGEST_GOAL:,} characters", "goal")
+        raise RequestRefused(f"a goal has at most {_LONGEST_GOAL:,} characters", "goal")
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
 
 
 def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: Path) -> dict[str, Any]:
-    """Who does it, with which model, for how much; nothing for plain steps. `RequestRefused`,
-    `ConfigurationError`, and what is wrong with an actor or a model."""
+    """Return the actors, models and limits of the plan; None for fixed steps.
+
+    Raises `RequestRefused`, `ConfigurationError`, and the errors of an actor or model.
+    """
     from cleveragents.plans.actors.role_models import ensure_counted
 
     if wanted.actor is None and action.execute_actor is None:
         if wanted.model:
-            raise RequestRefused(f"a model is for plans with actors, and {action.name} has none", "model")
+            raise RequestRefused(f"a model needs an actor, and {action.name} has none", "model")
         if wanted.limits != BudgetLimits():
             timed = any(argument.name == _TIMED for argument in action.arguments)
-            bounds = f"; its argument {_TIMED} bounds its time" if timed else ""
-            problem = f"limits are for plans with actors, and {action.name} has none{bounds}"
+            bounds = f"; its argument {_TIMED} limits its time" if timed else ""
+            problem = f"limits need an actor, and {action.name} has none{bounds}"
             raise RequestRefused(problem, "limits")
         return {}
     its_own = (action.strategize_actor, action.execute_actor, action.review_actor)
@@ -190,7 +192,7 @@ def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: 
 
 
 def _ensure_installed(actors: ActorSource, cast: Sequence[str]) -> None:
-    """`ToolRefused` names an agent of somebody else's that is not here, and how to get it."""
+    """Raise `ToolRefused` if an external agent is not installed, with the way to install it."""
     from cleveragents.actors.model.actor import AcpNode
     from cleveragents.core.errors import ToolRefused
     from cleveragents.plans.actors.role_models import agents_of_roles
@@ -200,12 +202,12 @@ def _ensure_installed(actors: ActorSource, cast: Sequence[str]) -> None:
         absence = absence_of(node.argv[0], node.install)
         if isinstance(node, AcpNode):
             absence = absence or absence_of_acp()
-        if absence is not None:  # guard: nobody makes a plan for who is not there
+        if absence is not None:  # guard: no plan for an agent that is not installed
             raise ToolRefused(name, absence)
 
 
 def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
-    """Other agents bring their own; whoever asks a model and names none needs one."""
+    """Raise an error if an actor needs a model and none is set. External agents have their own."""
     from cleveragents.core.errors import ConfigurationError
     from cleveragents.plans.actors.role_models import models_of_roles
 
@@ -217,7 +219,7 @@ def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
 
 
 def _joined(asked: BudgetLimits, budget: Budget) -> BudgetLimits:
-    """What the user said, or else the action."""
+    """Return the user's value, or else the action's."""
     usd = None if budget.usd is None else round(budget.usd * PICODOLLARS)
     return BudgetLimits(
         picodollars=usd if asked.picodollars is None else asked.picodollars,
@@ -228,7 +230,7 @@ def _joined(asked: BudgetLimits, budget: Budget) -> BudgetLimits:
 
 
 def named_action(parts: PlanParts, name: str, root: Path) -> Action:
-    """What is shipped needs no database to be found. `UnknownAction`, `NotTrusted`."""
+    """Return the action. Built-in actions need no database. Raises `UnknownAction`, `NotTrusted`."""
     from cleveragents.plans.actions.builtins import builtin_actions
 
     for shipped in builtin_actions():
@@ -238,7 +240,9 @@ def named_action(parts: PlanParts, name: str, root: Path) -> Action:
 
 
 def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> None:
-    """`InvalidArguments` for a call that no sandbox could make right, unless the action goes on after it."""
+    """Raise `InvalidArguments` for a call that no sandbox could make valid, unless the action tolerates its
+    failure.
+    """
     from cleveragents.core.errors import InvalidArguments, InvalidToolCall, OutsideSandbox, ToolRefused
     from cleveragents.tools.files.confined_files import ConfinedFiles
 
@@ -246,7 +250,7 @@ def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> N
         return
     try:
         tools = parts.tools
-        # What it says of files is of no interest: they may be others when the step's turn comes.
+        # Problems with files are ignored: the files may change before the step runs.
         with suppress(OutsideSandbox, ToolRefused):
             tools.capability_of(tools.get(step.tool), step.arguments, ConfinedFiles(root))
     except InvalidToolCall as error:
@@ -257,7 +261,7 @@ def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> N
 
 
 def _pattern_problem(step: Step) -> str | None:
-    """What is wrong with the step's regular expression, or with what is to take the place of its matches."""
+    """Return the problem of the step's regular expression or its replacement, or None."""
     from cleveragents.tools.files.regex_program import answer, compile_pattern
 
     takes_one = _IS_REGEX.get(step.tool)
@@ -276,7 +280,7 @@ def _pattern_problem(step: Step) -> str | None:
 
 
 def ensure_apply_request(plan: Plan, message: str | None, to_branch: str | None) -> None:
-    """Of an apply or undo of the plan; errors as `ensure_can_commit` and `ensure_new_branch`."""
+    """Check the options of an apply or undo. Errors as in `ensure_can_commit` and `ensure_new_branch`."""
     remote = remote_of(plan.resource) is not None
     if to_branch is not None:
         ensure_new_branch(to_branch, remote=remote)
@@ -285,26 +289,28 @@ def ensure_apply_request(plan: Plan, message: str | None, to_branch: str | None)
 
 
 def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
-    """`RequestRefused` where results are not pushed; `InvalidName`."""
+    """Raise `RequestRefused` if results are not pushed; `InvalidName`."""
     if not remote:
-        problem = "only results of plans on git remotes are pushed to branches; leave it out"
+        problem = "only plans on git remotes push to a branch; omit it"
         raise RequestRefused(problem, "to_branch")
     new_branch(to_branch, _NO_PLAN)
 
 
 def ensure_can_commit(root: Path) -> None:
-    """`ConfigurationError`, with what to do about it, unless git would make a commit for the user there."""
+    """Raise `ConfigurationError`, with a remedy, unless git can commit for the user there."""
     from cleveragents.apply.target import git_directory_of
     from cleveragents.apply.user_git import UserGit
     from cleveragents.sandboxes.resources import is_repository
 
     directory = git_directory_of(root) if is_repository(root) else None
     if directory is None:
-        raise ConfigurationError(_ASKED, f"{root} is not a git repository, so there is nothing to commit to")
+        raise ConfigurationError(_ASKED, f"cannot commit: {root} is not a git repository")
     user = UserGit(directory, root)
     if not user.has_identity():
-        remedy = "`git config --global user.name NAME` and `git config --global user.email ADDRESS` tell it"
-        raise ConfigurationError(_ASKED, f"git does not know who you are; {remedy}")
+        remedy = "run `git config --global user.name NAME` and `git config --global user.email ADDRESS`"
+        raise ConfigurationError(_ASKED, f"cannot commit: git has no user name and address; {remedy}")
     if user.signs_commits():
-        remedy = "apply it without a commit, then commit it yourself"
-        raise ConfigurationError(_ASKED, f"commit.gpgSign is set, and only your own git signs; {remedy}")
+        remedy = "apply without a commit, then commit it yourself"
+        raise ConfigurationError(
+            _ASKED, f"cannot commit: commit.gpgSign is set, and only your own git can sign; {remedy}"
+        )

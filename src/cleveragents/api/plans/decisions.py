@@ -1,7 +1,4 @@
-"""What was decided in a plan and why, as rows and JSON show it.
-
-What a correction would undo, as JSON shows it.
-"""
+"""The decisions of a plan with their reasons, and the effects of a correction, as rows and JSON."""
 
 from __future__ import annotations
 
@@ -37,13 +34,13 @@ Row = dict[str, JsonValue]
 
 
 def shown_decisions(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Decision]:
-    """Those that hold, or all that there ever were."""
+    """Return the active decisions, or all."""
     every = parts.thinking.decisions.of_plan(plan.id)
     return [one for one in every if superseded_too or one.state is DecisionState.ACTIVE]
 
 
 def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Row]:
-    """Decisions, corrections that ended none of them, and sub-plans; each says by its `kind` what it is."""
+    """Return decisions, corrections that superseded none of them, and sub-plans, each with its `kind`."""
     ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
     shown = shown_decisions(parts, plan, superseded_too=superseded_too)
     added = additions_to(parts, plan) if superseded_too else []
@@ -53,7 +50,7 @@ def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list
 
 
 def decision_named(parts: PlanParts, plan: Plan, number: int) -> Decision:
-    """`UnknownDecision`."""
+    """Return the decision with this number. Raises `UnknownDecision`."""
     every = parts.thinking.decisions.of_plan(plan.id)
     decision = next((one for one in every if one.number == number), None)
     if decision is None:
@@ -62,24 +59,24 @@ def decision_named(parts: PlanParts, plan: Plan, number: int) -> Decision:
 
 
 def explained(parts: PlanParts, plan: Plan, number: int) -> Row:
-    """One decision, and the steps that carry it out. `UnknownDecision`."""
+    """Return one decision with the steps that carry it out. Raises `UnknownDecision`."""
     decision = decision_named(parts, plan, number)
     ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
     return {**_fields(decision, ended), "steps": steps_of(plan, decision)}
 
 
 def ended_by(corrections: Sequence[Correction]) -> Mapping[int, Correction]:
-    """The correction that ended each decision which no longer holds."""
+    """Return the correction of each superseded decision."""
     return {number: one for one in corrections for number in one.made.superseded}
 
 
 def additions_to(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
-    """The corrections that ended nothing."""
+    """Return the corrections that superseded nothing."""
     return [row for row in correction_rows(parts, plan) if row["decision"] is None and not row["superseded"]]
 
 
 def steps_of(plan: Plan, decision: Decision) -> tuple[str, ...]:
-    """The steps that carry it out, as far as they say so."""
+    """Return the steps that carry out the decision, as far as recorded."""
     from cleveragents.plans.model.strategy import Strategy
 
     tasks = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
@@ -87,7 +84,7 @@ def steps_of(plan: Plan, decision: Decision) -> tuple[str, ...]:
 
 
 def _sub_plan_fields(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
-    """Those of all its sub-plans and theirs, each after its parent."""
+    """Return the fields of all sub-plans, recursively, each after its parent."""
     children = {child.id: child for child in parts.plans.children(plan.id)}
     found: list[dict[str, JsonValue]] = []
     for row in part_rows(parts, plan):
@@ -126,7 +123,7 @@ def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, Js
 
 
 def undoing_fields(plan: Plan, undoing: CorrectionEffects) -> dict[str, JsonValue]:
-    """The decisions that would no longer hold, and what was done for them."""
+    """Return the decisions that a correction would supersede, and the work that it would undo."""
     return {
         "plan": plan.id,
         "decision": undoing.decision.number,

@@ -1,11 +1,7 @@
-"""All there is to say about one plan: what it is, what it changed, what it did, what its checks said.
+"""Everything about one plan as rows and JSON: its fields, changes, calls, checks and sub-plans.
 
-What the checks of a plan said, its reviewer among them, and whether that holds of its files by now.
-
-A verdict belongs to the tree that was looked at. A rollback, an edit, a correction or a file that is left out
-leads to another one, of which nothing has been said yet.
-
-One call of a tool, as rows and JSON show it.
+The verdict of a check or of the reviewer belongs to the tree it has seen. A rollback, an edit, a correction
+or a file left out makes another tree, for which there is no verdict yet.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from cleveragents.core.text.redaction import (
 from cleveragents.plans.apply_policy import merged_tree_of
 from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.model.status import PlanStatus, status_of
+from cleveragents.plans.model.status import status_of
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import SUB_PLANS
 from cleveragents.sandboxes.ports import Unapplied
@@ -82,12 +78,12 @@ _TAKEN = (PlanState.APPLIED, PlanState.UNDONE)
 
 
 def find_plan(parts: PlanParts, plan_id: str) -> Plan:
-    """The plan of that id, or of which that is the beginning or the end; as its job has left it."""
+    """Return the plan with this id, or this beginning or end of an id, in the state its job has left."""
     return parts.lifecycle.reconciled(parts.plans.find(plan_id))
 
 
 def fields_of(plan: Plan) -> dict[str, JsonValue]:
-    """A plan as rows and JSON show it."""
+    """Return the fields of a plan for rows and JSON."""
     waiting = None if plan.state is PlanState.CONSTRAINED else plan.waiting_for
     return {
         "id": plan.id,
@@ -110,19 +106,19 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
 
 
 def place_of(parts: PlanParts, plan: Plan) -> str:
-    """Where its result goes, or went, in words."""
+    """Return the target of the result as text."""
     remote, branch = remote_of(plan.resource), parts.remotes.branch_of(plan)
     return plan.resource if remote is None else f"branch {branch} of {remote.shown}"
 
 
 def resource_label(plan: Plan) -> str:
-    """Of a remote without who logs in there, and with what."""
+    """Return the resource; for a remote, without its credentials."""
     remote = remote_of(plan.resource)
     return plan.resource if remote is None else f"{remote.shown}#{remote.branch}"
 
 
 def details_of(parts: PlanParts, plan: Plan) -> Row:
-    """Everything that is known of the plan but its calls' output."""
+    """Return everything about the plan except the output of its calls."""
     place: str | None = None
     notes: tuple[str, ...] = ()
     unapplied = Unapplied()
@@ -137,8 +133,8 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
         changes, tree = found.rows, found.tree
     except SandboxMissing:
         pass
-    except (RemoteUnreachable, SandboxRefused) as away:  # guard: what is known is told, remote or not
-        notes = (f"what it changed is told without its lines: {away}",)
+    except (RemoteUnreachable, SandboxRefused) as away:  # guard: known facts are shown, remote or not
+        notes = (f"changes are listed without their lines: {away}",)
         changes = recorded_changes(parts, plan)
     except PlanError as error:
         problem = error.reason
@@ -176,37 +172,37 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
 
 
 def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
-    """How the result breaks an invariant: edits by hand may, and no step can."""
+    """Return how the result breaks an invariant, or None. Only edits by hand can break one."""
     if plan.strategy is None:
         return None
     return broken_by(Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id))
 
 
 def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
-    """Its own sub-plans, those that are not begun included, each with how it stands in a word or two."""
+    """Return the sub-plans of a plan, including those not started, each with its status."""
     over = plan.state.ended or plan.state is PlanState.COMPLETE
-    return [row | {"status": _status_of_part(row, over=over)} for row in parts_of(parts, plan)]
+    return [row | {"status": _part_status(row, over=over)} for row in parts_of(parts, plan)]
 
 
-def _status_of_part(row: Row, *, over: bool) -> str:
-    """Return the status of a sub-plan's plan; `to come`, `not run` or `left out` if there is none."""
-    error, state = row["error"], row["state"]
-    if state is None:
-        return "not run" if over else "to come"
+def _part_status(row: Row, *, over: bool) -> str:
+    """Return the plan status of a sub-plan; one without a plan is left out, not started or not run."""
+    phase, state, error = row["phase"], row["state"], row["error"]
     if state == LEFT_OUT:
         return f"{LEFT_OUT} ({row['why']})"
-    if row["merged"]:
-        return PlanStatus.MERGED.value
-    return status_of(
-        Phase(str(row["phase"])),
-        PlanState(str(state)),
+    if not isinstance(phase, str) or not isinstance(state, str):
+        return "not run" if over else "not started"
+    status = status_of(
+        Phase(phase),
+        PlanState(state),
         stopped=isinstance(error, str) and is_mere_stop(error),
         sub_plans_run=row["waits_for"] == SUB_PLANS,
-    ).value
+        merged=bool(row["merged"]),
+    )
+    return status.value
 
 
 def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
-    """What its sub-plans disagree about and nobody decided."""
+    """Return the open conflicts between the sub-plans."""
     return [
         {
             "path": conflict.shown_path,
@@ -222,7 +218,7 @@ def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
-    """What was corrected in it, the oldest first."""
+    """Return the corrections of the plan, oldest first."""
     return [
         {
             "number": one.number,
@@ -238,8 +234,10 @@ def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def checks_of(parts: PlanParts, plan: Plan, tree: str | None) -> list[Row]:
-    """What each check said when it last ran. `tree` is what would be applied now; without one nobody can say
-    whether that holds of it, and nothing is said."""
+    """Return the last verdict of each check.
+
+    `tree` is the tree that would be applied now. Without it, `stale` is unknown and left out.
+    """
     last: dict[tuple[bool, str], Row] = {}
     for run in parts.check_runs.of_plan(plan.id):
         last[run.is_review, run.command] = {
@@ -255,38 +253,38 @@ def checks_of(parts: PlanParts, plan: Plan, tree: str | None) -> list[Row]:
 
 
 def unpassed_checks(parts: PlanParts, plan: Plan) -> list[Row]:
-    """The required ones of which an apply would have to find something else than they said last."""
+    """Return the required checks that have not passed on the current files."""
     return [row for row in checks_of(parts, plan, None) if row["required"] and not has_passed(row)]
 
 
 def has_not_run(rows: Iterable[Mapping[str, JsonValue]]) -> bool:
-    """Whether one of them could not be run, or on the wrong files, so that it said nothing."""
+    """Return whether one of the checks could not run, or ran on the wrong files."""
     return any(row["verdict"] in _SAID_NOTHING for row in rows)
 
 
 def has_passed(row: Mapping[str, JsonValue]) -> bool:
-    """Whether the check passed, and that on the files as they are now."""
+    """Return whether the check passed on the current files."""
     return row["verdict"] == CheckVerdict.PASSED.value and not row.get("stale")
 
 
 def verdict_text(row: Mapping[str, JsonValue]) -> str:
-    """`passed`; or `passed on other files`, if these have become others since."""
-    return f"{row['verdict']} on other files" if row.get("stale") else str(row["verdict"])
+    """Return the verdict as text: `passed`, or `passed, out of date` if the files changed after the check."""
+    return f"{row['verdict']}, out of date" if row.get("stale") else str(row["verdict"])
 
 
 def _is_stale(run: CheckRun, plan: Plan, tree: str) -> bool:
-    """Whether it saw other files. Which ones a reviewer of an older version saw is not known."""
+    """Return whether the check saw other files. For a reviewer of an older version that is unknown."""
     if run.tree in ("", tree, merged_tree_of(plan)) or run.verdict not in _SEEN:
         return False
     if run.is_review or plan.phase is not Phase.APPLY:
         return True
-    # Apply looks at the result merged with what else is there. What was applied has passed as that; and what
-    # failed as that is what keeps it from being applied.
+    # An apply checks the merged result. So an applied plan has passed, and a failed check there is what
+    # blocks the apply.
     return plan.state not in _TAKEN and run.verdict is CheckVerdict.PASSED
 
 
 def call_fields(parts: PlanParts, call: ToolCall) -> Row:
-    """One call, all of it."""
+    """Return all fields of a call."""
     return {
         "number": call.number,
         "tool": call.tool,
@@ -298,14 +296,14 @@ def call_fields(parts: PlanParts, call: ToolCall) -> Row:
         "ended": None if call.ended_at is None else timestamp(call.ended_at),
         "arguments": freeze(
             redact_known(call.arguments)
-        ),  # masked when kept, unless a person was to approve them
+        ),  # masked when stored, unless a person had to approve them
         "error": call.error,
         "result": freeze(redact(call.result)),
     }
 
 
 def call_summary(parts: PlanParts, call: ToolCall) -> Row:
-    """One call, without what it was given and what it printed."""
+    """Return a call without its arguments and output."""
     return {
         "number": call.number,
         "tool": call.tool,
@@ -322,7 +320,7 @@ def _files_changed(parts: PlanParts, call: ToolCall) -> int:
 
 
 def arguments_text(arguments: JsonValue) -> str:
-    """What a call was given, as a person would write it."""
+    """Return the arguments of a call as a person would write them."""
     if not isinstance(arguments, Mapping):
         return str(arguments)
     if arguments.keys() == {"plan", "title"}:

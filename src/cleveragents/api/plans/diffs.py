@@ -1,14 +1,9 @@
-"""What a plan changed, line by line: as programs read it, within bounds.
+"""The diff of a plan for programs, within limits, and single files of it before and after.
 
-Files that were left out are shown, too, since somebody may take them in again. A person reviews what is
-shown, so only known secrets are masked: a name or a shape would hide code. The patch of those who may apply
-it is exact.
+Files left out are included, since they may be accepted again. A person reviews this text, so only known
+secrets are masked: masking by name or shape would hide code. The patch for users who may apply it is exact.
 
-Reads git's differences: hunks and their lines, by file.
-
-How long a hunk is, its header says; what is in it is never taken for a header, whatever it looks like.
-
-One file that a plan changed, before and after: within bounds, and no other file than those.
+Git's diffs are parsed by the lengths in hunk headers: no content is ever taken for a header.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ _HEADER_BYTES = 16 * 1024
 Row = dict[str, JsonValue]
 
 Line = tuple[str, int | None, int | None, str]
-"""Its kind (context, add or remove), its number before and after, and its text."""
+"""A line: kind (context, add or remove), old and new number, text."""
 _HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _ESCAPE = re.compile(r"\\([abfnrtv\\\"]|[0-7]{3})")
 _PLAIN = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34}
@@ -71,7 +66,7 @@ MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DiffBounds:
-    """How much is shown: files, changed lines of one file, changed lines in all, characters of a line."""
+    """Limits of a diff: files, changed lines per file, changed lines in all, characters per line."""
 
     files: int = 1000
     lines_of_file: int = 5000
@@ -81,14 +76,14 @@ class DiffBounds:
 
 @dataclass(frozen=True, slots=True)
 class PatchBounds:
-    """How much of a patch is masked and shown: of one file, and in all."""
+    """Limits of a masked patch: bytes per file, and in all."""
 
     bytes_of_file: int = 256 * 1024
     bytes: int = 8 * 1024 * 1024
 
 
 def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> Row:
-    """Its files, each with its hunks and whether it is accepted. `PlanError`, as `changes_of`."""
+    """Return the files with their hunks and verdicts. Raises `PlanError` as `changes_of`."""
     bounds = bounds or DiffBounds()
     rows = [dict(row) | {"accepted": True} for row in changes_of(parts, plan)]
     taken = {str(row["path"]) for row in rows}
@@ -109,9 +104,11 @@ def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> R
 def patch_of(
     parts: PlanParts, plan: Plan, *, masked: bool = False, paths: Sequence[str] = (), renames: bool = False
 ) -> bytes:
-    """What `git apply` takes: the accepted changes, to the byte. `masked`, it is to be read: with known
-    secrets masked, and without contents that are not text, in which none could be found. `paths` are files
-    and directories; with `renames`, a moved file is not shown as deleted and created."""
+    """Return the accepted changes as a patch for `git apply`, byte for byte.
+
+    If `masked`, it is for reading: known secrets are masked, and binary contents, in which none could be
+    found, are left out. `paths` are files and directories; with `renames`, a moved file is shown as moved.
+    """
     changed = parts.history.states(plan.id)
     specs = pathspecs(changed, paths)
     if not changed or (paths and not specs):
@@ -122,14 +119,15 @@ def patch_of(
 
 
 def patch_options(*, masked: bool, renames: bool) -> tuple[str, ...]:
-    """Return the options with which git writes a patch."""
+    """Return git's options for a patch."""
     how = "--find-renames" if renames else "--no-renames"
     return (*(() if masked else ("--binary",)), how, *_PATCH_OPTIONS)
 
 
 def pathspecs(changed: Collection[str], names: Sequence[str]) -> list[str]:
-    """Return what git is to be told for names of changed files and of directories above them; of a name that
-    means none of them, nothing. A file whose name is no text is named as it is shown."""
+    """Return git's pathspecs for changed files and directories; names that match none are skipped. A file
+    whose name is not text is given as shown.
+    """
     found: list[str] = []
     for name in names:
         plain = name.removeprefix("./").rstrip("/")
@@ -141,7 +139,7 @@ def pathspecs(changed: Collection[str], names: Sequence[str]) -> list[str]:
 
 
 def patch_of_files(patch: bytes, names: Sequence[str]) -> bytes:
-    """Return what a patch says of these files and directories. A moved file stays."""
+    """Return the part of a patch for these files and directories. A moved file stays."""
     begins = [found.start() for found in _BEGINNING.finditer(patch)]
     pieces = [patch[one:other] for one, other in pairwise([*begins, len(patch)])]
     return b"".join(
@@ -150,8 +148,9 @@ def patch_of_files(patch: bytes, names: Sequence[str]) -> bytes:
 
 
 def _path_of(piece: bytes) -> str | None:
-    """Return the name of the file, as JSON has it: of `diff --git a/NAME b/NAME`, in which both have the same
-    length. None for a file that was moved."""
+    """Return the file name in `diff --git a/NAME b/NAME`, as JSON has it; None for a moved file. Both names
+    have the same length.
+    """
     header = piece.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "surrogateescape")
     half = len(header) // 2
     one, other = named_by(header[:half]), named_by(header[half + 1 :])
@@ -159,17 +158,16 @@ def _path_of(piece: bytes) -> str | None:
 
 
 def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
-    """The patch with known secrets masked, as wherever text of files is shown. It may not apply any more.
+    """Return the patch with known secrets masked. It may not apply any more.
 
-    A file that is larger than the bounds has a
-    sentence instead of its lines: while a text is looked through, no other request is answered.
+    A file above the limits is replaced by a note: masking blocks all other requests.
     """
     bounds = bounds or PatchBounds()
     room = bounds.bytes
     shown: list[bytes] = []
     for number, piece in enumerate(patch.split(_FILE)):
         file = piece if number == 0 else _FILE[1:] + piece
-        if len(file) > min(bounds.bytes_of_file, room):  # guard: no file holds up all other requests
+        if len(file) > min(bounds.bytes_of_file, room):  # guard: one file must not block all other requests
             file = _left_out(file)
         room -= len(file)
         lines = file.decode("utf-8", "surrogateescape").split("\n")
@@ -179,13 +177,13 @@ def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
 
 
 def _left_out(file: bytes) -> bytes:
-    """Its header, and why there is no more of it."""
+    """Return the header of a file with the reason for the omission."""
     header = file[:_HEADER_BYTES].split(b"\n@@", 1)[0].rstrip(b"\n")
     return header + b"\n(%d bytes are not shown: too many to be masked. Operators get them.)" % len(file)
 
 
 def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:
-    """The files whose lines are shown: while there is room for them."""
+    """Return the files whose lines fit into the limits."""
     room = bounds.lines
     for row in rows:
         size = sum(value for name in ("added", "removed") if isinstance(value := row[name], int))
@@ -195,7 +193,7 @@ def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iter
 
 
 def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
-    # Without paths git would show all.
+    # Without paths git would show all files.
     options = patch_options(masked=True, renames=False)
     return hunks_by_path(sandbox.diff(tree, options=options, paths=paths)) if paths else {}
 
@@ -231,8 +229,10 @@ def _shown(hunks: Sequence[Hunk], bounds: DiffBounds) -> list[Row]:
 
 
 def _masked(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """The texts of lines, each with its kind, with known secrets masked, also those of several lines. The old
-    and the new text are looked through one by one: their lines may alternate within such a secret."""
+    """Return the texts of lines with known secrets masked, including secrets over several lines.
+
+    The old and the new text are searched separately: their lines may alternate within such a secret.
+    """
     shown = [text for _, text in lines]
     for side in ("remove", "add"):
         places = [place for place, (kind, _) in enumerate(lines) if kind in ("context", side)]
@@ -251,7 +251,7 @@ def _cut(text: str, bound: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines that belong together."""
+    """A hunk with its lines."""
 
     header: str
     old_start: int
@@ -260,7 +260,7 @@ class Hunk:
 
 
 def hunks_by_path(diff: bytes) -> Mapping[str, Sequence[Hunk]]:
-    """The hunks of each file that has lines; the prefixes are `a/` and `b/`."""
+    """Return the hunks of each file with changed lines. The prefixes are `a/` and `b/`."""
     lines = diff.decode("utf-8", "surrogateescape").split("\n")
     found: dict[str, list[Hunk]] = {}
     before = path = ""
@@ -280,7 +280,7 @@ def hunks_by_path(diff: bytes) -> Mapping[str, Sequence[Hunk]]:
 
 
 def _hunk(title: str, header: re.Match[str], lines: Sequence[str], place: int) -> tuple[Hunk, int]:
-    """The hunk, and where what follows it begins."""
+    """Return the hunk, and the index after it."""
     old, new = int(header[1]), int(header[3])
     left = [int(header[2] or 1), int(header[4] or 1)]
     starts = old, new
@@ -301,12 +301,12 @@ def _hunk(title: str, header: re.Match[str], lines: Sequence[str], place: int) -
 
 
 def _hunks_shown(text: str) -> str:
-    """Bytes that are no text are spelt out."""
+    """Escape bytes that are not text."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _named(line: str) -> str:
-    """The path in a header: without its prefix, and as it is, however git had to spell it."""
+    """Return the path in a header without its prefix and git's quoting."""
     name = line[4:].removesuffix("\t")
     if name.startswith('"'):
         raw = b""
@@ -321,10 +321,13 @@ def _named(line: str) -> str:
 
 
 def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str, JsonValue] | None:
-    """The content on that side, text with known secrets masked, or base64; None for a file that the plan did
-    not change. `SandboxMissing`."""
+    """Return the content on that side: text with known secrets masked, or base64; None if the plan did not
+    change the file.
+
+    Raises `SandboxMissing`.
+    """
     states = parts.history.states(plan.id)
-    if path not in states:  # guard: what a plan did not touch is not read through it
+    if path not in states:  # guard: only files that the plan changed are readable
         return None
     sandbox = parts.sandboxes.look(plan.id)
     state = states[path] if after else sandbox.base_states([path])[path]
@@ -351,6 +354,6 @@ def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str
 
 
 def _content(sandbox: Sandbox, state: FileState) -> bytes:
-    if state.mode == GITLINK:  # a commit of another repository, spelled as a diff does
+    if state.mode == GITLINK:  # a commit of another repository, as in a diff
         return f"Subproject commit {state.content}\n".encode("ascii")
     return sandbox.content(state.content)

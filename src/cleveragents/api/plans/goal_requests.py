@@ -1,7 +1,7 @@
-"""Goals that belong together, from their YAML: one plan whose parts they are.
+"""Several goals from YAML as the sub-plans of one plan.
 
-What a goal asks for is judged as if it were asked for alone, and told with its line: before the first one is
-worked on it is known that each of them can be.
+Each goal is validated as if it were requested alone, and problems are reported with their lines, before the
+first one starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ __all__ = ["GoalsText", "requested_goals"]
 
 @dataclass(frozen=True, slots=True)
 class GoalsText:
-    """YAML of goals, and what errors call it. `sent`: by somebody else, who may name no file of ours."""
+    """The YAML of goals, and its name in errors. `sent`: it comes from a user of the server, who may not name
+    our files.
+    """
 
     content: bytes
     source: str
@@ -46,20 +48,22 @@ class GoalsText:
 def requested_goals(
     container: Container, wanted: PlanSpec, text: GoalsText, directory: Path, *, remote: bool = False
 ) -> PlanDraft:
-    """The plan of all of them, on what that directory belongs to; see `requested_plan`. `InvalidGoals` names
-    every mistake; `RequestRefused` and whatever else is a wrong request."""
+    """Return the plan of all goals, for the repository around that directory; see `requested_plan`.
+
+    Raises `InvalidGoals` with every mistake; `RequestRefused` and other errors of an invalid request.
+    """
     from cleveragents.plans.goals.loader import load_goals
 
     bounds = container.settings.plan
     if not bounds.max_depth:
-        raise RequestRefused("the setting plan.max_depth is 0, so no plan may have parts; raise it")
+        raise RequestRefused("sub-plans are off: raise the setting plan.max_depth above 0")
     judged: dict[str, PlanDraft] = {}
     ground = _Ground.of(container.plan_parts, directory, remote=remote)
 
     def judge(one: SubGoal) -> str | None:
         try:
             if text.sent and one.actor is not None and is_actor_file(one.actor):  # guard: no file is read
-                raise RequestRefused("`actor` names a file; name it NAMESPACE/NAME", "actor")
+                raise RequestRefused("`actor` must be NAMESPACE/NAME, not a file", "actor")
             asked = _asked(ground, wanted, one)
             judged[one.name] = requested_plan(ground.parts, asked, directory, remote=remote)
         except RequestRefused as refused:
@@ -74,7 +78,7 @@ def requested_goals(
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """Where the plan works."""
+    """The place of the plan."""
 
     parts: PlanParts
     root: Path
@@ -89,11 +93,11 @@ class _Ground:
 
 
 def _asked(ground: _Ground, wanted: PlanSpec, one: SubGoal) -> PlanSpec:
-    """One goal as it would be said alone."""
+    """Return one goal as a request of its own."""
     in_words = one.action is None
     thinks = in_words or one.actor is not None or _has_actors(ground, str(one.action))
     if one.model is not None and not thinks:
-        raise RequestRefused(f"`model` is for goals with actors, and {one.action} has none; leave it out")
+        raise RequestRefused(f"`model` needs an actor, and {one.action} has none; omit it")
     return replace(
         wanted,
         action=one.action,
@@ -105,7 +109,7 @@ def _asked(ground: _Ground, wanted: PlanSpec, one: SubGoal) -> PlanSpec:
         commit=False,
         actor=one.actor or (wanted.actor if in_words else None),
         model=one.model or (wanted.model if thinks else None),
-        # The budget is that of the whole.
+        # The budget is that of the whole plan.
         limits=wanted.limits if thinks else BudgetLimits(),
         parallel=None,
     )
@@ -130,7 +134,7 @@ def _whole(ground: _Ground, wanted: PlanSpec, goals: Goals, judged: Mapping[str,
     elif wanted.limits != BudgetLimits() or any(new.request.get("model") for new in judged.values()):
         # A limit that goals without actors cannot reach does no harm.
         thinking = {"limits": thaw(wanted.limits.to_json())}
-    if wanted.sent_actor is not None:  # its parts find it there
+    if wanted.sent_actor is not None:  # its sub-plans find it there
         thinking["sent_actor"] = wanted.sent_actor
     request = freeze(
         {
@@ -152,7 +156,7 @@ def _whole(ground: _Ground, wanted: PlanSpec, goals: Goals, judged: Mapping[str,
 
 
 def _kept(one: SubGoal, new: PlanDraft) -> dict[str, Any]:
-    """What its plan will ask for, where that differs from the whole. Words for models have no secrets."""
+    """Return the options in which the goal differs from the whole. Texts for models contain no secrets."""
     asked = new.request
     return {
         "name": one.name,

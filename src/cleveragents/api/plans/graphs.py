@@ -1,4 +1,4 @@
-"""Who works at a plan: the graphs of its actors, and which node is at work, as far as that is known."""
+"""The graphs of a plan's actors, and the running nodes, as far as known."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ Row = dict[str, JsonValue]
 
 
 def graphs_of(parts: PlanParts, plan: Plan) -> list[Row]:
-    """One for each role that an actor has in the plan; none for plain steps. `running` names the nodes that
-    ask a model now; None where nobody can tell, because the plan is at work and asks none."""
+    """Return a graph for each role of an actor in the plan; none for fixed steps.
+
+    `running` names the nodes that call a model now; None if unknown, because the plan runs without a pending
+    model call.
+    """
     try:
         casting = role_assignment_of(parts, plan)
-    except CleverAgentsError:  # its action is gone, or is not trusted any more
+    except CleverAgentsError:  # its action is gone or no longer trusted
         casting = None
     if casting is None:
         return []
@@ -44,7 +47,7 @@ def _graph(parts: PlanParts, plan: Plan, role: str, name: str, asking: set[tuple
 
 
 def _asking(parts: PlanParts, plan: Plan) -> set[tuple[str, str]] | None:
-    """The actors and their nodes that wait for a model; None where that says nothing."""
+    """Return the actors and nodes that wait for a model; None if that tells nothing."""
     if plan.state is not PlanState.PROCESSING:
         return set()
     calls = parts.thinking.budgets.calls_of(plan.id)

@@ -1,7 +1,7 @@
-"""Why a command found no network, where that is our doing.
+"""Explains commands that found no network because their isolation cuts it off.
 
-Commands under bubblewrap have none unless the policy allows it, and what they then print ("could not resolve
-host") sends people to look at their router. Without bubblewrap nothing is cut off, and nothing is said.
+Commands in bubblewrap have no network unless the policy allows it, and their output ("could not resolve
+host") looks like a broken connection. Without bubblewrap the network is not cut off, and there is no hint.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NO_NETWORK = re.compile(
 
 
 def looks_like_no_network(output: str) -> bool:
-    """Whether that is what programs print when they do not reach another machine."""
+    """Return whether the text looks like the output of a program without network."""
     return _NO_NETWORK.search(output) is not None
 
 
 def hints_of(parts: PlanParts, plan: Plan) -> list[str]:
-    """What may explain why a command or a check of the plan failed: that it has no network."""
+    """Return hints that may explain why a command or check failed: it has no network."""
     from cleveragents.plans.model.strategy import Strategy
 
     if plan.strategy is None or not any(map(looks_like_no_network, _failures(parts, plan))):
@@ -49,7 +49,7 @@ def hints_of(parts: PlanParts, plan: Plan) -> list[str]:
 
 
 def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
-    """Why the plan failed, with what its last command printed; and checks that did not pass."""
+    """Yield the error of the plan with the output of its last command, and the failed checks."""
     if plan.error is not None:
         yield plan.error
         for call in parts.history.calls(plan.id)[-1:]:
@@ -60,12 +60,12 @@ def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
 
 
 def _remedy(strategy: Strategy) -> str:
-    """Which profiles allow it: an action's own profile may forbid it under each of them."""
+    """Return which profiles allow the network. The action's own profile may deny it under all of them."""
     from cleveragents.core.policy import PROFILES
 
     allowing = [name for name in PROFILES if _allows(replace(strategy, profile=name))]
     if not allowing:
-        return f"the action's own profile, {strategy.action_profile}, allows none"
+        return f"the action's own profile, {strategy.action_profile}, denies it"
     return f"run it with the profile {' or '.join(allowing)} to allow it"
 
 

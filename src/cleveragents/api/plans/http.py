@@ -47,7 +47,7 @@ __all__ = ["HttpPlans"]
 _ID = re.compile(r"[0-9A-Za-z]+")
 _MOST_PIECES = 1000
 _MOST_STANDINGS = 1000
-_MOST_PATHS, _LONGEST_PATH = 20, 1024  # that an address has room for
+_MOST_PATHS, _LONGEST_PATH = 20, 1024  # limits of an address
 _COUNTED = ("sub_plans", "sub_plans_done", "sub_plans_left_out")
 
 
@@ -100,7 +100,7 @@ class HttpPlans:
 
     def create(self, request: PlanRequest) -> PlanView:
         if request.resource is None:
-            raise RequestRefused("a server works on registered resources: name one as `resource`", "resource")
+            raise RequestRefused("a server runs plans on registered resources only: name one", "resource")
         return view_of(PlanView, self._http.post("/plans", request.body()))
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
@@ -119,7 +119,7 @@ class HttpPlans:
         return self.get(plan_id)
 
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
-        given = {"discard": True} if discard else {}  # a server of 0.1.0 does not know it
+        given = {"discard": True} if discard else {}  # a server of 0.1.0 does not know the field
         return self._posted(plan_id, "cancel", reason=reason, **given)
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
@@ -145,7 +145,7 @@ class HttpPlans:
         if question is None:
             waiting = self.get(plan_id).waiting_for
             asked = waiting.get("question") if isinstance(waiting, Mapping) else None
-            question = str(asked or "none")  # where nothing is asked, the server says so
+            question = str(asked or "none")  # without a pending question the server refuses the answer
         return self._posted(plan_id, "answer", text=text, question=question)
 
     def apply(
@@ -170,7 +170,7 @@ class HttpPlans:
         unattended: bool = False,
         version: int | None = None,
     ) -> JobView:
-        # A server of 0.1.0 refuses a field that it does not know.
+        # A server of 0.1.0 refuses unknown fields.
         asked = {"unattended": True} if unattended else {}
         seen = {} if version is None else {"version": version}
         body = {"commit": commit, "to_branch": to_branch, **asked, **seen}
@@ -227,7 +227,7 @@ class HttpPlans:
         except ServerFailed as error:
             if error.code != "not-found":
                 raise
-        # a server of 0.1.0 shows them with the plan
+        # a server of 0.1.0 returns them with the plan
         return Page(items=tuple(_with_sides(conflict) for conflict in self.get(plan_id).conflicts))
 
     def correct(
@@ -293,7 +293,7 @@ class HttpPlans:
             with understood(said.status):
                 found = tuple(view_of(OutputView, piece) for piece in said["items"])
                 if found and found[-1].number <= after:  # guard: this would never end
-                    raise ValueError("the output does not go on, and does not end")
+                    raise ValueError("the output neither continues nor ends")
             pieces += found
             if len(found) < asked or len(pieces) >= limit:
                 return pieces
@@ -306,14 +306,14 @@ class HttpPlans:
         fits = len(names) <= _MOST_PATHS and all(len(name) <= _LONGEST_PATH for name in names)
         said: dict[str, object] = {"path": names, "renames": "true" if renames else None} if fits else {}
         found = self._http.content(address, format="patch", **said, **query)
-        # Without the names a server sends all files, and so does a server of 0.1.0.
+        # Without names a server sends all files, as a server of 0.1.0 always does.
         return patch_of_files(found, names) if names else found
 
     def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
         return view_of(PlanView, self._http.post(_path(plan_id, action), body))
 
     def _lines_so_far(self, plan_id: str, progress: Callable[[str], None] | None) -> _Lines | None:
-        """What follows in the output of the plan goes to `progress`."""
+        """Pass new output of the plan to `progress`."""
         if progress is None:
             return None
         number = 0
@@ -322,12 +322,13 @@ class HttpPlans:
         return _Lines(progress, number)
 
     def _done(self, plan_id: str, job: JobView, said: _Lines | None) -> PlanView:
-        """The plan once the job has succeeded; the error of a job that failed or was cancelled."""
+        """Return the plan once the job has succeeded. Raise the error of a job that failed or was
+        cancelled."""
         from cleveragents.core.errors.facts import error_from_facts
 
         jobs = HttpJobs(self._http)
         for _ in until(None, "", self._http.sleep):
-            job = jobs.get(job.id)  # looked at before the output, or its end is missed
+            job = jobs.get(job.id)  # read before the output, or its end is missed
             if said is not None:
                 said.tell(self.output(plan_id, after=said.number))
             if job.state.ended:
@@ -344,8 +345,8 @@ class HttpPlans:
 
 
 def _path(plan_id: str, of_it: str = "") -> str:
-    """Return the path of a plan on the server, or of something that belongs to it. `UnknownPlan`."""
-    if not _ID.fullmatch(plan_id):  # guard: an id leads to no other path
+    """Return the path of a plan on the server, or of a part of it. Raises `UnknownPlan`."""
+    if not _ID.fullmatch(plan_id):  # guard: an id must not change the path
         raise UnknownPlan(plan_id)
     return f"/plans/{plan_id}/{of_it}" if of_it else f"/plans/{plan_id}"
 
@@ -371,7 +372,7 @@ def _with_sides(conflict: ConflictView) -> OpenConflictView:
 
 @dataclass(slots=True)
 class _Lines:
-    """Who gets the lines that a plan says of itself, and the last piece of its output that was read."""
+    """The receiver of a plan's status lines, and the number of the last output that was read."""
 
     progress: Callable[[str], None]
     number: int

@@ -51,15 +51,15 @@ __all__ = ["LocalPlans"]
 
 _MOST_FILES = 10_000
 _DECISIONS = KeyedLock()
-"""Of two people who decide about one plan in this process at once, the second sees what the first did."""
+"""Serializes actions on one plan in this process, so that the second user gets the right message."""
 
 
 class LocalPlans:
     """Plans in the database of this process. Any thread may use it.
 
-    `start_worker` is that of a client with a worker of its own, which runs the plans on directories; else the
-    workers of this machine run them. Plans go on if they are `shared`, so that workers run them; without it
-    the caller runs the others. `sleep` raises `Closed` when the client is closed.
+    `start_worker` starts the worker of a client that runs its plans on directories; without it, the workers
+    of this machine run them. Only `shared` plans continue, because workers run them; otherwise the caller
+    runs them. `sleep` raises `Closed` when the client is closed.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LocalPlans:
 
     @property
     def _by(self) -> str | None:
-        """The user of a server who acts; None where no server is involved."""
+        """The acting user of a server; None without a server."""
         name = self._access.user.name
         return None if name == OWNER and self._access.is_owner else name
 
@@ -312,7 +312,7 @@ class LocalPlans:
             *((one, True) for one in accept_changesets),
         ]
         if not files and not changesets:
-            raise RequestRefused("name files or changesets to accept or to reject")
+            raise RequestRefused("name files or changesets to accept or leave out")
         with self._decision(plan_id) as plan:
             ensure_reviewable(self._parts, plan)
             review_files(self._parts, plan, files, changesets)
@@ -365,7 +365,7 @@ class LocalPlans:
         from cleveragents.models.model.budget import BudgetLimits as Bounds
 
         if not guidance.strip():
-            raise RequestRefused("the guidance is empty; say what is wanted instead", "guidance")
+            raise RequestRefused("the guidance is empty", "guidance")
         parts, correction = self._parts, self._parts.correction
         with self._decision(plan_id) as plan:
             parts.apply.settle()
@@ -448,7 +448,7 @@ class LocalPlans:
         from cleveragents.api.plans.diffs import patch_of
 
         plan = self._diffable(plan_id)
-        # guard: who may not apply it needs no secret of it
+        # guard: a user who may not apply it needs no secret of it
         masked = not self._access.user.may(Role.OPERATOR, plan.project)
         return patch_of(self._parts, plan, masked=masked, paths=paths, renames=renames)
 
@@ -487,7 +487,7 @@ class LocalPlans:
 
         plans = self._read(plan_id), self._read(other)
         one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
-        # guard: who may not apply both needs no secret of them
+        # guard: a user who may not apply both needs no secret of them
         masked = not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)
         bounds = ComparisonBounds(files=_MOST_FILES)
         return patch_between(one, then, bounds, masked=masked, paths=paths, renames=renames)
@@ -513,9 +513,11 @@ class LocalPlans:
             return
         there = self._configuration_of(directory)
         keys = there.tightened_beyond(self._container.settings)
-        if keys:  # guard: what a repository forbids is forbidden, wherever the client was made
-            problem = f"{there.repository_file} tightens {', '.join(keys)}, which this client does not follow"
-            remedy = f"connect(directory={str(directory)!r}) follows it"
+        if keys:  # guard: a repository's limits hold for every client
+            problem = (
+                f"{there.repository_file} tightens {', '.join(keys)}, but this client was connected elsewhere"
+            )
+            remedy = f"use connect(directory={str(directory)!r})"
             raise RequestRefused(f"{problem}; {remedy}", "repository")
 
     def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
@@ -527,7 +529,7 @@ class LocalPlans:
             return self._queued(plan)
 
     def _rests(self, plan_id: str) -> bool:
-        """Whether no worker runs the plan; a worker is started for one that a client left behind."""
+        """Return whether the plan rests. Start a worker for a plan that an earlier client left unfinished."""
         plan = self._settled(plan_id)
         if rests(self._parts, plan):
             return True
@@ -535,7 +537,7 @@ class LocalPlans:
         return False
 
     def _wake(self) -> None:
-        """Start the worker of the client, if it has one, for work that was queued."""
+        """Start the client's worker, if it has one, for queued work."""
         if self._start_worker is not None:
             self._start_worker()
 
@@ -543,7 +545,7 @@ class LocalPlans:
         return self._access.plan(plan_id, Role.VIEWER)
 
     def _settled(self, plan_id: str) -> Plan:
-        """The plan; one that a process was applying when it died is not being applied any more."""
+        """Return the plan after completing or abandoning an apply whose process died."""
         plan = self._read(plan_id)
         if plan.phase is not Phase.APPLY or not plan.state.running:
             return plan
@@ -564,7 +566,7 @@ class LocalPlans:
 
     @contextmanager
     def _decision(self, plan_id: str) -> Iterator[Plan]:
-        """The plan of an operator, as it is when nobody else in this process decides about it."""
+        """Hold the plan for an operator during one action in this process."""
         plan = self._operated(plan_id)
         with _DECISIONS.of(plan.id):
             yield self._found(plan)
@@ -594,7 +596,7 @@ class LocalPlans:
 
 def _ensure_unmoved(plan: Plan, version: int | None) -> None:
     """Raise `StalePlan` if the plan is no longer at the version that the caller saw."""
-    if version is not None and plan.version != version:  # guard: nobody acts on a result they did not see
+    if version is not None and plan.version != version:  # guard: an action needs a result that was seen
         from cleveragents.core.errors import StalePlan
 
         raise StalePlan(plan.id, version)

@@ -1,4 +1,4 @@
-"""What a person can do with a plan next: operations, each with what it does."""
+"""The next steps of a plan: operations for a person, each with a description."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _ASKING = 5
 
 
 def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> list[Remedy]:
-    """What a person can do with the plan next: operations, each with what it does.
+    """Return the next steps of a plan: operations for a person, each with a description.
 
-    `commit` was asked for and is still to come.
+    `commit`: a commit was requested and is still to be made.
     """
     pushed = remote_of(plan.resource) is not None
     brings = f"push it to {place_of(parts, plan)}" if pushed else "apply the result to your files"
@@ -65,12 +65,12 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         resume = _step(plan, "resume", "try again from the failed step")
         return [*_logs_of_failed(parts, plan), more, resume, reject]
     elif plan.state is PlanState.APPLIED:
-        takes = "push a commit that reverts it" if pushed else "take the result out of your files"
+        takes = "push a commit that reverts it" if pushed else "undo the changes in your files"
         steps = [diff, _step(plan, "undo", takes)] if is_kept(parts, plan) else []
     elif parts.lifecycle.should_cancel(plan):
         steps = [_step(plan, "cancel", "complete the cancellation")]
     elif plan.state.running:
-        finding_out = [diff, replace(apply, text="find out, and apply it if needed")]
+        finding_out = [diff, replace(apply, text="check the outcome, and apply if needed")]
         steps = finding_out if is_unknown(plan) else _steps_of_running(parts, plan)
     return [*missing_worker(parts, plan), *steps]
 
@@ -93,15 +93,15 @@ def _cancel(plan: Plan) -> Remedy:
 
 
 def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy) -> list[Remedy]:
-    """Return the steps for a result: apply or discard it, with what follows where a check did not pass."""
+    """Return the steps to the steps for discard, with a note if a check did not pass."""
     if not parts.history.changes(plan.id):
         log = _step(plan, "log", "list its tool calls")
         return [log, _step(plan, "delete", "remove the plan and its sandbox")]
     unpassed = unpassed_checks(parts, plan)
     if unpassed:
-        apply = replace(apply, text=f"run the checks again, and {apply.text} if they pass")
-    if has_not_run(unpassed):  # a plan keeps those that it was made with
-        reject = replace(reject, text=f"{reject.text}; another run can have another check")
+        apply = replace(apply, text=f"run the checks again and {apply.text} if they pass")
+    if has_not_run(unpassed):  # a plan keeps its own checks
+        reject = replace(reject, text=f"{reject.text}; start another plan with other checks")
     return [diff, apply, reject]
 
 
@@ -111,7 +111,8 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Of one that waits for its sub-plans: where somebody works on them, a resume is not what is missing."""
+    """Return the steps of a plan that waits for its sub-plans. While workers run them, no resume is
+    offered."""
     if has_active_sub_plans(parts, plan):
         return [_step(plan, "watch", "follow the plan"), _cancel(plan)]
     left = any(one.state.running for one in below(parts, plan))
@@ -121,7 +122,7 @@ def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_below(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """What those of its sub-plans want to hear that need somebody."""
+    """Return the responses to the pending requests of its sub-plans."""
     steps: list[Remedy] = []
     for one in plans_needing_action(parts, plan)[:_ASKING]:
         step, *_ = _steps_of_waiting(parts, one)
@@ -152,15 +153,17 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_of_part(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """A sub-plan that is done is decided about with its parent."""
+    """Return the steps of a finished sub-plan: its parent is applied or discarded."""
     steps = [_step(plan, "diff", "show the changes")]
     if not is_merged(parts, plan):
-        steps.append(Remedy("plan.resume", plan.root, text="continue the plan it is a part of"))
+        steps.append(Remedy("plan.resume", plan.root, text="continue its parent plan"))
     return [*steps, Remedy("plan.show", plan.root, text="show the whole plan")]
 
 
 def _budget_option(parts: PlanParts, plan: Plan) -> dict[str, OptionValue]:
-    """The limit to raise, from what the plan says of itself; of time, what it may take now is looked up."""
+    """Return the limit to raise, from the pending request; for time, with a value well above the current
+    limit.
+    """
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     offered = _offered(plan)
     options = dict(offered[0].options) if offered else _option_in(str(waiting.get("remedy")))
@@ -168,13 +171,13 @@ def _budget_option(parts: PlanParts, plan: Plan) -> dict[str, OptionValue]:
 
 
 def _offered(plan: Plan) -> tuple[Remedy, ...]:
-    """What the error that it rests with offers."""
+    """Return the remedies of the error that the plan has stored."""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return remedies_from_json(thaw(waiting.get("remedies", ())))
 
 
 def _option_in(remedy: str) -> dict[str, OptionValue]:
-    """What version 0.1.0 stored: a command line."""
+    """Return the option in a command line, as version 0.1.0 stored it."""
     found = re.search(r"--(max-usd|max-tokens|max-steps|timeout) ([^`\s]+)", remedy)
     if found is None:
         return {"limits.tokens": None}
@@ -183,7 +186,7 @@ def _option_in(remedy: str) -> dict[str, OptionValue]:
 
 
 def _log_of_agent(parts: PlanParts, plan: Plan) -> Remedy | None:
-    """Where it says why, if another agent failed."""
+    """Return the step that shows the output of a failed external agent."""
     from cleveragents.core.tool import AGENT_TOOL
     from cleveragents.plans.agents.client import ACP
 
@@ -193,7 +196,7 @@ def _log_of_agent(parts: PlanParts, plan: Plan) -> Remedy | None:
 
 
 def _logs_of_failed(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Where it says why, if it failed because its sub-plans did."""
+    """Return the steps that show the calls of failed sub-plans."""
     children = parts.plans.children(plan.id)
     failed = [child for child in children if child.state is PlanState.ERRORED and not is_stopped(child)]
     return [_step(one, "log", f"list the tool calls of {title_of(one)!r}") for one in failed[:_FEW]]

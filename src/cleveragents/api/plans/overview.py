@@ -1,4 +1,4 @@
-"""Plans as a board and a page show them: what the command line tells of them, and what is to be done."""
+"""Rows of the board and the data of a plan's page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Row = dict[str, "JsonValue"]
 _GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume"})
 
 _SHOWN = {"diff": "diff", "log": "list of calls", "show": "account", "watch": "account"}
-"""What a step only shows."""
+"""Steps that only show something."""
 
 _EMPTY: Row = {
     "branch": None,
@@ -66,16 +66,18 @@ _EMPTY: Row = {
 
 
 def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
-    """One of a list."""
+    """Return the row of a plan."""
     return row_of(parts, plan, children) | _standing(parts, plan)
 
 
 def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
-    """All of it. Of a plan whose repository is out of reach, what is known without that. `shared`: only plans
-    that workers take from a queue can go on."""
+    """Return everything about a plan; without its repository, as much as is known.
+
+    With `shared`, actions that continue the plan are only offered if workers take it from a queue.
+    """
     if is_unreachable(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
-        # On another machine it may be there, and wait for somebody who runs it.
+        # The repository may be on another machine that waits for a worker.
         steps = steps_to_json(missing_worker(parts, plan))
         return known | steps | {"can": (), "out_of_reach": plan.resource, "in_the_way": None}
     return (
@@ -94,21 +96,21 @@ def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
 
 
 def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
-    """Whether a worker is at it, or at a plan below it; what is being applied has one."""
+    """Return whether a worker runs the plan, applies it, or runs a plan below it."""
     if plan.state.running and (plan.phase is Phase.APPLY or parts.lifecycle.has_worker(plan)):
         return True
     return has_active_sub_plans(parts, plan)
 
 
 def _unasked(parts: PlanParts, plan: Plan) -> Row:
-    """Whether its result may be applied without a question, and what speaks against that."""
+    """Return whether the result may be applied without approval, and the objections."""
     if plan.phase_state != DONE:
         return {"apply_allowed": False, "held_back": ()}
     return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
 
 
 def steps_to_json(steps: Sequence[Remedy]) -> Row:
-    """Steps as data, and in words: what is called so by `can` and by the page, and what it does."""
+    """Return the steps as data, and as text with the names that `can` and the page use."""
     return {"steps": remedies_to_json(steps), "next_steps": [[_in_words(step), step.text] for step in steps]}
 
 
@@ -123,20 +125,20 @@ def _in_words(step: Remedy) -> str:
 
 
 def _in_the_way(plan: Plan) -> JsonValue:
-    """Which files kept it from being applied, and how."""
+    """Return the files that blocked the apply, with details."""
     kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return kept.get(IN_THE_WAY) if plan.state is PlanState.CONSTRAINED else None
 
 
 def _possible(parts: PlanParts, plan: Plan) -> list[str]:
-    """Of a plan that no worker takes from a queue, nothing that has it go on."""
+    """Return the possible actions. A plan without a queue offers none that continue it."""
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     shared = bool(queue_of(root.request))
     return [what for what in can_of(parts, plan) if shared or what not in _GOES_ON]
 
 
 def resource_name_of(plan: Plan) -> str | None:
-    """What it works on, by the name that was asked for."""
+    """Return the name of the plan's resource, if requested by name."""
     return _asked(plan, "resource_name")
 
 

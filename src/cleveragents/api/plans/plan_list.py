@@ -1,4 +1,4 @@
-"""Lists of plans: which of them are anything to a person, and what a row says."""
+"""Lists of plans: which plans are listed, and the fields of a row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAGE = 1000
 
 
 def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
-    """One plan in a list, and how many of its sub-plans are done."""
+    """Return the row of a plan, with the number of its finished sub-plans."""
     done = sum(child.phase_state == DONE for child in children)
     return fields_of(plan) | {
         "isolation": isolation_of(parts, plan),
@@ -37,12 +37,12 @@ def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
 
 
 def children_in(parts: PlanParts, plans: Sequence[Plan]) -> dict[str, Sequence[Plan]]:
-    """The sub-plans of those that have some."""
+    """Return the sub-plans of these plans."""
     return dict(parts.plans.children_of([plan.id for plan in plans if wanted_parts(plan)]))
 
 
 def needs_attention(plan: Plan) -> bool:
-    """Whether it is anything to a user by itself: a sub-plan is where it cannot go on without one."""
+    """Return whether the plan is listed by default: a sub-plan only if it needs a person."""
     if plan.parent_id is None:
         return True
     return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
@@ -57,8 +57,8 @@ def latest(
     after: str | None,
     scope: ProjectScope,
 ) -> tuple[list[Plan], bool]:
-    """The latest plans of these projects that are wanted, the newest first, made before the one of that id;
-    and whether there are others."""
+    """Return the matching plans of these projects, newest first, before that id, and whether there are
+    more."""
     found: list[Plan] = []
     size = min(_PAGE, limit + 1)
     while page := parts.plans.list(states=states, limit=size, after=after, newest_first=True, scope=scope):

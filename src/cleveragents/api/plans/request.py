@@ -1,4 +1,4 @@
-"""What a new plan is asked to do, and what it may spend."""
+"""The request for a new plan, and its limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Limits:
     """Working time."""
 
     def __post_init__(self) -> None:
-        """`RequestRefused` unless each limit is a number greater than 0."""
+        """Raise `RequestRefused` unless each limit is a number greater than 0."""
         for name in ("usd", "tokens", "steps", "seconds"):
             value = getattr(self, name)
             whole = name in ("tokens", "steps")
@@ -43,7 +43,7 @@ class Limits:
                 raise RequestRefused(f"{name} must be {wanted} greater than 0", f"limits.{name}")
 
     def counted(self) -> Bounds:
-        """Return the limits as budgets count them."""
+        """Return the limits in the units of budgets."""
         from cleveragents.api.plans.budget import limits_of
 
         return limits_of(self.usd, self.tokens, self.steps, self.seconds)
@@ -55,11 +55,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A plan to create: a `goal` in words, or an `action` with its `arguments`, or several `goals` (YAML).
+    """A request for a plan: a `goal`, or an `action` with its `arguments`, or several `goals` (YAML).
 
-    It works on `repository`, a directory of this machine, or on `resource`, a registered repository; a server
-    takes registered ones only. `apply="auto"` applies the result without a review if its checks pass,
-    `"review"` never does; None leaves it to the `profile`.
+    It runs on `repository`, a directory of this machine, or on `resource`, a registered repository; a server
+    accepts only the latter. `apply="auto"` applies the result without a review if its checks pass, `"review"`
+    never does; None leaves it to the `profile`.
     """
 
     goal: str | None = None
@@ -83,18 +83,18 @@ class PlanRequest:
     """Ignored files to copy into the sandbox, as patterns; on this machine only."""
 
     def __post_init__(self) -> None:
-        """`RequestRefused` if the fields contradict each other."""
+        """Raise `RequestRefused` if the fields contradict each other."""
         if self.goals is not None and (self.goal, self.action, self.arguments) != (None, None, None):
-            raise RequestRefused("goals say what is wanted; leave goal, action and arguments out", "goals")
+            raise RequestRefused("`goals` excludes goal, action and arguments", "goals")
         if self.goals is None and self.action is None and self.goal is None:
-            raise RequestRefused("say what is wanted: a goal in words, or an action", "goal")
+            raise RequestRefused("missing goal: give a goal or an action", "goal")
         if self.action is None and self.arguments is not None:
-            raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
+            raise RequestRefused("arguments need an action", "arguments")
         if self.actor is not None and self.actor_yaml is not None:
-            raise RequestRefused("an actor is named, or its YAML is sent; say one of them", "actor_yaml")
+            raise RequestRefused("give either the name of an actor or its YAML", "actor_yaml")
         for name in ("checks", "invariants", "include"):
             if isinstance(getattr(self, name), str):
-                raise RequestRefused(f"{name} is a list of texts, not one text", name)
+                raise RequestRefused(f"{name} must be a list of texts, not one text", name)
         for name, known in (("apply", ("review", "auto", None)), ("start", ("tree", "HEAD"))):
             if getattr(self, name) not in known:
                 words = " or ".join(str(one) for one in known)
@@ -103,7 +103,7 @@ class PlanRequest:
             raise RequestRefused(f"max_parallel must be from 1 to {_MOST_PARALLEL}", "max_parallel")
 
     def asked(self) -> ServerPlanRequest:
-        """Return the request as the services take it."""
+        """Return the request for the services."""
         from cleveragents.api.plans.create import PlanSpec
         from cleveragents.api.server_requests import ServerPlanRequest
         from cleveragents.core.json_value import freeze_object
@@ -130,9 +130,9 @@ class PlanRequest:
         return ServerPlanRequest(self.resource or "", wanted, self.apply, self.to_branch, self.goals)
 
     def body(self) -> dict[str, object]:
-        """Return the request as JSON for a server. `RequestRefused` for files of this machine."""
+        """Return the request as JSON for a server. Raises `RequestRefused` for files of this machine."""
         if self.include:
-            raise RequestRefused("ignored files cannot be sent to a server; leave `include` out", "include")
+            raise RequestRefused("ignored files cannot be sent to a server; omit `include`", "include")
         return {
             "resource": self.resource,
             "goal": self.goal,

@@ -1,6 +1,5 @@
-"""What a person decides about a plan: whether it can be decided now, and the answer to what it asks.
-
-The end of plans that nobody watches at a terminal: told to stop, or deleted.
+"""Responses of a person to a plan (approve, answer, resume, budget, discard, cancel, delete), and whether
+each is possible now.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = [
 
 
 _KEPT = (DONE, (Phase.APPLY, PlanState.CONSTRAINED), (Phase.APPLY, PlanState.ERRORED))
-"""Where a plan stands that has a result which is not applied."""
+"""Phase and state of a plan with a result that is not applied."""
 
 
 def answer_call(
@@ -56,16 +55,18 @@ def answer_call(
     shared: bool = False,
     by: str | None = None,
 ) -> tuple[Plan, ToolCall]:
-    """The plan, queued with the answer to the call that asks and to no other; and that call. With `number`,
-    only if that is the call; if `shared`, only if workers go on with it, and without a number only if it is
-    the first that asks. `PlanError`, `NeedsHuman`, `StalePlan`."""
+    """Queue the plan with the answer to the pending call, and return both.
+
+    With `number`, only if that call is pending. If `shared`, only if workers run the plan, and without a
+    number only if it is the first pending call. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    """
     plan = find_plan(parts, plan_id)
     if shared:
         ensure_shared(parts, plan)
     if plan.state is PlanState.WAITING:
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
-    if call is None:  # guard: what asks only now was seen by nobody
+    if call is None:  # guard: a call that is pending only now was not seen
         raise PlanError(plan.id, "no approval is pending")
     if number is None and shared:
         _ensure_first(parts, plan, call)
@@ -74,12 +75,14 @@ def answer_call(
 
 
 def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
-    """`PlanError` where an answer that names no call may be to one that was answered before: of two people
-    who say yes to what they see, the second would say it to what comes next, which nobody has seen."""
+    """Raise `PlanError` if an answer without a call number may be meant for an earlier call.
+
+    Of two people who approve the same request, the second would otherwise approve the next one unseen.
+    """
     before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
-    if before:  # guard: an answer is to what was seen
-        asks = f"call {before[-1]} was answered before, and call {call.number} asks now"
-        raise PlanError(plan.id, f"{asks}: look at it, and answer it by its number (`call`)")
+    if before:  # guard: an answer is for the call that was seen
+        asks = f"call {before[-1]} was already answered, and call {call.number} is pending now"
+        raise PlanError(plan.id, f"{asks}: review it and pass its number as `call`")
 
 
 def replied(
@@ -91,9 +94,11 @@ def replied(
     first: bool = False,
     shared: bool = True,
 ) -> Plan:
-    """The plan, queued with the answer to what an actor asks; with the name of a question, to no other. If
-    `first`, an answer without a name is taken only if the plan never waited for anything else. If
-    `shared`, only if workers go on with it. `PlanError`, `NeedsHuman`, `StalePlan`."""
+    """Queue the plan with the answer to the pending question; with the name of a question, only to that one.
+
+    If `first`, an answer without a name counts only if the plan never waited before. If `shared`, only if
+    workers run the plan. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    """
     plan = find_plan(parts, plan_id)
     if shared:
         ensure_shared(parts, plan)
@@ -103,22 +108,26 @@ def replied(
 
 
 def _first_question(parts: PlanParts, plan: Plan) -> str:
-    """The name of the question that is pending, if the plan never waited before. The answer is to that one:
-    the plan may ask another while this one is looked at."""
+    """Return the name of the pending question if the plan never waited before.
+
+    The answer is bound to it: the plan may ask another question meanwhile.
+    """
     pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    if plan.state is not PlanState.WAITING or waited(plan) != "question":  # guard: not to what comes next
+    if plan.state is not PlanState.WAITING or waited(plan) != "question":  # guard: not to the next request
         raise PlanError(plan.id, "no question is pending")
-    if parts.plans.has_waited(plan.id):  # guard: an answer is to the question that its author read
-        raise PlanError(plan.id, "it has waited before; name the question that you answer (`question`)")
+    if parts.plans.has_waited(plan.id):  # guard: an answer is for the question that its author read
+        raise PlanError(plan.id, "it has waited before; name the `question` of your answer")
     return str(pending.get("question"))
 
 
 def resumed(
     parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits, shared: bool = True
 ) -> Plan:
-    """The plan, queued to go on where it stands, with that model and those limits, if any are named. What is
-    wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. If `shared`, only if
-    workers go on with it. `PlanError`, `NeedsHuman`, `StalePlan`."""
+    """Queue the plan to continue, with this model and these limits, if given.
+
+    They are checked before anything moves: `RequestRefused`, `PriceUnknown`. If `shared`, only if workers run
+    the plan. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    """
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
     if shared:
@@ -133,114 +142,124 @@ def resumed(
 
 
 def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: bool = True) -> Plan:
-    """The plan, which may spend so much in all from now on. One that had stopped goes on; one that runs, or
-    that waits for something else, finds it with its next call of a model. `RequestRefused`, `PriceUnknown`,
-    `PlanError`, `StalePlan`."""
+    """Raise the limits of the plan.
+
+    A plan that waits for budget continues; a running plan, or one that waits for something else, uses them
+    from its next model call. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
+    """
     if limits == BudgetLimits():
-        raise RequestRefused("say how much it may spend in all: usd, tokens, steps or seconds")
+        raise RequestRefused("missing limit: pass usd, tokens, steps or seconds")
     parts.apply.settle()
     plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
     if plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}, and spends nothing more")
+        raise PlanError(plan.id, f"it is {plan.state.value} and spends nothing more")
     if is_resumable(parts, plan):
         return resumed(parts, plan.id, model=None, limits=limits, shared=shared)
     allow(parts, plan, limits)
     plan = parts.plans.get(plan.id)
-    # It may have come to its old limits while the new ones were looked at.
+    # The plan may have reached its old limits meanwhile.
     stopped = plan.state is PlanState.WAITING and waited(plan) == "budget"
     return parts.lifecycle.resume(plan) if stopped else plan
 
 
 def rejected(parts: PlanParts, plan_id: str) -> Plan:
-    """The plan, whose result is not wanted. `PlanError`, `StalePlan`."""
+    """Discard the result of the plan. Raises `PlanError`, `StalePlan`."""
     plan = find_plan(parts, plan_id)
     ensure_decidable(plan, failed_too=True)
     return parts.lifecycle.reject(plan)
 
 
 def ensure_shared(parts: PlanParts, plan: Plan) -> None:
-    """`PlanError` for a plan that no worker takes from a queue: whoever asked for it runs it."""
+    """Raise `PlanError` for a plan that no worker takes from a queue: its creator runs it."""
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
-    if not queue_of(root.request):  # guard: what nobody runs is not promised to go on
-        show = Remedy("plan.show", plan.id, text="Show where it stands")
-        raise PlanError(plan.id, "the command line made it and runs it", (show,))
+    if not queue_of(root.request):  # guard: a plan without a worker must not be promised to continue
+        show = Remedy("plan.show", plan.id, text="Show the plan")
+        raise PlanError(plan.id, "the command line created it and runs it", (show,))
 
 
 def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
-    """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
+    """Raise `PlanError`, with the possible actions, unless the plan has a result to apply or discard."""
     if plan.parent_id is not None and not failed_too:
         whole = Remedy("plan.apply", plan.root, text="Apply the whole plan")
-        raise PlanError(plan.id, f"it is a part of plan {plan.root}", (whole,))
+        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
     if plan.state is PlanState.APPLIED:
         undo = Remedy("plan.undo", plan.id, text="Undo it")
-        raise PlanError(plan.id, "it is applied already", (undo,))
+        raise PlanError(plan.id, "it is already applied", (undo,))
     if plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
+        raise PlanError(plan.id, f"it is {plan.state.value}, which is final; start a new plan")
     if plan.state is PlanState.WAITING:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         remedies = remedies_from_json(thaw(waiting.get("remedies", ())))
-        # What version 0.1.0 stored says it in words.
+        # Version 0.1.0 stored it as text.
         more = "" if remedies or not waiting.get("remedy") else f"; {waiting['remedy']}"
         what = on_one_line(pending_request_of(plan))
-        raise PlanError(plan.id, f"it waits: {what}{more}", remedies)
+        raise PlanError(plan.id, f"it is waiting: {what}{more}", remedies)
     if is_unknown(plan):
         raise PlanError(plan.id, str(plan.error))
     if plan.state.running:
-        cancel = Remedy("plan.cancel", plan.id, text="Wait for it, or stop it")
-        show = Remedy("plan.show", plan.id, text="Show where it stands")
+        cancel = Remedy("plan.cancel", plan.id, text="Wait for it or cancel it")
+        show = Remedy("plan.show", plan.id, text="Show the plan")
         stands = f"{plan.phase.value}/{plan.state.value}"
-        raise PlanError(plan.id, f"it is not done yet ({stands})", (cancel, show))
+        raise PlanError(plan.id, f"it is not finished ({stands})", (cancel, show))
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         resume = Remedy("plan.resume", plan.id, text="Try again")
         raise PlanError(plan.id, "it failed and has no result", (resume,))
 
 
 def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = False) -> Plan:
-    """The plan, cancelled or told to stop: then whoever runs it ends its processes and moves it.
-    `PlanError` when it was cancelled before, has ended otherwise, or is done and its result is not to be
-    dropped with it (`discard`)."""
+    """Cancel the plan, or request its cancel: then its worker ends the processes and moves the plan.
+
+    Raises `PlanError` if it was cancelled before, has ended otherwise, or is finished and `discard` is not
+    set.
+    """
     parts = container.plan_parts
-    parts.apply.settle()  # one whose applier died is not being applied any more
+    parts.apply.settle()  # a plan whose applier died is no longer being applied
     plan = find_plan(parts, plan_id)
     if plan.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
-        raise PlanError(plan.id, f"it was cancelled already ({why}); nothing was changed")
-    if (
-        plan.phase_state in _KEPT and not discard
-    ):  # guard: no result is thrown away by a cancel that came late
-        reject = Remedy("plan.reject", plan.id, text="Drop its result")
-        raise PlanError(plan.id, "it is done, and nothing is left to cancel", (reject,))
+        raise PlanError(plan.id, f"it was already cancelled ({why}); nothing was changed")
+    if plan.phase_state in _KEPT and not discard:  # guard: a late cancel must not drop a result
+        reject = Remedy("plan.reject", plan.id, text="Discard its result")
+        raise PlanError(plan.id, "it is finished, so there is nothing to cancel", (reject,))
     if plan.state.running and plan.phase is Phase.APPLY:
         ensure_reachable(parts, plan)
     job = parts.lifecycle.queueing.job_of(plan)
     told = job is not None and not job.state.ended and job.cancel_reason is not None
     if told and parts.lifecycle.has_worker(plan):
-        raise PlanError(plan.id, "it is being stopped already; nothing was changed")
+        raise PlanError(plan.id, "it is already stopping; nothing was changed")
     return parts.lifecycle.cancel(plan, reason)
 
 
 def remove_sandboxes(container: Container, plan_id: str) -> None:
-    """None is left of the plan, or of those below it. `PlanError` unless it is cancelled and all of them are
-    here."""
+    """Remove the sandboxes of the plan and of all plans below it.
+
+    Raises `PlanError` unless the plan is cancelled and all sandboxes are on this machine.
+    """
     parts = container.plan_parts
     plan = find_plan(parts, plan_id)
-    if plan.state is not PlanState.CANCELLED:  # guard: nobody works there, and no result is lost
-        raise PlanError(plan.id, f"it is {plan.state.value}; only a cancelled plan needs no sandbox")
+    if plan.state is not PlanState.CANCELLED:  # guard: no worker runs it, and no result is lost
+        raise PlanError(plan.id, f"it is {plan.state.value}; cancel it to remove its sandbox")
     family = [plan, *below(parts, plan)]
     for one in family:
         row = parts.sandboxes.row(one.id)
-        if row is not None and row.home not in (None, container.home):  # guard: not told of what stays
-            problem = "its sandbox is on the machine of another worker, which removes it in time"
+        if row is not None and row.home not in (
+            None,
+            container.home,
+        ):  # guard: it stays there
+            problem = "its sandbox is on another machine, whose worker removes it later"
             raise PlanError(one.id, problem)
     for one in family:
         parts.sandboxes.remove(one.id)
 
 
 def delete(container: Container, plan_id: str, *, force: bool) -> None:
-    """Nothing is left of the plan but what the audit log says. `NeedsHuman`, unless forced, when something is
-    lost with it; `PlanError` while it runs, or is a part of another."""
+    """Delete the plan; only the audit log stays.
+
+    Raises `NeedsHuman`, unless forced, if something would be lost; `PlanError` while it runs, or for a
+    sub-plan.
+    """
     parts = container.plan_parts
-    parts.apply.settle()  # what is half applied is ended while its journal is there
+    parts.apply.settle()  # a half-finished apply is completed while its journal exists
     plan = find_plan(parts, plan_id)
     if not force:
         _ensure_nothing_lost(parts, plan)
@@ -253,13 +272,13 @@ def delete(container: Container, plan_id: str, *, force: bool) -> None:
 
 
 def _ensure_nothing_lost(parts: PlanParts, plan: Plan) -> None:
-    """`NeedsHuman` if something is lost with the plan."""
-    force = Remedy("plan.delete", plan.id, {"force": True}, "Delete it all the same")
-    if parts.apply.is_left_half_done(plan):  # guard: an apply is given up by who knows of it
+    """Raise `NeedsHuman` if something would be lost with the plan."""
+    force = Remedy("plan.delete", plan.id, {"force": True}, "Delete it anyway")
+    if parts.apply.is_left_half_done(plan):  # guard: only a person gives up an apply
         away = "is out of reach" if is_unreachable(parts, plan) else "cannot be ended now"
-        what = f"an interrupted apply to {resource_label(plan)}, which {away}, is given up with it"
+        what = f"its interrupted apply to {resource_label(plan)}, which {away}, would be abandoned"
         doctor = Remedy("doctor", text="See what else can be done")
-        raise NeedsHuman(plan.id, f"{what}; the files stay as they are", (doctor, force))
+        raise NeedsHuman(plan.id, f"{what}; the files stay unchanged", (doctor, force))
     loss = parts.cleanup.loss_of(plan)
-    if loss is not None:  # guard: nobody loses work by one word
-        raise NeedsHuman(plan.id, f"{loss}; deleting it loses that", (force,))
+    if loss is not None:  # guard: work is never lost without confirmation
+        raise NeedsHuman(plan.id, f"{loss}; a delete would lose that", (force,))

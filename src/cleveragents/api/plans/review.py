@@ -1,4 +1,4 @@
-"""Which of a plan's changes count: files and changesets are left out before it is applied, or taken in."""
+"""Verdicts on a plan's changes: files and changesets are accepted or left out before the apply."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ __all__ = ["ensure_reviewable", "is_selected", "review_files"]
 
 
 def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
-    """`PlanError` while it runs and once it has ended; `NeedsHuman` if its repository is out of reach."""
+    """Raise `PlanError` while the plan runs and once it has ended; `NeedsHuman` if its repository is out of
+    reach.
+    """
     if plan.state.running or plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}; a review comes between run and apply")
+        raise PlanError(plan.id, f"it is {plan.state.value}; review a plan between its run and its apply")
     ensure_reachable(parts, plan)
 
 
@@ -30,13 +32,14 @@ def review_files(
     verdicts: Sequence[tuple[str, bool]],
     changesets: Sequence[tuple[str, bool]] = (),
 ) -> list[str]:
-    """Takes each in or leaves it out, and returns the files that are meant. `PlanError` if one names nothing,
-    and then none was reviewed."""
-    with parts.sandbox_edits.unmerged(plan):  # guard: what is merged is reviewed with the whole
+    """Accept or leave out each file, and return the selected files. Raises `PlanError`, without any verdict,
+    if a name matches nothing.
+    """
+    with parts.sandbox_edits.unmerged(plan):  # guard: merged changes are reviewed with the parent
         known = _changed_files(parts, plan) if verdicts else []
         files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
         _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
-        # Each is known to be one of them: to look again would read all changes for each file.
+        # Each is known to be changed: a second check would read all changes for each file.
         for path, taken in dict(files).items():
             verdict = Review(plan.id, ReviewKind.PATH, path, taken)
             parts.reviews.set(verdict, now=parts.result.clock.now())
@@ -46,7 +49,7 @@ def review_files(
 
 
 def is_selected(path: str, names: Sequence[str]) -> bool:
-    """Whether one of the names is that file, or a directory above it; without names all are meant."""
+    """Return whether one of the names is that file or a directory above it; without names, always."""
     plain = [name.rstrip("/").removeprefix("./") for name in names]
     return not names or any(
         name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
@@ -59,8 +62,11 @@ def _changed_files(parts: PlanParts, plan: Plan) -> list[str]:
 
 
 def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
-    """Every one of the changed files that is named. A name that is no text is meant as it is shown, if one
-    file alone is shown so. `PlanError` if it names nothing."""
+    """Return the changed files that the names select. A name that is not text is matched as shown, if
+    unambiguous.
+
+    Raises `PlanError` if a name matches nothing.
+    """
     meant = [path for path in known if is_selected(path, [name])]
     alike = [path for path in known if printable_name(path) == name] if UNREADABLE in name else []
     if not meant and len(alike) == 1:
@@ -75,4 +81,4 @@ def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> No
     known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)} if changesets else set()
     for unknown in (changeset for changeset in changesets if changeset not in known):
         log = Remedy("plan.log", plan.id, {"call": None}, "Show the changeset of a call")
-        raise PlanError(plan.id, f"it has no changeset {unknown!r}", (log,))
+        raise PlanError(plan.id, f"no changeset {unknown!r}", (log,))

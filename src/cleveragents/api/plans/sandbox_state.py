@@ -1,4 +1,4 @@
-"""What is left of a plan: the sandbox that a diff and an undo need."""
+"""The sandbox of an ended plan, which a diff and an undo need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMOVED = "its sandbox was removed"
 
 
 def is_kept(parts: PlanParts, plan: Plan) -> bool:
-    """Whether its sandbox is there."""
+    """Return whether the sandbox exists."""
     from cleveragents.sandboxes.rows import READY
 
     row = parts.sandboxes.row(plan.id)
@@ -25,26 +25,26 @@ def is_kept(parts: PlanParts, plan: Plan) -> bool:
 
 
 def was_removed(parts: PlanParts, plan: Plan) -> bool:
-    """Whether it had a sandbox and has none any more, and nobody is about to make another."""
+    """Return whether the plan's sandbox was removed and no run will create another."""
     return not plan.state.running and bool(parts.history.calls(plan.id)) and not is_kept(parts, plan)
 
 
 def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
-    """`PlanError` when what it changed cannot be shown any more."""
+    """Raise `PlanError` if the changes can no longer be shown."""
     from cleveragents.core.errors import PlanError
 
     if parts.history.changes(plan.id) and was_removed(parts, plan):
         log = Remedy("plan.log", plan.id, text="List its calls")
-        raise PlanError(plan.id, f"what it changed cannot be shown any more: {_REMOVED}", (log,))
+        raise PlanError(plan.id, f"its changes can no longer be shown: {_REMOVED}", (log,))
 
 
 def ensure_undoable(parts: PlanParts, plan: Plan) -> None:
-    """`PlanError` when it is applied and cannot be undone any more."""
+    """Raise `PlanError` if the plan is applied and can no longer be undone."""
     from cleveragents.core.errors import PlanError
 
     if plan.state is not PlanState.APPLIED or is_kept(parts, plan):
         return
     last = parts.applier.last_of_plan(plan.id)
     commit = None if last is None else last.commit
-    instead = "" if commit is None else f"; `git revert {commit}` takes back the commit that it made"
-    raise PlanError(plan.id, f"it cannot be undone any more: {_REMOVED}{instead}")
+    instead = "" if commit is None else f"; run `git revert {commit}` to revert its commit"
+    raise PlanError(plan.id, f"it can no longer be undone: {_REMOVED}{instead}")

@@ -1,4 +1,4 @@
-"""The status of a plan, in a word, in a label of lists, and in a sentence."""
+"""The status of a plan with its explanation, as text."""
 
 from __future__ import annotations
 
@@ -45,49 +45,51 @@ __all__ = [
 ]
 
 DONE = (Phase.EXECUTE, PlanState.COMPLETE)
-"""Where a plan stands that has a result and is not applied."""
+"""Phase and state of a plan with a result that is not applied."""
 
 _ASKING = 5
 
-_DISAGREE = "its sub-plans disagree, and you are to decide"
+_CONFLICT = "conflict between its sub-plans"
 
 _MEANINGS = {
-    (Phase.EXECUTE, PlanState.COMPLETE): "done, not applied",
-    (Phase.APPLY, PlanState.CONSTRAINED): "not applied; something stands in the way",
-    (Phase.APPLY, PlanState.ERRORED): "not applied",
+    (Phase.APPLY, PlanState.CONSTRAINED): "the result could not be applied",
+    (Phase.APPLY, PlanState.ERRORED): "the apply failed",
 }
 
 _RESULTS = (PlanState.COMPLETE, PlanState.APPLIED, PlanState.CONSTRAINED)
-"""The states in which a plan has a result, which may lack something."""
+"""The states with a result, from which sub-plans may be left out."""
 
 _WAITS = {
-    "leave": "it needs your leave to go on",
-    "question": "it asks you something",
-    "budget": "it may not spend more",
-    CONFLICT: _DISAGREE,
-    "correction": "it is being corrected",
+    "leave": "needs your approval",
+    "question": "needs your answer",
+    "budget": "the budget is spent",
+    CONFLICT: _CONFLICT,
+    "correction": "a correction is in progress",
 }
 
 
 def goal_of(plan: Plan) -> str:
-    """As a line or a cell has room for it."""
+    """Return the goal on one line, masked."""
     return on_one_line(redact_text(plan.goal))
 
 
 def waited(plan: Plan) -> str:
-    """What a waiting plan waits for: `leave` for a call, the answer to a `question`, more `budget`."""
+    """Return the kind of the pending request: `leave` (an approval), `question`, `budget`, …"""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return str(waiting.get("for") or "leave")
 
 
 def pending_request_of(plan: Plan) -> str:
-    """The question, in full: only known secrets are masked in what a person decides by."""
+    """Return the text of the pending request.
+
+    Only known secrets are masked: a person decides by this text.
+    """
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return redact_known_text(str(waiting.get("what")))
 
 
 def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
-    """Return the status of the plan, in the one list of words that all interfaces use."""
+    """Return the status of the plan."""
     return status_of(
         plan.phase,
         plan.state,
@@ -100,42 +102,49 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
 
 
 def status_text_of(parts: PlanParts, plan: Plan) -> str:
-    """Return the status of the plan, and the reason for it."""
-    status = plan_status(parts, plan).value
-    if should_run(plan) and parts.lifecycle.should_cancel(plan):
-        return f"{status}: it was to be cancelled, and whoever worked on it is gone"
-    if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.has_worker(plan):
-        return f"{status}: {_of_idle(parts, plan)}"
-    meaning = _MEANINGS.get(plan.phase_state)
-    if is_unknown(plan):
-        meaning = "it may be applied or not, and its remote cannot be asked"
-    if is_stopped(plan):
-        meaning = "it was stopped, because another part failed, and can go on"
-    if plan.state.running and is_unreachable(parts, plan):
-        meaning = f"{plan.resource} is out of reach"
-    if plan.state is PlanState.WAITING:
-        meaning = _of_waiting(parts, plan)
-    elif has_open_conflicts(parts, plan):
-        meaning = _DISAGREE
-    elif plan.state is PlanState.COMPLETE and plan.parent_id is not None:
-        into = f"merged into {short_of(plan.parent_id)}" if is_merged(parts, plan) else "to be merged"
-        meaning = f"done, {into}"
-    elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
-        meaning = "done, nothing was changed"
+    """Return the status of the plan with its explanation: `ready: the result is ready for review`."""
+    status, why = plan_status(parts, plan).value, _explanation(parts, plan)
     without = left_out_text(parts, plan) if plan.state in _RESULTS else ""
-    return status + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
+    return status + (f": {why}" if why else "") + (f"; {without}" if without else "")
+
+
+def _explanation(parts: PlanParts, plan: Plan) -> str:
+    if should_run(plan) and parts.lifecycle.should_cancel(plan):
+        return "a cancel was requested, but the worker is gone"
+    if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.has_worker(plan):
+        return _of_idle(parts, plan)
+    if plan.state is PlanState.WAITING:
+        return _of_waiting(parts, plan)
+    if has_open_conflicts(parts, plan):
+        return _CONFLICT
+    if plan.phase_state == DONE:
+        return _of_result(parts, plan)
+    if plan.state.running and is_unreachable(parts, plan):
+        return f"{plan.resource} is out of reach"
+    if is_stopped(plan):
+        return "stopped because another sub-plan failed; can be resumed"
+    if is_unknown(plan):
+        return "the outcome is unknown because the remote does not respond"
+    return _MEANINGS.get(plan.phase_state, "")
+
+
+def _of_result(parts: PlanParts, plan: Plan) -> str:
+    if plan.parent_id is not None:
+        merged = is_merged(parts, plan)
+        return f"the result is in {short_of(plan.parent_id)}" if merged else "the result is not merged yet"
+    changed = bool(parts.history.changes(plan.id))
+    return "the result is ready for review" if changed else "no file was changed"
 
 
 def _of_idle(parts: PlanParts, plan: Plan) -> str:
-    """Of one that is to be run, by whoever that will be."""
+    """Explain a plan that no worker runs at present."""
     if not waits_for_worker(parts, plan):
-        return "nobody works on it at present"
-    return "it waits for a worker" + (", and none is there" if missing_worker(parts, plan) else "")
+        return "no worker is running it"
+    return "waiting for a worker" + (", but none is running" if missing_worker(parts, plan) else "")
 
 
 def short_status_of(parts: PlanParts, plan: Plan) -> str:
-    """Return the status for a list: with the number of completed sub-plans while they run, and the number
-    of parts that the result lacks."""
+    """Return the status with counts of sub-plans: `running (2/3 sub-plans)` or `ready (1 left out)`."""
     status = plan_status(parts, plan).value
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         count = count_of_parts(parts, plan)
@@ -148,36 +157,36 @@ def _of_waiting(parts: PlanParts, plan: Plan) -> str:
     if waits_for_sub_plans(plan):
         return _of_sub_plans(parts, plan)
     if waited(plan) == CONFLICT and not has_open_conflicts(parts, plan):
-        return "all that its sub-plans disagreed about is decided; it can go on"
+        return "all conflicts are resolved; can be resumed"
     return _WAITS.get(waited(plan), _WAITS["leave"])
 
 
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
-    """How far they are, and which of them cannot go on without a person."""
+    """Explain the progress of the sub-plans, and name those that need a person."""
     needing = [short_of(one.id) for one in plans_needing_action(parts, plan)]
-    said = f"{count_of_parts(parts, plan)} of its sub-plans are done"
-    if has_active_sub_plans(parts, plan):
-        said = f"at work; {said}"
-    elif not needing:
-        said = f"{said}, and nobody works on the others at present"
+    said = f"{count_of_parts(parts, plan)} sub-plans done"
+    if not needing and not has_active_sub_plans(parts, plan):
+        said = f"{said}; no worker is running the others"
     if len(needing) > _ASKING:
-        return f"{said}; {len(needing)} of them need you"
+        return f"{said}; {len(needing)} need you"
     asks = f"; {' and '.join(needing)} {'needs' if len(needing) == 1 else 'need'} you" if needing else ""
     return said + asks
 
 
 def has_active_sub_plans(parts: PlanParts, plan: Plan) -> bool:
-    """Whether somebody works on a plan below it."""
+    """Return whether a worker runs a plan below this one."""
     return any(one.state.running and parts.lifecycle.has_worker(one) for one in below(parts, plan))
 
 
 def is_stopped(plan: Plan) -> bool:
-    """Whether it is not done because another part of the same plan failed."""
+    """Return whether the plan was stopped because another sub-plan failed."""
     return plan.state is PlanState.ERRORED and is_mere_stop(plan.error)
 
 
 def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
-    """Whether its sub-plans disagree about something, said by itself or found by whoever took back what was
-    decided."""
+    """Return whether the sub-plans have an open conflict.
+
+    The plan reported the conflict itself, or a withdrawn resolution opened it again.
+    """
     asked = plan.phase_state == DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)
     return asked and bool(wanted_parts(plan)) and bool(conflicts_of(parts, plan))

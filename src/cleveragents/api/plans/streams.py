@@ -1,10 +1,10 @@
-"""What happens to plans and what they print, as it comes: of this machine or of a server.
+"""The live stream of plans: events and output, of this machine or of a server.
 
-A stream has a cursor of its own: the position of the last event, and of each plan the number of the last
-piece of its output. Nothing is missed and nothing comes twice.
+A stream has its own cursor: the position of the last event, and the number of the last output of each plan.
+Nothing is missed, and nothing comes twice.
 
-A worker of a queue keeps what its plans print. A plan without a queue prints where it runs, and nothing of it
-is kept: whoever follows it from elsewhere gets its calls, model calls and checks, from its records.
+A worker of a queue stores the output of its plans. A plan without a queue prints where it runs, and its
+output is not stored: followers elsewhere get its calls, model calls and checks from its records.
 """
 
 from __future__ import annotations
@@ -31,31 +31,34 @@ if TYPE_CHECKING:
 __all__ = ["News", "PlanStream", "plan_stream"]
 
 News = EventView | OutputView | None
-"""An event, or a piece of output; None is a sign that the other side lives, and a time to look at plans."""
+"""An event or a piece of output; None is a heartbeat, at which a follower may check its plans."""
 
 _LOOK_SECONDS = 0.2
 _PIECES = 500
 
 
 class PlanStream(Protocol):
-    """Events after a position, and what some plans print. Not thread-safe: who follows asks."""
+    """Events after a position, and the output of some plans. Not thread-safe: use it in one thread."""
 
     @property
     def position(self) -> int:
-        """Of the last event that came."""
+        """The position of the last event."""
 
     def listen_to(self, plan_id: str, after: int = 0) -> None:
-        """What this plan prints after that number comes as well."""
+        """Also follow the output of this plan after the number."""
 
     def news(self) -> Iterator[News]:
-        """For ever. `ServerUnreachable` when a server does not come back, `NotAuthenticated`."""
+        """Yield news for ever.
+
+        Raises `ServerUnreachable` if a server does not come back, `NotAuthenticated`.
+        """
 
     def kept(self, plan_ids: Iterable[str]) -> Iterator[OutputView]:
-        """What these plans have printed that did not come yet, each piece in its time."""
+        """Return the stored output of these plans that did not come yet, in order of time."""
 
 
 def plan_stream(client: Client, after: int) -> PlanStream:
-    """The stream of a client, after that position of the log."""
+    """Return the stream of a client after that position of the log."""
     if isinstance(client, HttpClient):
         return _HttpStream(client, after)
     assert isinstance(client, LocalClient)
@@ -63,7 +66,7 @@ def plan_stream(client: Client, after: int) -> PlanStream:
 
 
 class _HttpStream:
-    """Of a server, over one connection that is made anew when it is cut."""
+    """The stream of a server, over one connection that is reopened after a break."""
 
     def __init__(self, client: HttpClient, after: int) -> None:
         from cleveragents.api.event_stream import Follower
@@ -99,7 +102,7 @@ class _HttpStream:
 
 
 class _LocalStream:
-    """Of this machine's database, which is looked at again and again."""
+    """The stream of this machine's database, by polling."""
 
     def __init__(self, client: LocalClient, after: int) -> None:
         self._client = client
@@ -124,7 +127,7 @@ class _LocalStream:
     def news(self) -> Iterator[News]:
         while True:
             events = self._client.events.list(after=self._position, limit=_PIECES).items
-            self._look_at(self._numbers)  # after the events, or what came before them is missing
+            self._look_at(self._numbers)  # after the events, or earlier output is missing
             for event in events:
                 if _ends_execute(event):  # its calls and output come before that
                     yield from self._unread()
@@ -166,7 +169,7 @@ def _printed(client: Client, plan_id: str, after: int) -> Iterator[OutputView]:
 
 
 class _Records:
-    """What was told so far of a plan that is known from its records only."""
+    """The records of a plan that were already passed on."""
 
     def __init__(self, parts: PlanParts, plan_id: str) -> None:
         self._parts = parts
@@ -177,12 +180,12 @@ class _Records:
         self._checks = 0
 
     def new(self) -> list[OutputView]:
-        """What is new, in the order in which it happened."""
+        """Return the new records in order of time."""
         news = [*self._of_calls(), *self._of_thoughts(), *self._of_checks()]
         return sorted(news, key=lambda piece: piece.time)
 
     def _of_calls(self) -> Iterator[OutputView]:
-        """Once when it begins, and once when it has ended."""
+        """Yield a line when a call starts and one when it has ended."""
         from cleveragents.api.plans.details import arguments_text
 
         for call in self._parts.history.calls(self._plan_id):
@@ -210,7 +213,7 @@ class _Records:
     def _of_checks(self) -> Iterator[OutputView]:
         checks = self._parts.check_runs.of_plan(self._plan_id)
         for check in checks[self._checks :]:
-            # A name with a line break in it cannot pass for another message.
+            # A name with a line break must not imitate another message.
             name = " ".join(check.name.split())
             verdict = check.verdict.value.replace("_", " ")
             yield self._piece(check.ended_at, "progress", f"check {name}: {verdict}\n")

@@ -1,4 +1,4 @@
-"""Views of plans, and of what belongs to them."""
+"""Views of plans and their parts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
 def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
-    """Whether somebody works on the plan, or will: a plan that waits and needs nobody waits for its parts."""
+    """Return whether a worker runs the plan, or will. A waiting plan that needs no person waits for its
+    sub-plans.
+    """
     between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
     return state.running or between or (state is PlanState.WAITING and needs is None)
 
@@ -81,45 +83,47 @@ class _PlanFields:
     phase: Phase = shown(examples=["execute"])
     state: PlanState = shown(examples=["complete"])
     status: PlanStatus = shown(
-        "phase, state and reason in one word", examples=["ready"], default_factory=lambda: None
+        "the status: phase, state and reason in one word", examples=["ready"], default_factory=lambda: None
     )
     version: int | None = shown(
-        "counts its moves; name it to act on this version only; null: a server of 0.1.0 does not say it",
+        "rises with each move; send it to act on this version only; null from a server of 0.1.0",
         default=None,
         examples=[7],
     )
-    resource: str = shown("what it works on", examples=["/srv/shop"])
+    resource: str = shown("the repository or directory", examples=["/srv/shop"])
     project: str | None = shown("`default` for plans of the command line", examples=["shop"])
-    resource_name: str | None = shown("what it works on, by its name", examples=["shop-main"])
+    resource_name: str | None = shown("the name of the resource", examples=["shop-main"])
     created: datetime = shown(examples=[_MOMENT])
     updated: datetime = shown(examples=[_MOMENT])
     waiting_for: object = shown(
-        "what a waiting plan waits `for`, `what` it asks, the `remedies`", examples=[None]
+        "the pending request: its kind (`for`), its text (`what`), the `remedies`", examples=[None]
     )
     error: str | None = shown(examples=[None])
     request: Mapping[str, object] = shown(
-        "what was asked for, masked",
+        "the request, masked",
         examples=[{"profile": "supervised", "checks": ["pytest -q"]}],
     )
-    job: str | None = shown("the job that goes on with it, or went", examples=[_JOB])
-    parent: str | None = shown("the plan that it is a part of", examples=[None])
+    job: str | None = shown("the last job that ran it", examples=[_JOB])
+    parent: str | None = shown("the parent of a sub-plan", examples=[None])
     root: str = shown("the plan at the top of its tree", examples=[EXAMPLE_PLAN])
     depth: int = shown(examples=[0])
-    label: str = shown("the status as lists show it, with numbers", examples=["ready"], default="")
+    label: str = shown("the status with counts of sub-plans", examples=["ready"], default="")
     at_rest: bool = shown(
         "no worker runs it, and none will until a person acts",
         examples=[True],
         default_factory=lambda: None,
     )
     isolation: Literal["bubblewrap", "none"] | None = shown(
-        "what isolates its commands, the weakest of its runs; null if unknown",
+        "isolation of its commands, the weakest of its runs; null if unknown",
         examples=["bubblewrap"],
     )
-    needs: Needs | None = shown("what it needs a person for", examples=["review"])
-    meaning: str = shown("the status and its reason", examples=["ready: done, not applied"])
+    needs: Needs | None = shown("the kind of the pending request", examples=["review"])
+    meaning: str = shown(
+        "the status with its explanation", examples=["ready: the result is ready for review"]
+    )
 
     def __post_init__(self) -> None:
-        if self.at_rest is None:  # a server of 0.1.0 does not say it
+        if self.at_rest is None:  # a server of 0.1.0 does not send it
             object.__setattr__(self, "at_rest", not _is_worked_on(self.phase, self.state, self.needs))
         if self.status is None:
             object.__setattr__(self, "status", self._status())
@@ -139,7 +143,7 @@ class _PlanFields:
 
     @property
     def title(self) -> str:
-        """The goal on one line; of a sub-plan, its name and the first line of its goal."""
+        """The goal on one line; for a sub-plan, its name and the first line of its goal."""
         if self.parent is None:
             return " ".join(self.goal.split())
         goal = " ".join(self.goal.strip().partition("\n")[0].split())
@@ -149,7 +153,7 @@ class _PlanFields:
 
     @property
     def waits_for_sub_plans(self) -> bool:
-        """Whether it waits for its sub-plans, and not for a person."""
+        """Whether the plan waits for its sub-plans, not for a person."""
         waiting = self.waiting_for if isinstance(self.waiting_for, Mapping) else {}
         return self.state is PlanState.WAITING and waiting.get("for") == "sub-plans"
 
@@ -158,14 +162,14 @@ class _PlanFields:
 class PlanSummary(_PlanFields):
     """A plan in a list."""
 
-    sub_plans: int = shown("how many it has, begun or not", examples=[0])
+    sub_plans: int = shown("number of sub-plans, started or not", examples=[0])
     sub_plans_done: int = shown(examples=[0])
     sub_plans_left_out: int = shown(examples=[0])
 
 
 @view
 class PlanCount:
-    """How many plans are in one phase and state."""
+    """The number of plans in one phase and state."""
 
     phase: Phase = shown(examples=["execute"])
     state: PlanState = shown(examples=["complete"])
@@ -184,19 +188,19 @@ def plan_counts(found: Mapping[tuple[Phase, PlanState], int]) -> tuple[PlanCount
 
 @view
 class FileStateView:
-    """A file as git sees it."""
+    """The state of a file in git."""
 
     mode: str = shown(examples=["100644"])
-    content: str = shown("the content's name, by its hash", examples=["9f2b…"])
+    content: str = shown("the hash of the content", examples=["9f2b…"])
 
 
 @view
 class ChangeView:
-    """A file that would be changed if the plan were applied now."""
+    """A file that an apply would change now."""
 
     path: str = shown(examples=["src/export.py"])
     change: Literal["created", "changed", "deleted"] = shown(examples=["changed"])
-    added: int | None = shown("lines; null of a file that has none", examples=[12])
+    added: int | None = shown("lines; null for a binary file", examples=[12])
     removed: int | None = shown(examples=[3])
     before: FileStateView | None
     after: FileStateView | None
@@ -204,14 +208,14 @@ class ChangeView:
 
 @view
 class CheckView:
-    """What a check said when it last ran."""
+    """The last result of a check."""
 
     name: str = shown(examples=["pytest -q"])
     command: str = shown(examples=["pytest -q"])
     verdict: str = shown("passed, failed, not run or void", examples=["passed"])
     stale: bool = shown(
         default=False,
-        description="it saw other files than would be applied now: they were rolled back, edited or left out",
+        description="out of date: the files changed after this check",
     )
     required: bool
     ended: datetime = shown(examples=[_MOMENT])
@@ -219,53 +223,55 @@ class CheckView:
 
     @property
     def passed(self) -> bool:
-        """Whether the check passed on the files as they are now."""
+        """Whether the check passed on the current files."""
         return self.verdict == "passed" and not self.stale
 
 
 @view
 class LimitsView:
-    """What a plan and all below it may spend, in all; null is no limit."""
+    """Limits on the total spending of a plan and all plans below it; null is no limit."""
 
     usd: float | None = shown(default=None, examples=[0.5])
     tokens: int | None = shown(default=None, examples=[200_000])
-    steps: int | None = shown(default=None, description="calls of models", examples=[100])
-    seconds: float | None = shown(default=None, description="time at work", examples=[1800])
+    steps: int | None = shown(default=None, description="model calls", examples=[100])
+    seconds: float | None = shown(default=None, description="working time in seconds", examples=[1800])
 
 
 @view
 class SpendingView:
-    """What its models took, and may take; empty where none was asked."""
+    """The spending on models, with its limits; empty before the first model call."""
 
     model_calls: int | None = shown(default=None, examples=[12])
     tokens: int | None = shown(default=None, examples=[34_567])
     reserved_tokens: int | None = shown(default=None, examples=[0])
-    usd: float | None = shown(default=None, description="null where a price is not known", examples=[0.0123])
+    usd: float | None = shown(default=None, description="null if a price is unknown", examples=[0.0123])
     models: tuple[str, ...] = shown(default=(), examples=[["openai/gpt-4.1"]])
     limits: LimitsView | None = None
-    at_most: bool = shown("a call was cut off, and counts in full", default=False)
+    at_most: bool = shown("an upper bound: a call broke off and counts in full", default=False)
 
 
 @view
 class SubPlanView:
-    """A part of the plan, begun or not."""
+    """A sub-plan, started or not."""
 
     name: str = shown(examples=["the parser"])
     part: str | None = shown(examples=["1"])
     id: str | None = shown(examples=[EXAMPLE_PLAN])
     phase: Phase | None
     state: str | None = shown("a plan's state, or `left out`", examples=["complete"])
-    needs: tuple[str, ...] = shown("the parts that come before it")
+    needs: tuple[str, ...] = shown("the sub-plans that must finish first")
     merged: bool
     why: str | None = shown("why it is left out")
     waits_for: str | None
     error: str | None
-    status: str = shown("in a word or two", examples=["merged"])
+    status: str = shown(
+        "the plan status; `not started`, `not run` or `left out` without a plan", examples=["merged"]
+    )
 
 
 @view
 class LeftOutView:
-    """A part that the result lacks."""
+    """A sub-plan that the result lacks."""
 
     name: str
     why: str
@@ -286,12 +292,12 @@ class ConflictView:
 
 @view
 class ConflictSideView:
-    """What one side made of a path."""
+    """One side of a conflict."""
 
-    what: str = shown("in words", name="is", examples=["a file"])
-    path: str = shown("where that side has it", examples=["src/shop.py"])
+    what: str = shown("the kind of file as text", name="is", examples=["a file"])
+    path: str = shown("the path on that side", examples=["src/shop.py"])
     mode: str | None = shown(examples=["100644"])
-    content: str | None = shown("the content's name, by its hash", examples=["9f2b…"])
+    content: str | None = shown("the hash of the content", examples=["9f2b…"])
 
 
 @view
@@ -303,28 +309,28 @@ class OpenConflictView:
     marked: bool = shown("both sides are marked in the file")
     sub_plan: str = shown("the sub-plan that was merged", examples=[EXAMPLE_PLAN])
     title: str = shown("the name of that sub-plan", examples=["the parser"])
-    file: str | None = shown("where the file is in the sandbox, on the machine of the plan")
-    ours: ConflictSideView = shown("what the plan had")
-    theirs: ConflictSideView = shown("what the sub-plan had")
-    text: str = shown("both sides for people: masked, and cut where it is long")
+    file: str | None = shown("the path of the file in the sandbox, on the plan's machine")
+    ours: ConflictSideView = shown("the plan's side")
+    theirs: ConflictSideView = shown("the sub-plan's side")
+    text: str = shown("both sides as text: masked, and cut if long")
 
 
 @view
 class CorrectionView:
-    """A correction that was made."""
+    """A correction."""
 
     number: int
-    decision: int | None = shown("null for guidance that undid nothing")
+    decision: int | None = shown("null for guidance without a decision")
     superseded: tuple[int, ...]
     guidance: str
     by_itself: bool
-    outcome: str | None = shown("the tree that the plan had come to before it")
+    outcome: str | None = shown("the result tree before the correction")
     created: datetime = shown(examples=[_MOMENT])
 
 
 @view
 class CallSummary:
-    """A tool call, without what it printed. Its number is the checkpoint before it."""
+    """A tool call without its output. Its number is the checkpoint before it."""
 
     number: int = shown(examples=[3])
     tool: str = shown(examples=["edit"])
@@ -332,19 +338,19 @@ class CallSummary:
     state: str = shown("asked, started, ending, ended, failed or reverted", examples=["ended"])
     changed: int = shown("files", examples=[1])
     error: str | None
-    approval: str | None = shown("granted or denied, if it was asked for", default=None)
+    approval: str | None = shown("granted or denied, if approval was requested", default=None)
 
 
 @view
 class CallView:
-    """A tool call, all of it; masked."""
+    """A tool call with its arguments and output, masked."""
 
     number: int = shown(examples=[3])
     tool: str = shown(examples=["edit"])
     state: str = shown(examples=["ended"])
     changed: int = shown(examples=[1])
     changeset: str | None
-    approval: str | None = shown("granted or denied, if it was asked for")
+    approval: str | None = shown("granted or denied, if approval was requested")
     started: datetime = shown(examples=[_MOMENT])
     ended: datetime | None = shown(examples=[_MOMENT])
     arguments: object
@@ -354,10 +360,10 @@ class CallView:
 
 @view
 class ObstacleView:
-    """Why a plan was not applied: what it changed was changed otherwise meanwhile."""
+    """The conflict that blocked an apply."""
 
-    paths: tuple[str, ...] = shown("the files that conflict, or the first of them")
-    details: str = shown("each place with both sides, masked, and cut where it is long")
+    paths: tuple[str, ...] = shown("the conflicting files, or the first of them")
+    details: str = shown("each conflict with both sides, masked, and cut if long")
 
 
 @view
@@ -370,28 +376,28 @@ class RenameView:
 
 @view
 class ApplyView:
-    """What an apply or an undo did."""
+    """The effect of an apply or an undo."""
 
     kind: Literal["apply", "undo"]
-    files: int = shown("files of the repository that it changed; 0 if nothing was left to do", examples=[2])
-    commit: str | None = shown("the commit that it made", examples=[None])
+    files: int = shown("number of changed files; 0 if the repository already had the changes", examples=[2])
+    commit: str | None = shown("the new commit", examples=[None])
 
 
 @view
 class PlanView(_PlanFields):
-    """Everything that is known of a plan but what its calls printed."""
+    """Everything about a plan except the output of its calls."""
 
     can: tuple[str, ...] = shown(
-        "what is possible now: names of operations on the plan, as their paths end",
+        "the possible actions, named like the ends of their paths",
         examples=[["apply", "delete", "reject", "review", "rollback"]],
     )
     next_steps: tuple[tuple[str, ...], ...] = shown(
-        "what goes on from here, as `can` names it, each with what it does",
+        "the next steps as text, each with its description",
         examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "apply the result to your files"]]],
     )
     steps: tuple[Remedy, ...] = shown(
-        "the same as data: `action` names the operation, `plan` what it acts on, `options` are fields of its "
-        "request (null: the person chooses), `text` says what it does; a server of 0.1.0 has none",
+        "the next steps as data: `action` is the operation, `plan` its plan, `options` are fields of its "
+        "request (null: to choose), `text` describes it; empty from a server of 0.1.0",
         default=(),
         examples=[
             [
@@ -410,26 +416,24 @@ class PlanView(_PlanFields):
         examples=["`f` returns 1. Nothing else calls it."],
     )
     sandbox: str | None
-    sandbox_removed: bool = shown(
-        "its sandbox was removed, and with it what a diff and an undo need", default=False
-    )
+    sandbox_removed: bool = shown("the sandbox was removed: no diff and no undo", default=False)
     notes: tuple[str, ...]
     files_changed: int
     changes: tuple[ChangeView, ...]
-    ignored: tuple[str, ...] = shown("files it made that are not part of the result")
+    ignored: tuple[str, ...] = shown("ignored files: created, but not part of the result")
     nested_repositories: tuple[str, ...] = shown(
-        "directories in which it made a git repository: their files are applied, not their .git"
+        "new git repositories: their files are applied, not their .git"
     )
     removed_submodules: tuple[str, ...] = shown(
-        "submodules whose directory it removed while .gitmodules still names them: that is not applied",
+        "submodules with a removed directory that .gitmodules still names: not applied",
         default=(),
     )
-    renames: tuple[RenameView, ...] = shown("the renames that its last apply or undo followed")
+    renames: tuple[RenameView, ...] = shown("the renames that the last apply or undo followed")
     review_problem: str | None
     broken_invariant: str | None = shown(
-        "the invariant that its result breaks, and the file: edits by hand may", default=None, examples=[None]
+        "the broken invariant and the file; only edits by hand can break one", default=None, examples=[None]
     )
-    left_out: tuple[str, ...] = shown("files and changesets that the review left out")
+    left_out: tuple[str, ...] = shown("files and changesets left out of the result")
     checks: tuple[CheckView, ...]
     spending: SpendingView
     sub_plans: tuple[SubPlanView, ...]
@@ -438,36 +442,38 @@ class PlanView(_PlanFields):
     conflicts: tuple[ConflictView, ...]
     corrections: tuple[CorrectionView, ...]
     calls: tuple[CallSummary, ...]
-    out_of_reach: str | None = shown("what it works on, if that is not there any more")
+    out_of_reach: str | None = shown("the repository, if it is missing")
     in_the_way: ObstacleView | None = shown(
-        "what kept it from being applied; leave those files out with a review, or settle them "
-        "where they are, and apply it again",
+        "the conflicts that blocked the apply; leave the files out, or resolve them "
+        "in the repository, then apply again",
         examples=[None],
     )
-    last_apply: ApplyView | None = shown("what its last apply or undo did", default=None, examples=[None])
-    hints: tuple[str, ...] = shown("what may explain why it failed", default=(), examples=[[]])
-    branch: str | None = shown("of a remote: where its result is pushed to, or was", examples=["main"])
-    worked_on: bool | None = shown(
-        "a worker is at it, or at a plan below it; null: a server of 0.1.0 does not say it", default=None
+    last_apply: ApplyView | None = shown(
+        "the effect of the last apply or undo", default=None, examples=[None]
     )
-    apply_allowed: bool = shown("its profile lets the result be applied without a question", default=False)
+    hints: tuple[str, ...] = shown("hints on the cause of a failure", default=(), examples=[[]])
+    branch: str | None = shown("for a remote: the branch of the result", examples=["main"])
+    worked_on: bool | None = shown(
+        "a worker runs it or one of its sub-plans; null from a server of 0.1.0", default=None
+    )
+    apply_allowed: bool = shown("the profile allows the apply without approval", default=False)
     held_back: tuple[str, ...] = shown(
-        "what speaks against applying the result without a question: the reviewer, parts that it lacks",
+        "objections to an apply without approval: the reviewer, sub-plans left out",
         default_factory=lambda: None,
         examples=[[]],
     )
 
     def __post_init__(self) -> None:
         _PlanFields.__post_init__(self)
-        if self.held_back is None:  # a server of 0.1.0 does not say it
+        if self.held_back is None:  # a server of 0.1.0 does not send it
             reviewed = all(check.passed for check in self.checks if check.name == "review")
             said = () if reviewed else ("the reviewer does not accept it",)
-            lacks = ("parts of it are left out",) if self.parts_left_out else ()
+            lacks = ("sub-plans are left out",) if self.parts_left_out else ()
             object.__setattr__(self, "held_back", (*said, *lacks))
 
     @property
     def place(self) -> str:
-        """Where its result goes, or went, in words."""
+        """The target of the result as text."""
         if self.branch is None:
             return self.resource
         return f"branch {self.branch} of {self.resource.rpartition('#')[0]}"
@@ -475,7 +481,7 @@ class PlanView(_PlanFields):
 
 @view
 class AlternativeView:
-    """What else there was."""
+    """An alternative to a decision."""
 
     choice: str
     reason: str
@@ -483,7 +489,7 @@ class AlternativeView:
 
 @view
 class SupersededView:
-    """The correction that ended a decision."""
+    """The correction that superseded a decision."""
 
     correction: int
     decision: int | None
@@ -493,17 +499,17 @@ class SupersededView:
 
 @view
 class DecisionView:
-    """A question, and what was chosen."""
+    """A decision: question and choice."""
 
     number: int = shown(examples=[3])
-    parent: int | None = shown("the decision that it follows from")
+    parent: int | None = shown("the decision that led to it")
     question: str = shown(examples=["Where is the flag parsed?"])
     choice: str = shown(examples=["In the export command itself"])
     rationale: str
     alternatives: tuple[AlternativeView, ...]
     confidence: float | None = shown(examples=[0.8])
     made_by: str = shown(examples=["builtin/strategist"])
-    checkpoint: int | None = shown("the call before which it was made")
+    checkpoint: int | None = shown("the first call after it")
     state: str = shown("active or superseded", examples=["active"])
     superseded_by: SupersededView | None
     created_at: datetime = shown(examples=[_MOMENT])
@@ -511,7 +517,7 @@ class DecisionView:
 
 @view
 class ExplainedDecisionView(DecisionView):
-    """A decision, and what carries it out."""
+    """A decision with the steps that carry it out."""
 
     steps: tuple[str, ...]
 
@@ -532,7 +538,7 @@ class CorrectionNode(CorrectionView):
 
 @view
 class SubPlanNode(SubPlanView):
-    """A sub-plan, begun or not."""
+    """A sub-plan in the tree of decisions, started or not."""
 
     kind: Literal["sub-plan"]
     parent_plan: str
@@ -555,7 +561,7 @@ def tree_node(data: Mapping[str, JsonValue]) -> TreeNode:
 
 @view
 class LineView:
-    """A line, with its number before and after; masked, and cut where it is very long."""
+    """A line with its old and new number; masked, and cut if very long."""
 
     kind: Literal["context", "add", "remove"]
     old: int | None = shown(examples=[12])
@@ -565,7 +571,7 @@ class LineView:
 
 @view
 class HunkView:
-    """Lines that belong together."""
+    """A hunk with its lines."""
 
     header: str = shown(examples=["@@ -12,3 +12,5 @@ def export():"])
     old_start: int
@@ -577,10 +583,10 @@ class HunkView:
 class FileDiffView(ChangeView):
     """A file that the plan changed."""
 
-    accepted: bool = shown("false: the review left it out")
+    accepted: bool = shown("false: left out of the result")
     binary: bool
     hunks: tuple[HunkView, ...]
-    truncated: bool = shown("it is too large to be shown; the patch has it")
+    truncated: bool = shown("too large to show; see the patch")
 
     def __str__(self) -> str:
         """The file as part of a unified diff."""
@@ -599,10 +605,10 @@ class FileDiffView(ChangeView):
 
 @view
 class DiffView:
-    """What a plan changed."""
+    """The diff of a plan."""
 
     files: tuple[FileDiffView, ...]
-    truncated: bool = shown("there is more than is shown; the patch has all of it")
+    truncated: bool = shown("cut; the patch has all of it")
 
     def __str__(self) -> str:
         """The accepted changes as a unified diff, for people."""
@@ -611,7 +617,7 @@ class DiffView:
 
 @view
 class FileView:
-    """One file that the plan changed, as it is on one side."""
+    """A file that the plan changed, on one side."""
 
     path: str = shown(examples=["src/export.py"])
     side: Literal["before", "after"]
@@ -626,27 +632,27 @@ class FileView:
 
 @view
 class SpentView:
-    """What was taken; of money null where a price is not known."""
+    """Spending; money is null if a price is unknown."""
 
     usd: float | None = shown(examples=[0.0123])
     tokens: int = shown(examples=[34_567])
-    steps: int = shown("calls of models", examples=[12])
+    steps: int = shown("model calls", examples=[12])
 
 
 @view
 class BudgetView:
-    """What the whole tree of a plan may spend, and has spent."""
+    """The limits and spending of a plan's tree."""
 
     plan: str = shown("the root of the tree")
     limits: LimitsView
     spent: SpentView
-    reserved: SpentView = shown("held back for calls under way, at their worst case")
+    reserved: SpentView = shown("reserved for running calls, at their worst case")
     models: tuple[str, ...]
 
 
 @view
 class DecisionSummary:
-    """A decision that would no longer hold."""
+    """A decision that a correction would supersede."""
 
     number: int
     question: str
@@ -660,11 +666,11 @@ class CorrectionPreview:
     plan: str
     decision: int
     superseded: tuple[DecisionSummary, ...]
-    checkpoint: int | None = shown("null: nothing was done for it yet")
+    checkpoint: int | None = shown("null: no step ran yet")
     calls: int
     steps: tuple[str, ...]
     files: tuple[str, ...]
-    edits_lost: tuple[str, ...] = shown("files edited by hand that are undone with it")
+    edits_lost: tuple[str, ...] = shown("files edited by hand whose edits are lost")
     edits_kept: tuple[str, ...]
     sub_plans: tuple[str, ...] = shown("those that are cancelled")
     sub_plans_kept: tuple[str, ...]
@@ -672,7 +678,7 @@ class CorrectionPreview:
 
 @view
 class ComparisonView:
-    """The files in which two outcomes differ."""
+    """The files that differ between two results."""
 
     files: tuple[ChangeView, ...] = shown(
         "as they change from the plan's outcome to the other's; the first 10,000"
@@ -683,7 +689,7 @@ class ComparisonView:
 
 @view
 class OutputView:
-    """Some of what a plan printed."""
+    """A page of a plan's output."""
 
     plan_id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
     number: int = shown("counts from 1 for each plan", examples=[12])
