@@ -1,1 +1,1 @@
-"""Programs: run below a guard, isolated by bubblewrap, and ended with everything they started."""
+"""Run programs below a guard, isolate them with bubblewrap, and end all their processes."""

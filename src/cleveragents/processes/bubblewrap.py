@@ -1,22 +1,22 @@
-"""bubblewrap: what a command sees when it is isolated, and whether that works on this machine.
+"""Isolation with bubblewrap: the probe for this machine, the options of a command, the seccomp filter.
 
-The command sees the system's directories read-only, a home and a /tmp that are empty and its own, the
-programs of its PATH, what the caller says it may read, and the sandbox, which alone it can write. It has its
-own process numbers, and no network unless asked for. What /proc shows of the machine it can read and not
-write, even as root.
+An isolated command sees the system's directories read-only, a private and empty home and /tmp, the programs
+on its PATH, the directories that the caller lists as readable, and the sandbox. Only the sandbox is writable.
+The command has its own process namespace, and no network unless it is enabled. It can read the machine's
+files in /proc but not write them, even as root.
 
-Where bubblewrap can, it makes no further user namespaces and has a seccomp filter, which leaves out system
+Where bubblewrap supports it, the command cannot create user namespaces, and a seccomp filter denies system
 calls that no build needs.
 
-What is not kept from it: the kernel's other interfaces, processor time, memory and disk space; the names
-in /etc/passwd; with `network`, whatever listens on this machine, abstract sockets included.
+Isolation does not cover the kernel's other interfaces, CPU time, memory, disk space, or the names in
+/etc/passwd. With `network`, the command reaches every service that listens on this machine, including
+abstract sockets.
 
-The system calls that an isolated command does without: a seccomp filter for bubblewrap.
-
-Assembled here, as classic BPF, for x86-64 (32-bit programs included) and 64-bit ARM; other machines get none.
-A command needs none of these calls to build and test software, and flaws of the kernel are found in many of
-them. A denied call fails with EPERM; `clone3`, whose flags a filter cannot see, fails with ENOSYS, upon which
-the C library calls `clone`. A socket of a family that no network namespace holds fails with EAFNOSUPPORT.
+The seccomp filter is assembled here as classic BPF for x86-64 (including 32-bit programs) and 64-bit ARM;
+other architectures get no filter. Kernel vulnerabilities are often found in the denied calls, and building
+and testing software needs none of them. A denied call fails with EPERM. `clone3` fails with ENOSYS, because a
+filter cannot see its flags; the C library then falls back to `clone`. A socket of a family outside network
+namespaces fails with EAFNOSUPPORT.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ _ETC = (
     *("java", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven"),
 )
 _NETWORK_ETC = ("resolv.conf",)
-# What belongs to the machine in /proc. Its files ask for root's number, not for a capability, and bubblewrap
+# Machine-wide files in /proc. The kernel checks for uid 0 there, not for a capability, and bubblewrap
 # covers only those whose directory looks writable.
 _MACHINE = (
     *("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "asound", "driver", "dynamic_debug"),
     *("mtrr", "pressure", "latency_stats", "timer_stats", "slabinfo"),
 )
-# Programs named there run outside. The directory may be one that is mounted, writable, when it is looked at.
+# Interpreters registered here run outside the sandbox. Automount may mount this directory, writable, on
+# access.
 _FORMATS = "/proc/sys/fs/binfmt_misc"
 _PROBE_SECONDS = 60.0
 _DISABLE_USERNS = "--disable-userns"
@@ -91,15 +92,15 @@ _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_GREATER_OR_EQUAL, _JUMP_IF_ANY_BIT, _JUMP, _RETU
 )
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
-# Offsets in struct seccomp_data; of arguments the lower half, which is all that the kernel reads of these.
+# Offsets in struct seccomp_data. For arguments: the lower half, the only part that the kernel reads here.
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
-_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into the terminal of somebody else
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they type into another terminal
 _X32 = 0x40000000
-# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: a network namespace holds these, and AF_VSOCK is outside of any.
+# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: confined to a network namespace, unlike AF_VSOCK.
 _FAMILIES = (1, 2, 10, 16)
 _SYS_SOCKET = 1
-# Of kernels since 5.1, the same on every machine.
+# Added in Linux 5.1 and later, with the same number on every architecture.
 _NEWER = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
@@ -124,7 +125,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """`program` is where bubblewrap is, if it works; else `problem` says why it does not."""
+    """The result of probing bubblewrap: `program` is its path if it works, else `problem` is the reason."""
 
     program: str | None
     problem: str = ""
@@ -135,20 +136,20 @@ class ProbeResult:
 
     @property
     def warning(self) -> str:
-        """For who runs commands all the same."""
+        """The warning shown when commands run without isolation."""
         return f"commands are not isolated on this machine: {self.problem}; {_MEANING}; {_ADVICE}"
 
 
 class BubblewrapProbe:
-    """Finds out once whether bubblewrap works here: it may be missing, or namespaces be forbidden.
+    """A cached check of whether bubblewrap works on this machine: installed, and namespaces allowed.
 
     Thread safety:
         Owner: the module, one for the process; any thread may share it.
-        Lock: `_lock` guards the answer. It is held while bubblewrap is tried, some milliseconds, so that all
-            who ask meanwhile get the same answer instead of trying themselves; also that it was too slow.
-        Guarantee: it is tried once, and again only if it did not answer in time: a slow machine is no reason
-            to isolate nothing from then on. `first_time` is True for one caller.
-    Cancel safety: an interrupted try is made again by the next caller.
+        Lock: `_lock` guards the result. It is held during the probe, some milliseconds, so that concurrent
+            callers share one result instead of probing themselves; they share a timeout, too.
+        Guarantee: the probe runs once, and again only after a timeout: a slow machine must not disable
+            isolation for good. `first_time` is True for one caller.
+    Cancel safety: the next caller repeats an interrupted probe.
     """
 
     def __init__(self, name: str = "bwrap", *, seconds: float = _PROBE_SECONDS) -> None:
@@ -165,7 +166,7 @@ class BubblewrapProbe:
             if self._result is not None:
                 return self._result
             late = self._late
-            if late is not None and late is not known:  # guard: many who wait do not wait for each other
+            if late is not None and late is not known:  # guard: callers that waited share the timeout
                 return late
             try:
                 self._result = _try(self._name, self._seconds)
@@ -175,19 +176,19 @@ class BubblewrapProbe:
             return self._result
 
     def is_known_to_work(self) -> bool:
-        """Whether somebody has found out that it does; nothing is tried."""
+        """Return whether an earlier probe succeeded; never probe."""
         with self._lock:
             return self._result is not None and self._result.program is not None
 
     def first_time(self) -> bool:
-        """True once: for the one who tells the user."""
+        """Return True for the first caller, which then warns the user."""
         with self._lock:
             told, self._told = self._told, True
             return not told
 
 
 def _try(name: str, seconds: float) -> ProbeResult:
-    """`TimeoutExpired`."""
+    """Run the probe. Raises `subprocess.TimeoutExpired`."""
     found = look_up(name, os.environ.get("PATH", os.defpath))
     if found is None:
         return ProbeResult(None, "bubblewrap (bwrap) is not installed")
@@ -237,7 +238,7 @@ def _system(network: bool) -> Iterator[str]:
     for name in (*_ETC, *_NETWORK_ETC) if network else _ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--proc", "/proc", "--dev", "/dev")
-    for name in _MACHINE:  # guard: root could have the kernel run a program outside (core_pattern)
+    for name in _MACHINE:  # guard: root could make the kernel run a program outside (core_pattern)
         yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
     if is_directory(Path(_FORMATS)):
         yield from ("--tmpfs", _FORMATS, "--remount-ro", _FORMATS)
@@ -250,7 +251,7 @@ shared_probe = BubblewrapProbe()
 
 @cache
 def _can_disable_userns(program: str) -> bool:
-    """Whether a command can be kept from making user namespaces, in which it would be root; tried once."""
+    """Return whether bubblewrap can forbid user namespaces, in which a command would be root."""
     if _DISABLE_USERNS not in _help_of(program):
         return False
     options = [*_namespaces(network=False), *_NO_USERNS]
@@ -261,7 +262,7 @@ def _can_disable_userns(program: str) -> bool:
 
 @cache
 def seccomp_for(program: str) -> bytes | None:
-    """The filter that commands get; None where this bubblewrap or this machine takes none. Tried once."""
+    """Return the seccomp filter for commands; None if this bubblewrap or architecture does not support it."""
     wanted = filter_for() if "--seccomp" in _help_of(program) else None
     if wanted is None:
         return None
@@ -275,7 +276,7 @@ def seccomp_for(program: str) -> bytes | None:
 
 
 def hardening_of(program: str) -> list[str]:
-    """What this bubblewrap does beyond namespaces, in words."""
+    """Describe the protection of this bubblewrap beyond namespaces."""
     userns = "no user namespaces inside" if _can_disable_userns(program) else "user namespaces inside"
     return [userns, "no seccomp filter" if seccomp_for(program) is None else "seccomp filter"]
 
@@ -299,10 +300,12 @@ def arguments_for(
     hidden: tuple[Path, ...],
     home: Path | None = None,
 ) -> list[str]:
-    """bubblewrap's options for this command, whose home is an empty one unless there is a directory for it.
-    Later ones lie over earlier ones, hence the order."""
+    """Return bubblewrap's options for a command. Without `home`, its home directory is empty.
+
+    Later options cover earlier ones, so their order matters.
+    """
     system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
-    # guard: only our own PATH decides, for a command or an agent can bring any
+    # guard: only our own PATH decides; a command or an agent can set any PATH
     trusted = [*search_path(os.environ.get("PATH", os.defpath), hidden=hidden, root=command.root)]
     trusted += [Path(sys.executable).parent, *installations(os.environ).values(), *interpreter_homes()]
     entries = [entry for entry in trusted if not any(entry.is_relative_to(place) for place in system)]
@@ -320,7 +323,7 @@ def arguments_for(
         options += ["--bind", str(home), HOME]
     for directory in tools:
         options += ["--ro-bind-try", str(directory), str(directory)]
-    # guard: a tool's prefix may have the checkout somewhere below it
+    # guard: a tool's prefix may contain the checkout
     for place in _covered(hidden, [*tools, *system]):
         options += ["--tmpfs", str(place)]
     options += _trees(command)
@@ -331,7 +334,7 @@ def arguments_for(
 
 
 def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
-    """The hidden places that could be seen through what is shown."""
+    """Yield the hidden places that a visible directory would expose."""
     spelled = spellings(shown)
     for place in dict.fromkeys(real_path(place) for place in hidden):
         if is_directory(place) and is_inside_spelled(place, spelled):
@@ -339,7 +342,9 @@ def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
 
 
 def _trees(command: Command) -> Iterator[str]:
-    """What the caller asked for, outer directories first, since an inner one lies over its outer one."""
+    """Yield the mounts that the caller requested, outer directories first: an inner mount covers its outer
+    one.
+    """
     trees = dict.fromkeys(spellings(command.readable), "--ro-bind-try")
     trees |= dict.fromkeys(spellings([command.root]), "--bind")
     for path in sorted(trees, key=lambda path: len(path.parts)):
@@ -353,7 +358,7 @@ def _numbers(*numbers: int | None) -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """A way to make system calls, by the number that the kernel knows it by."""
+    """The system call numbers of an architecture."""
 
     audit: int
     clone: int
@@ -414,7 +419,7 @@ _CLONE3 = 435
 
 
 def filter_for(machine: str | None = None) -> bytes | None:
-    """The filter as the kernel takes it; None for a machine that it is not known for."""
+    """Return the filter in the kernel's format; None for an unsupported architecture."""
     known = _MACHINES.get(machine or platform.machine())
     if known is None:
         return None
@@ -426,13 +431,13 @@ def filter_for(machine: str | None = None) -> bytes | None:
             _instruction(_JUMP, len(section)),
             *section,
         ]
-    program.append(_denial(errno.ENOSYS))  # guard: another machine's numbers mean other calls
+    program.append(_denial(errno.ENOSYS))  # guard: other architectures number their calls differently
     return b"".join(program)
 
 
 def _section(machine: _Machine) -> Iterator[bytes]:
     yield _instruction(_LOAD, _NUMBER)
-    if machine.has_x32:  # guard: the same calls under other numbers
+    if machine.has_x32:  # guard: x32 has the same calls under other numbers
         yield _instruction(_JUMP_IF_GREATER_OR_EQUAL, _X32, 0, 1)
         yield _denial(errno.ENOSYS)
     for number in machine.denied.values():
@@ -449,7 +454,7 @@ def _section(machine: _Machine) -> Iterator[bytes]:
         yield _instruction(_JUMP_IF_EQUAL, family, 0, 1)
         yield _instruction(_RETURN, _ALLOW)
     yield _denial(errno.EAFNOSUPPORT)
-    if machine.socketcall is not None:  # guard: the same call, with its family where no filter sees it
+    if machine.socketcall is not None:  # guard: the same call, with its family in memory that no filter sees
         yield _instruction(_JUMP_IF_EQUAL, machine.socketcall, 0, 4)
         yield _instruction(_LOAD, _FIRST_ARGUMENT)
         yield from _deny_if(_SYS_SOCKET, errno.EAFNOSUPPORT)

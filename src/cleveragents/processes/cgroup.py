@@ -1,12 +1,12 @@
-"""A cgroup for each command, so that no process of it outlives its call.
+"""A cgroup for each command, so that none of its processes outlives the call.
 
-A process leaves a session by `setsid`, its parent by a double fork and its markers by `env -i`, but it stays
-in its cgroup, and the kernel kills all of a cgroup at once. Where no cgroup can be made (no cgroup v2, not
-delegated to this user, not Linux) commands do without: the guard and the markers find what they can.
+A process can leave its session with `setsid`, its parent with a double fork and its markers with `env -i`,
+but it stays in its cgroup, and the kernel kills a whole cgroup at once. Without a usable cgroup (no cgroup
+v2, not delegated to this user, not Linux), only the guard and the markers find the command's processes.
 
-A cgroup's name says which process made it and for which attempt, so any later process can end those whose
-maker is dead. The guard imports this module, so it imports little; it stays
-outside itself, so that it outlives the cgroup and removes the rest.
+A cgroup's name identifies the process that created it and the attempt, so any later process can end the
+cgroups of a dead creator. The guard imports this module, so the module imports little. The guard itself stays
+outside the cgroup, so that it survives to remove it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.005
 
 
 def make_cgroup(attempt: str) -> Path | None:
-    """An empty cgroup below our own for a command of that attempt; None where none can be made."""
+    """Create an empty cgroup below our own for a command of the attempt; return None if that fails."""
     here = own_cgroup()
     if here is None:
         return None
@@ -51,7 +51,7 @@ def make_cgroup(attempt: str) -> Path | None:
 
 
 def end_cgroup(cgroup: Path, *, seconds: float = _END_SECONDS) -> bool:
-    """Kill every process in the cgroup and remove it; False if the kernel did not end them in time."""
+    """Kill every process in the cgroup and remove it; return False if the kernel did not end them in time."""
     over = time.monotonic() + seconds
     while not _is_removed(cgroup):
         if time.monotonic() >= over:
@@ -62,14 +62,14 @@ def end_cgroup(cgroup: Path, *, seconds: float = _END_SECONDS) -> bool:
 
 
 def end_cgroups_of(attempt: str) -> None:
-    """End the cgroups that any process of this machine made for commands of that attempt."""
+    """End the cgroups that any process on this machine created for commands of the attempt."""
     for cgroup in _all_cgroups():
         if cgroup.name.split("-")[3:4] == [_short(attempt)]:
             end_cgroup(cgroup)
 
 
 def end_stale_cgroups() -> None:
-    """End the cgroups whose makers are dead. Those of other machines and namespaces are left alone."""
+    """End the cgroups whose creators are dead. Those of other machines and namespaces are left alone."""
     from cleveragents.processes.passthrough import owner_lives
 
     for cgroup in _all_cgroups():
@@ -78,7 +78,7 @@ def end_stale_cgroups() -> None:
 
 
 def own_cgroup() -> Path | None:
-    """The directory of the cgroup that this process is in; None without cgroup v2."""
+    """Return the cgroup directory of this process; None without cgroup v2."""
     root = _root()
     if root is None:
         return None
@@ -93,7 +93,9 @@ def own_cgroup() -> Path | None:
 
 @cache
 def _root() -> tuple[Path, Path] | None:
-    """Where cgroup v2 is mounted, alone or beside v1, and which part of it is shown there."""
+    """Return where cgroup v2 is mounted (alone or beside v1) and which part of the hierarchy is visible
+    there.
+    """
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             fields, _, kind = line.partition(" - ")
@@ -119,7 +121,7 @@ def _all_cgroups() -> Iterator[Path]:
 
 
 def _is_removed(cgroup: Path) -> bool:
-    """Whether it is gone, with the cgroups that processes made in it."""
+    """Remove the cgroup and its nested cgroups; return whether they are gone."""
     try:
         for place, _, _ in os.walk(cgroup, topdown=False):
             Path(place).rmdir()
@@ -127,14 +129,14 @@ def _is_removed(cgroup: Path) -> bool:
     except FileNotFoundError:
         return not cgroup.exists()
     except OSError:
-        return False  # a process is left in it
+        return False  # a process is still in it
 
 
 def _kill(cgroup: Path) -> None:
     with suppress(OSError):
         _write(cgroup / "cgroup.kill", "1")
         return
-    for place, _, _ in os.walk(cgroup):  # a kernel before 5.14
+    for place, _, _ in os.walk(cgroup):  # Linux before 5.14
         with suppress(OSError):
             for pid in Path(place, "cgroup.procs").read_text().split():
                 with suppress(OSError):
@@ -142,7 +144,7 @@ def _kill(cgroup: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY)  # without O_CREAT: a kernel that lacks the file says so
+    descriptor = os.open(file, os.O_WRONLY)  # no O_CREAT: fail if the kernel lacks the file
     try:
         os.write(descriptor, text.encode())
     finally:

@@ -1,7 +1,8 @@
-"""The variables that a command gets: few, and none that could hold a secret of the user's.
+"""The environment variables of a command: few, and none that could hold a secret of the user.
 
-Chosen by name, not filtered by look: a variable nobody thought of stays out. Our own (`CLEVERAGENTS_*`) stay
-out even if allowed by name, for the token that opens the server is among them; only markers are added.
+Variables are chosen by name, not filtered by content: an unknown variable stays out. Our own
+(`CLEVERAGENTS_*`) stay out even if allowed by name, because the server's token is among them; only markers
+are added.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _IDENTITY = {
     "GIT_COMMITTER_NAME": "CleverAgents",
     "GIT_COMMITTER_EMAIL": "cleveragents@localhost",
 }
-# git neither reads the user's configuration nor asks anybody anything.
+# Keep git from reading the user's configuration and from prompting.
 _QUIET = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -48,7 +49,7 @@ _QUIET = {
 }
 
 
-# Where tools look for their installation if not told: below the home that a command does not see.
+# Tools look for their installation below HOME by default, and the user's home is hidden from the command.
 _INSTALLATIONS = {"RUSTUP_HOME": ".rustup"}
 
 
@@ -61,9 +62,10 @@ def command_environment(
     hidden: tuple[Path, ...] = (),
     allowed_names: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """All that `command` gets. Its own `environment` wins over what we say, and its markers over all.
+    """Return all variables of `command`. Its own `environment` overrides our values; its markers override
+    everything.
 
-    Of its own PATH, too, only absolute entries count.
+    Only the absolute entries of its own PATH count.
     """
     named = (*allowed_names, *command.passed)
     passed = {
@@ -88,7 +90,8 @@ def command_environment(
         **_QUIET,
         "HOME": home,
         "TMPDIR": temporary,
-        # guard: neither a sandbox without a repository nor a directory above it belongs to one further up
+        # guard: neither a sandbox without a repository nor a directory above it belongs to an outer
+        # repository
         "GIT_CEILING_DIRECTORIES": os.pathsep.join(ceilings),
         **command.environment,
         "PATH": os.pathsep.join(map(str, entries)) or _DEFAULT_PATH,
@@ -97,17 +100,17 @@ def command_environment(
 
 
 def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
-    """Directories of tools that are neither on PATH nor beside what is, by the variable that names them."""
+    """Return the directories of tools installed neither on PATH nor beside it, keyed by their variable."""
     home = Path(inherited.get("HOME") or Path.home())
     named = {name: Path(inherited.get(name) or home / place) for name, place in _INSTALLATIONS.items()}
     return {name: place for name, place in named.items() if is_directory(place)}
 
 
 def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path, ...]:
-    """The directories of a PATH that a command may use, in order.
+    """Return the directories of a PATH that a command may use, in order.
 
-    Those of a hidden place (the user's own checkout, say) would run its programs on the sandbox: they are not
-    kept. The sandbox's own are.
+    Directories in a hidden place, such as the user's own checkout, are dropped: their programs would run on
+    the sandbox. The sandbox's own directories stay.
     """
     covered, own = spellings(hidden), spellings([root])
     return tuple(
@@ -118,33 +121,35 @@ def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path,
 
 
 def absolute_entries(path: str) -> tuple[Path, ...]:
-    """The directories of a PATH that are the same from everywhere, in order, each once.
+    """Return the absolute directories of a PATH, in order and without duplicates.
 
-    Relative and empty entries mean whatever directory one is in, a sandbox or a foreign repository: what lies
-    there must never be taken for a program of the system.
+    Relative and empty entries depend on the current directory, which may be a sandbox or an untrusted
+    repository: a file there must never pass for a program of the system.
     """
     entries = (Path(word) for word in path.split(os.pathsep))
     return tuple(dict.fromkeys(entry for entry in entries if entry.is_absolute()))  # guard: see above
 
 
 def is_directory(path: Path) -> bool:
-    """Whether it is one that we can see: a place we may not look into, or that cannot be, is none."""
+    """Return whether `path` is a directory that we can access; False for an invalid or unreadable path."""
     return os.access(path, os.F_OK) and path.is_dir()
 
 
 def is_inside(path: Path, places: Iterable[Path]) -> bool:
-    """Whether `path` is one of the places or below one, by its name or by where its links lead."""
+    """Return whether `path` equals a place or lies below one, by name or after resolving links."""
     places = tuple(places)
     return _is_below(path, places) or is_inside_spelled(path, spellings(places))
 
 
 def spellings(places: Iterable[Path]) -> tuple[Path, ...]:
-    """Each place by the name it was given and by its real one, each once."""
+    """Return each place as given and with its links resolved, without duplicates."""
     return tuple(dict.fromkeys(found for place in places for found in (place, real_path(place))))
 
 
 def is_inside_spelled(path: Path, spelled: Collection[Path]) -> bool:
-    """`is_inside` for places whose `spellings` are known: to find them anew for each path takes long."""
+    """Return whether `path` lies inside places whose `spellings` are known. Avoids resolving them for each
+    path.
+    """
     return _is_below(path, spelled) or _is_below(real_path(path), spelled)
 
 
@@ -154,7 +159,7 @@ def _is_below(path: Path, places: Collection[Path]) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """Where its links lead; as far as its name says if they change while they are followed."""
+    """Resolve the links of `path`; only normalize it if the links change meanwhile."""
     try:
         return Path(os.path.realpath(path))
     except OSError:

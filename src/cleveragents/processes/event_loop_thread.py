@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, begun at its first use."""
+"""An event loop on its own thread, started at first use."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _END_SECONDS = 5.0
 
 
 class EventLoopThread:
-    """Runs coroutines for threads that wait for them.
+    """An event loop that runs coroutines for blocking threads.
 
     Thread safety:
-        Owner: whoever made it, and closes it; any thread may call `run` meanwhile.
-        Lock: `_lock` guards whether there is a loop, and whether there may be one; held to start a thread.
+        Owner: the creator, which closes it; any thread may call `run` meanwhile.
+        Lock: `_lock` guards the loop and whether it may be started; held to start a thread.
         Guarantee: there is at most one thread, and none after `close`.
-    Cancel safety: who is told to stop while it waits leaves within moments; its coroutine is cancelled.
+    Cancel safety: a caller that is cancelled while it waits returns within moments; its coroutine is
+    cancelled.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,7 +38,7 @@ class EventLoopThread:
         self._closed = False
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], stop: StopSignal | None = None) -> T:
-        """What the coroutine returns or raises. `Cancelled` when told to stop; `Closed`."""
+        """Run the coroutine and return its result. Raises `Cancelled` on `stop`, `Closed` after `close`."""
         loop = self._running()
         future = asyncio.run_coroutine_threadsafe(work(), loop)
         while not future.done():
@@ -48,11 +49,11 @@ class EventLoopThread:
         return _result(future, self._name)
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Has it run, and does not wait for it. `Closed`."""
+        """Start the coroutine without waiting for it. Raises `Closed` after `close`."""
         return asyncio.run_coroutine_threadsafe(work(), self._running())
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs `last` and ends the loop, if there is one. Twice is harmless."""
+        """Run `last` and end the loop, if there is one. Idempotent."""
         with self._lock:
             self._closed = True
             loop, thread, self._loop = self._loop, self._thread, None
@@ -64,7 +65,7 @@ class EventLoopThread:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._closed:  # guard: nobody would end it
+            if self._closed:  # guard: a loop started now would never be closed
                 raise Closed(self._name)
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -83,7 +84,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _finish(last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """What is left after `last` is cancelled, and waited for."""
+    """Run `last`, then cancel the remaining tasks and wait for them."""
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     try:
         await last()

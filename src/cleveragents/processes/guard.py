@@ -1,13 +1,12 @@
-"""The process that stands above one command and leaves nothing of it behind.
+"""The process that supervises one command and ends all its processes.
 
-Run as a file by `python -I -S`: it starts with every command, so it imports little and nothing of ours until
-there are processes to be ended. It is the subreaper below which every orphan stays, so that having no child
-left means that nothing of the command is left. It ends the tree when the command is done, when its time is
-up, when it has more processes than it may, when told to (a second line, or SIGTERM), and when its caller
-dies, however that happens: the control pipe ends, and the kernel says so too, since a forked sibling of ours
-may hold that pipe open.
+It runs as a file with `python -I -S`. A guard starts with every command, so it imports little, and nothing of
+ours until there are processes to end. The guard is a subreaper: every orphan becomes its child, so no child
+left means no process of the command left. It ends the tree when the command exits, times out or exceeds its
+process limit, on request (a second line, or SIGTERM), and when the caller dies. It notices the caller's death
+by the end of the control pipe and by a signal from the kernel, since a forked sibling may keep the pipe open.
 
-Never runs foreign code: the command is exec'ed in a child, by this process's only thread, because
+The guard never runs foreign code: the command is exec'ed in a child, by this process's only thread, because
 bubblewrap's `--die-with-parent` follows the thread.
 """
 
@@ -25,7 +24,7 @@ import sys
 import time
 from types import FrameType
 
-TYPE_CHECKING = False  # spares the import of typing, at every start
+TYPE_CHECKING = False  # avoids importing typing at every start
 if TYPE_CHECKING:
     from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
 
@@ -47,7 +46,7 @@ _BUBBLEWRAP_PROCESSES = 2
 
 
 def main() -> int:
-    """Runs the command that the control pipe names; 0 when its report was delivered."""
+    """Run the command that the control pipe describes; return 0 once the report is delivered."""
     control = os.dup(0)
     reports = os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -72,7 +71,7 @@ def main() -> int:
 
 
 class _Guard:
-    """One command. One thread."""
+    """The supervisor of one command, on one thread."""
 
     def __init__(self, program: GuardProgram, control: int) -> None:
         self.program = program
@@ -90,12 +89,12 @@ class _Guard:
             signal.signal(number, self._on_signal)
 
     def run(self) -> GuardReport:
-        """Starts it, watches it, ends it: nothing is left when this returns."""
+        """Start the command, watch it and end it. No process is left on return."""
         _, most = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, most))
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != self.program["parent"]:  # guard: it died before we could be told
+        if os.getppid() != self.program["parent"]:  # guard: the caller died before the signal was set up
             return {"code": None, "cause": "parent", "refused": None}
         deadline = time.monotonic() + self.program["timeout_seconds"]
         refused, status = self._start()
@@ -109,21 +108,21 @@ class _Guard:
         return {"code": self._status, "cause": self.cause, "refused": refused}
 
     def _prepare_command(self) -> None:
-        """Runs in the command's process, before it executes the program."""
-        # guard: if we are killed by force, at least the command itself goes with us
+        """Prepare the command's process before it executes the program."""
+        # guard: if the guard is killed by force, at least the command itself dies with it
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # guard: the command joins, not we: a process that ends the cgroups of dead callers must not end us
-        # before we have removed what the caller left
+        # guard: the command joins, not the guard: a process that ends the cgroups of dead callers must not
+        # end the guard before it has cleaned up after its caller
         if self.program.get("cgroup") is not None:
             try:
                 procs = os.open(f"{self.program['cgroup']}/cgroup.procs", os.O_WRONLY)
                 os.write(procs, b"0")
                 os.close(procs)
             except OSError:
-                return  # not delegated to this user: then commands do without
+                return  # not delegated to this user: the command runs without a cgroup
 
     def _tidy_up(self) -> None:
-        """What the caller would have removed, had it not died."""
+        """Remove what a dead caller could not remove."""
         sys.path[:0] = [path for path in self.program["path"] if path not in sys.path]
         cgroup, private = self.program.get("cgroup"), self.program["private"]
         if cgroup is not None:
@@ -142,12 +141,12 @@ class _Guard:
         return self.program.get("errors", self.program["output"])
 
     def _grace(self) -> float:
-        if self.cause == "processes":  # guard: what multiplies is not given the time to
+        if self.cause == "processes":  # guard: a fork bomb gets no time to grow
             return 0.0
         return self.program["grace_seconds"] if self.cause else _LEFTOVER_GRACE_SECONDS
 
     def _start(self) -> tuple[str | None, int | None]:
-        """Why it cannot be run, if so; where bubblewrap tells what became of it."""
+        """Start the command; return the reason if that fails, and the descriptor of bubblewrap's status."""
         program = self.program
         argv = program["argv"]
         status, passed = None, []
@@ -161,7 +160,7 @@ class _Guard:
                 passed.append(_file_with(bytes.fromhex(seccomp)))
                 argv[1:1] = ["--seccomp", str(passed[-1])]
         try:
-            # guard: an object that is dropped would reap the command before we see how it ended
+            # guard: an object that is dropped would reap the command before its exit status is read
             self._command = self._spawn(argv, passed)
             self._child = self._command.pid
         except (OSError, ValueError) as error:
@@ -193,7 +192,7 @@ class _Guard:
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-        # As every shell does with a script that does not say what runs it.
+        # Like every shell: run a script without a shebang with sh.
         return start("/bin/sh", ["sh", program["executable"], *argv[1:]])
 
     def _watch(self, deadline: float) -> None:
@@ -214,8 +213,8 @@ class _Guard:
             if self._wake in ready:
                 os.read(self._wake, _CHUNK_BYTES)
             self._reap()
-            # By the clock, not by the turn: what dies wakes us, and a tree that comes and goes would have us
-            # count all the time.
+            # By time, not by iteration: each death wakes this loop, so a tree with many short-lived processes
+            # would be counted all the time.
             if bound is not None and time.monotonic() >= counted + look:
                 counted = time.monotonic()
                 if self._is_crowded(bound):
@@ -226,7 +225,7 @@ class _Guard:
         most = bound + own
         waiting = _children()
         if not waiting and self._status is None:
-            return self._descendants() > most  # this kernel does not tell
+            return self._descendants() > most  # this kernel has no list of children
         found = len(waiting)
         while waiting and found <= most:
             below = _children_of(waiting.pop())
@@ -243,12 +242,12 @@ class _Guard:
         return len(descendants(os.getpid()))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # The kernel's word that our caller is gone looks like anybody's SIGTERM.
+        # The kernel's notice of the caller's death looks like any other SIGTERM.
         gone = os.getppid() != self.program["parent"]
         self.cause = self.cause or ("parent" if gone else "signal")
 
     def _reap(self) -> bool:
-        """Buries the dead, adopted ones included; True if there is none left to die."""
+        """Reap dead children, adopted ones included; return True if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -260,32 +259,32 @@ class _Guard:
                 self._status = os.waitstatus_to_exitcode(status)
 
     def _end(self, grace_seconds: float) -> None:
-        """No child left means no descendant left, because every orphan becomes our child."""
+        """End all processes. Every orphan becomes our child, so no child left means no descendant left."""
         if self._reap():
             return
         sys.path[:0] = self.program["path"]
         isolated = self.program["arguments"] is not None
-        # With bubblewrap's own process all others are being killed already: there is nobody to ask.
+        # If bubblewrap's own process has exited, the kernel is killing all others: SIGTERM is pointless.
         if grace_seconds > 0 and (self._status is None or not isolated):
             self._ask(grace_seconds)
         if self._status is None:
             _kill_group(self._child)
-        while not self._reap():  # guard: a snapshot of the tree can miss a forking chain; this cannot
+        while not self._reap():  # guard: a snapshot of the tree can miss a chain of forks; this loop cannot
             self._kill_children()
             self._kill_tree()
 
     def _ask(self, seconds: float) -> None:
-        """SIGTERM to each, newcomers included, until all are gone or the time is over."""
+        """Send SIGTERM to each process, new ones included, until all have exited or `seconds` have passed."""
         try:
             import psutil
 
             from cleveragents.processes.process_tree import descendants
         except ImportError:
-            return  # no politeness then; they are ended by what this file has
+            return  # without psutil, skip SIGTERM; the code in this file kills them
         over = time.monotonic() + seconds
         asked = set()
         if self.program["arguments"] is not None:
-            asked.add(self._child)  # guard: with bubblewrap's own process all others die at once
+            asked.add(self._child)  # guard: if bubblewrap's own process exits, all others die at once
         while not self._reap() and time.monotonic() < over:
             for pid, process in descendants(os.getpid()).items():
                 if pid not in asked:
@@ -293,20 +292,20 @@ class _Guard:
                     try:
                         process.terminate()
                     except psutil.Error:
-                        continue  # it ended by itself
+                        continue  # it exited meanwhile
             self._sleep(min(_LOOK_AGAIN_SECONDS, max(0.0, over - time.monotonic())))
 
     def _kill_children(self) -> None:
-        """Kills whoever is our child, again and again, since the orphans of each become our children.
+        """Kill our children repeatedly, since the orphans of each become our children.
 
-        Exact, for a child's pid cannot be another's before we reap it; quick enough for a chain of processes
-        that fork and exit. A wide tree that keeps growing is left to `_kill_tree`.
+        This is exact, because a child's pid is not reused before we reap it, and fast enough for a chain of
+        processes that fork and exit. `_kill_tree` handles a wide tree that keeps growing.
         """
         over = time.monotonic() + _FAST_KILL_SECONDS
         while not self._reap() and time.monotonic() < over:
             children = _children()
             if not children:
-                return  # this kernel does not tell
+                return  # this kernel has no list of children
             for pid in children:
                 _kill(pid)
             self._sleep(_REAP_SECONDS)
@@ -330,12 +329,15 @@ class _Guard:
             return
 
     def _sleep(self, seconds: float) -> None:
-        """Until a child dies, or for so long."""
+        """Wait until a child dies, for at most `seconds`."""
         if select.select([self._wake], [], [], seconds)[0]:
             os.read(self._wake, _CHUNK_BYTES)
 
     def _never_executed(self, status: int) -> str | None:
-        """bubblewrap tells an exit code only if the command began; its own words are in the output."""
+        """Return `NOT_EXECUTED` if bubblewrap failed before the command started.
+
+        bubblewrap reports an exit code only if the command started; its error message is in the output.
+        """
         told = b""
         while chunk := os.read(status, _STATUS_BYTES):
             told += chunk
@@ -349,7 +351,7 @@ def _children() -> list[int]:
 
 
 def _children_of(pid: int) -> list[int]:
-    """Whoever was started by any thread of that process; none, once it is gone."""
+    """Return the children of all threads of a process; empty once it is gone."""
     try:
         with os.scandir(f"/proc/{pid}/task") as threads:
             return [child for thread in threads for child in _listed(f"{thread.path}/children")]
@@ -364,11 +366,11 @@ def _listed(path: str) -> list[int]:
         return []
     words = b""
     try:
-        # guard: a list that grows while it is read would never end
+        # guard: a list that grows during the read would never end
         while len(words) < _LISTING_BYTES and (chunk := os.read(listing, _CHUNK_BYTES)):
             words += chunk
     except OSError:
-        return []  # it is gone
+        return []  # the process is gone
     finally:
         os.close(listing)
     return [int(word) for word in words.split()]
@@ -385,11 +387,12 @@ def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except OSError:
-        return  # gone, or somebody else's
+        return  # gone, or owned by another user
 
 
 def _kill_group(leader: int) -> None:
-    # One signal for the whole group: no fork slips through. Its leader is not reaped, so the group is ours.
+    # One signal for the whole group, so no fork escapes. The leader is not reaped, so the group id is still
+    # ours.
     try:
         os.killpg(leader, signal.SIGKILL)
     except OSError:

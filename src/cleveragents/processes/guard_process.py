@@ -1,6 +1,6 @@
-"""The caller's end of a command's guard: a control pipe to it, the command's output and one report back.
+"""The caller's side of a guard: the control pipe, the command's output and the report.
 
-What is kept of a command's output: the end, since that is where it says what went wrong.
+Only the end of a long output is kept, since that is where a command reports its errors.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _CHUNK_BYTES = 65536
 _MOST_LEFT_IN_A_PIPE = 1 << 20
 _STUCK_SECONDS = 3.0
 _MOST_LOOKS = 20
-# What the guard's own interpreter may need; the command gets none of it.
+# For the guard's own interpreter; the command does not inherit them.
 _GUARD_NEEDS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 _SLACK_BYTES = 65536
-# Kept before the limit, to see whether a secret is cut in two; one that begins earlier is not recognized.
+# Kept before the limit to detect a secret cut in two; one that begins earlier is not recognized.
 _CONTEXT_BYTES = 2 * LONGEST_WORD
 _LONGEST_CHARACTER = 4
 
 
 class GuardProcess:
-    """One guard, from its start to its end. Not thread-safe: the thread that makes it uses and closes it.
+    """A guard process, from start to end. Not thread-safe: the thread that creates it uses and closes it.
 
-    That thread must not end before: the guard takes its end for the caller's death.
+    That thread must outlive the guard, which takes the thread's end for the caller's death.
     """
 
     def __init__(self, program: GuardProgram, feed: bytes) -> None:
@@ -94,21 +94,21 @@ class GuardProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing of the command is alive afterwards, whatever happened."""
+        """End every process of the command, whatever happened."""
         self._control.close()
         try:
             self._process.wait(self._grace_seconds + _STUCK_SECONDS)
-            if self._process.returncode != 0:  # guard: killed, so it could not end what is below it
+            if self._process.returncode != 0:  # guard: a killed guard could not end the processes below it
                 self.end_by_marker()
         except subprocess.TimeoutExpired:
             self.end_by_marker()
         finally:
-            self._end_cgroup()  # guard: what left its session and its variables behind is in it still
+            self._end_cgroup()  # guard: fully detached processes are still in it
             self._reports.close()
             os.close(self._output)
 
     def read(self, timeout: float) -> bytes:
-        """What came of the output, waiting for it at most so long; takes up the report, too."""
+        """Return new output, waiting at most `timeout` seconds; also read the report."""
         output = b""
         for descriptor, _ in self._poller.poll(timeout * 1000):
             chunk = os.read(descriptor, _CHUNK_BYTES)
@@ -121,25 +121,25 @@ class GuardProcess:
         return output
 
     def rest(self) -> bytes:
-        """What is still in the pipe when all who wrote have ended."""
+        """Return the output left in the pipe after all writers have ended."""
         os.set_blocking(self._output, False)
         left = bytearray()
         with suppress(BlockingIOError):
-            # Bounded, for a descriptor can be handed to a process that is none of ours.
+            # Bounded: the command may have passed the descriptor to an unrelated process.
             while len(left) < _MOST_LEFT_IN_A_PIPE and (chunk := os.read(self._output, _CHUNK_BYTES)):
                 left += chunk
         return bytes(left)
 
     def end(self) -> None:
-        """Orders the end of the whole tree; the report follows."""
+        """Order the guard to end the whole tree; the report follows."""
         self._order(b"end\n")
 
     def end_by_marker(self) -> int:
-        """Ends, by force, what a guard that was killed or hangs could not end; returns its exit code."""
+        """Kill the processes that a killed or hanging guard could not end; return the guard's exit code."""
         from cleveragents.processes.process_tree import Tree, descendants, end_tree, marked
 
         def find() -> Tree:
-            # A dead child of ours must not look alive; once it is buried, its pid may be anybody's.
+            # A dead child of ours must not look alive; once it is reaped, its pid may be reused.
             guard = self._living()
             below = {} if guard is None else descendants(guard)
             return {**marked(COMMAND_MARKER, self._marker), **below}
@@ -153,7 +153,7 @@ class GuardProcess:
             end_cgroup(self._cgroup)
 
     def _living(self) -> int | None:
-        """The guard's pid, which is nobody else's as long as we have not buried it."""
+        """Return the guard's pid while it runs. The pid is not reused before we reap the guard."""
         return self._process.pid if self._process.poll() is None else None
 
     def _hear(self, chunk: bytes) -> None:
@@ -164,18 +164,18 @@ class GuardProcess:
 
     def _order(self, line: bytes) -> None:
         view = memoryview(line)
-        with suppress(BrokenPipeError):  # it is gone: its report, or the lack of one, tells
+        with suppress(BrokenPipeError):  # the guard is gone; its report, or the lack of one, shows why
             while view:
                 view = view[self._control.write(view) or 0 :]
 
 
 def _kill_groups(marker: str, spare: int | None) -> None:
-    """Kills the process groups of all who carry the marker, and of the guard's children: a group dies at
-    once, and nobody forks out of it.
+    """Kill the process groups of all marked processes and of the guard's children.
 
-    So a chain of processes that fork and exit, too quick for a list of them, ends as well. Newest first, for
-    those are the ones that are about to be gone. None of these groups is ours: the guard began a session.
-    A guard that still lives is spared, because what carries no marker is found below it.
+    A group dies at once and no fork escapes it, so this also ends a chain of processes that fork and exit
+    faster than they can be listed. Newest first, since the newest are about to exit. None of these groups is
+    ours, because the guard started a session. A living guard is spared: unmarked processes are found below
+    it.
     """
     import psutil
 
@@ -194,8 +194,11 @@ def _kill_groups(marker: str, spare: int | None) -> None:
 
 
 def _kill_groups_below(guard: int) -> bool:
-    """Whether there was a living one. The dead count, too: what a guard that hangs does not bury tells of
-    which group it was, and whoever goes on there, however quickly, dies with that."""
+    """Kill the groups of the guard's children; return whether a living child was found.
+
+    Zombies count, too: a child that a hanging guard has not reaped reveals its group, and any process that
+    still forks in that group dies with it.
+    """
     import psutil
 
     from cleveragents.processes.process_tree import DEAD, GROUP, PARENT, STATE, stat_of
@@ -207,7 +210,7 @@ def _kill_groups_below(guard: int) -> bool:
     for pid in psutil.pids():
         with suppress(OSError):
             fields = stat_of(pid)
-            # guard: the guard is spared, and so are we
+            # guard: spare the guard and ourselves
             if int(fields[PARENT]) == guard and int(fields[GROUP]) not in (guard, os.getpgrp()):
                 groups.add(int(fields[GROUP]))
                 found = found or fields[STATE] not in DEAD
@@ -223,7 +226,7 @@ def _guard_environment(markers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _file_with(feed: bytes) -> int:
-    """A descriptor from which a command can read all of it, without anybody having to write meanwhile."""
+    """Return a descriptor from which a command can read `feed` without a writer."""
     if not feed:
         return os.open(os.devnull, os.O_RDONLY)
     with tempfile.TemporaryFile() as file:
@@ -233,9 +236,10 @@ def _file_with(feed: bytes) -> int:
 
 
 class OutputTail:
-    """The last `limit` bytes of a stream, in bounded memory; `tell` is called with each chunk as it comes.
-    Neither has the secrets that are masked, and the tail does not begin inside what a name or a shape shows
-    to be a secret: masked later, the rest of one could not be recognized.
+    """The last `limit` bytes of a stream, in bounded memory; `tell` is called with each chunk as it arrives.
+
+    Known secrets are masked in both. The tail does not begin inside a secret recognized by its name or shape:
+    a later mask could not recognize the rest of it.
 
     Not thread-safe: one reader fills it.
     """
@@ -253,7 +257,7 @@ class OutputTail:
         self._take(self._masked.feed(chunk.decode("latin-1")).encode("latin-1"))
 
     def close(self) -> None:
-        """Nothing comes any more: what may have been the beginning of a secret is told."""
+        """Mark the end of the stream, and release text held back as the possible beginning of a secret."""
         self._take(self._masked.finish().encode("latin-1"))
 
     def _take(self, chunk: bytes) -> None:
@@ -265,7 +269,7 @@ class OutputTail:
             self._tell(chunk)
 
     def finish(self) -> tuple[str, int]:
-        """The text, with a first line that says how many bytes are missing, if any; and that number."""
+        """Return the text and the number of missing bytes; if any are missing, the first line says so."""
         kept = bytes(self._kept) + self._masked.rest.encode("latin-1")
         start = max(len(kept) - self._limit, 0)
         if start:
@@ -281,15 +285,15 @@ class OutputTail:
 
 
 def _after_character(kept: bytes, start: int) -> int:
-    """Return where the first whole character begins."""
+    """Return where the first complete character begins."""
     rest = 0
     while rest < min(len(kept) - start, _LONGEST_CHARACTER) and kept[start + rest] & 0xC0 == 0x80:
         rest += 1
-    return start if rest == _LONGEST_CHARACTER else start + rest  # no character is that long: not UTF-8
+    return start if rest == _LONGEST_CHARACTER else start + rest  # no UTF-8 character is that long
 
 
 def _after_secret(kept: bytes, start: int) -> int:
-    """Return where a secret ends that begins before `start`; `start` if there is none."""
+    """Return the end of a secret that begins before `start`, or `start` if there is none."""
     before = kept[max(start - _CONTEXT_BYTES, 0) : start].decode("utf-8", "surrogateescape")
     behind = kept[start : start + _CONTEXT_BYTES].decode("utf-8", "surrogateescape")
     cut = end_of_cut_secret(before, behind)

@@ -1,4 +1,4 @@
-"""What goes down the control pipe of a command's guard, and what comes back: a line of JSON each."""
+"""The messages between a command's guard and its caller: one line of JSON each way."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ __all__ = ["GuardProgram", "GuardReport"]
 
 
 class GuardProgram(TypedDict):
-    """The first line of the control pipe.
+    """The first line on the control pipe.
 
-    `executable` is run with `argv`. `arguments`, if not None, are handed to it (to bubblewrap) in a file,
-    since a command line can be read by everybody. `markers` are in the guard's own environment. `private`
-    is removed if the caller cannot do it. What it complains of goes to `errors`, if that is said, and else
-    to `output`. With more than `processes` at once, if it is said, the command is ended. The command joins
-    `cgroup`, if there is one, and the guard removes it if the caller cannot. `seccomp` is the filter that
-    bubblewrap installs, in hexadecimal.
+    `executable` runs with `argv`. `arguments`, if not None, go to bubblewrap in a file, since every user can
+    read a command line. `markers` are in the guard's own environment. The guard removes `private` and
+    `cgroup` if the caller dies. Standard error goes to `errors`, by default to `output`. The command is ended
+    if it has more than `processes` processes. The command joins `cgroup`. `seccomp` is the filter for
+    bubblewrap, in hexadecimal.
     """
 
     executable: str
@@ -38,7 +37,7 @@ class GuardProgram(TypedDict):
 
 
 class GuardReport(TypedDict):
-    """The one line back, when no process is left. `cause` is why the guard ended it, if it did."""
+    """The report after all processes have ended. `cause` is why the guard ended the command, if it did."""
 
     code: int | None
     cause: str | None

@@ -1,18 +1,15 @@
-"""Runs commands, each below a guard process that ends whatever it started.
+"""Run each command below a guard process, which ends everything that the command started.
 
-What holds without bubblewrap: few variables, an own session, an empty home, no descriptor of ours, bounded
-time and output, and the end of every process. What does not: such a command can read and write whatever the
+Without bubblewrap, a command still gets few variables, its own session, an empty home, none of our
+descriptors, limited time and output, and the end of all its processes. But it can read and write whatever the
 user can, use the network, and read the memory and variables of the user's other processes.
 
-What no mode can do: end a process that somebody else started at the command's request (a container daemon,
-systemd, cron), or undo what was sent over a network that was allowed. Without bubblewrap, if the guard itself
-is killed by force, processes that both detached and emptied their environment are ended only where the
-command has a cgroup.
+No mode can end a process that another program started on the command's behalf (a container daemon, systemd,
+cron), or undo what was sent over an allowed network. If the guard itself is killed by force, processes that
+both detached and emptied their environment are ended only with bubblewrap or a cgroup.
 
-Everything but the files of its sandbox that decides what a command does: for keys of caches.
-
-Every field of a `Command` counts unless it is listed here with a reason, so that a new field counts by
-default.
+The module also lists the inputs of a command for cache keys. Every field of a `Command` counts unless it is
+listed in `WITHOUT_EFFECT` with a reason, so a new field counts by default.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ Isolation = Literal["off", "auto", "required"]
 _LOOK_SECONDS = 0.05
 _LONGEST_GRACE_SECONDS = 3.0
 _GUARD_SECONDS = 3.0
-# It takes its own time for a slow machine's, so one that still works is not given up for a hanging one.
+# The guard enforces the timeout itself. On a slow machine it may report late without hanging.
 _LATE_GUARD_SECONDS = 60.0
 _VISIBLE = (
     "commands see the sandbox, the system's directories and those on the PATH of `agents`: "
@@ -73,7 +70,7 @@ _VISIBLE = (
 _REFUSAL_WORDS = 500
 _OUR_DOING = ("order", "timeout", "processes")
 _LOST = "\n[the guard of the command was lost: {}]\n"
-# A process namespace ends with its first process, and that one ends with the guard.
+# A process namespace ends with its first process, and that process ends with the guard.
 _ALL_ENDED = "all processes of the command were ended"
 _FOUND_ENDED = "the processes that could be found were ended; a hidden one may still run"
 
@@ -81,25 +78,25 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "root": "every sandbox has its own; its path is replaced wherever it occurs",
     "environment": "part of the variables",
     "passed": "part of the variables, with their values",
-    "markers": "differ in each attempt, and name nothing but the attempt",
-    "timeout_seconds": "a command that is ended by it has failed",
-    "output_limit_bytes": "concerns what is kept of the output",
+    "markers": "differ in each attempt, and only identify the attempt",
+    "timeout_seconds": "a command that times out has failed",
+    "output_limit_bytes": "only limits the kept output",
 }
-"""The fields of a `Command` that are no input of their own, and why."""
+"""The fields of a `Command` that are not inputs themselves, and why."""
 _OWN = "{sandbox}"
 
 
 class GuardedCommandRunner:
-    """`CommandRunner` over one guard process per command, under bubblewrap where that works.
+    """A `CommandRunner` with one guard process per command, isolated by bubblewrap where that works.
 
-    `isolation`: "auto" runs plainly, with a warning, where bubblewrap does not work; "required" refuses then;
-    "off" never isolates. `hidden` are places that no command sees or finds programs in: the user's own
-    checkout, our state directory; without bubblewrap only the latter holds. `allowed_names` are variables of
-    ours that commands get. Between SIGTERM and SIGKILL pass `grace_seconds`, 3 at most, so that a cancelled
-    command is over within 5 seconds.
+    `isolation`: "auto" runs without isolation, with a warning, where bubblewrap does not work; "required"
+    refuses instead; "off" never isolates. `hidden` are places, such as the user's own checkout and our state
+    directory, that no command sees or finds programs in; without bubblewrap only the program search is
+    restricted. `allowed_names` are variables of ours that commands get. `grace_seconds`, at most 3, pass
+    between SIGTERM and SIGKILL, so that a cancelled command ends within 5 seconds.
 
-    Stateless: any thread may share it. A call's own thread reads the output and calls `on_output`, which must
-    not block: a cancel is noticed between two calls of it.
+    Stateless: any thread may share it. The calling thread reads the output and calls `on_output`, which must
+    not block: a cancellation is noticed between two calls of it.
     """
 
     def __init__(
@@ -146,7 +143,7 @@ class GuardedCommandRunner:
         started = time.monotonic()
         keep_secrets_of(self._allowed_names, os.environ, self._secrets)
         mask = mask_for(command.passed, os.environ, self._secrets)
-        tail = OutputTail(command.output_limit_bytes, on_output, mask)  # guard: what it was given stays ours
+        tail = OutputTail(command.output_limit_bytes, on_output, mask)  # guard: passed secrets stay secret
         with self._place(command, isolated) as place:
             program = self._program(command, place, bubblewrap)
             report = self._watch(program, command.input, stop, tail)
@@ -166,7 +163,9 @@ class GuardedCommandRunner:
         )
 
     def _bubblewrap(self) -> str | None:
-        """Where it is, if it is to be used."""
+        """Return the path of bubblewrap if it is to be used; raise `ToolRefused` if it is required and
+        missing.
+        """
         if self._isolation == "off":
             return None
         result = self._probe.result()
@@ -182,7 +181,9 @@ class GuardedCommandRunner:
 
     @contextmanager
     def _place(self, command: Command, isolated: bool) -> Iterator[Path | None]:
-        """A directory for what the command keeps for itself; None where it gets an empty one anyway."""
+        """Create the command's private directory for its home and temporary files; None if bubblewrap
+        provides them.
+        """
         if isolated and command.home is None:
             yield None
             return
@@ -207,7 +208,7 @@ class GuardedCommandRunner:
         )
 
     def _watch(self, program: GuardProgram, feed: bytes, stop: StopSignal, tail: OutputTail) -> GuardReport:
-        """Until the guard says that nothing is left, or is itself gone or stuck."""
+        """Read output until the guard reports, disappears or hangs."""
         ordered = False
         now = self._monotonic
         late = now() + program["timeout_seconds"] + self._grace_seconds + _LATE_GUARD_SECONDS
@@ -218,14 +219,14 @@ class GuardedCommandRunner:
                     ordered = True
                     late = now() + self._grace_seconds + _GUARD_SECONDS
                     guard.end()
-            if guard.report is None:  # it may have reported in time, and we be late to hear of it
+            if guard.report is None:  # the report may have arrived in time, but unread
                 tail.append(guard.read(0))
             report = guard.report
             if report is None:
                 cause = "order" if ordered else None if guard.lost else "timeout"
                 report = {"code": guard.end_by_marker(), "cause": cause, "refused": None}
             elif report["cause"] is None and report["code"] and stop.is_cancelled:
-                # Whoever stops it in haste kills its processes before the guard has heard the order.
+                # A fast cancel can kill the processes before the guard receives the order.
                 report = {**report, "cause": "order"}
             tail.append(guard.rest())
             if guard.report is None and not ordered:
@@ -245,8 +246,11 @@ def guarded_program(
     grace_seconds: float,
     searched: bool = False,
 ) -> GuardProgram:
-    """What the guard runs. `places` are its home and its temporary directory; if the command says what is in
-    its home, that is in `private`. Programs in `hidden` places are found if they are `searched`, too."""
+    """Return what the guard runs.
+
+    `places` are the home and the temporary directory of the command; the files of `command.home` are in
+    `private`. With `searched`, programs in `hidden` places are found, too.
+    """
     home, temporary = places
     if command.home is not None:
         command = replace(command, argv=tuple(word.replace(HOME_IN_ARGV, home) for word in command.argv))
@@ -278,7 +282,7 @@ def guarded_program(
         "processes": command.processes,
     }
     if bubblewrap is not None:
-        # guard: bubblewrap runs outside, so nothing that a command brings (LD_PRELOAD) may reach it
+        # guard: bubblewrap runs outside, so no variable of the command (LD_PRELOAD) may reach it
         program["environment"] = markers
         program["directory"] = "/"
         program["executable"] = bubblewrap
@@ -297,7 +301,7 @@ def guarded_program(
 
 
 def _shell_code(code: int | None) -> int:
-    """As a shell tells it, whatever stood between the command and us: 128 and the number of the signal."""
+    """Return the exit code as a shell reports it: 128 plus the signal's number for a killed process."""
     if code is None:
         return 128 + signal.SIGKILL
     return 128 - code if code < 0 else code
@@ -318,8 +322,8 @@ def command_inputs(
     hidden: tuple[Path, ...],
     allowed_names: tuple[str, ...],
 ) -> dict[str, JsonValue]:
-    """`CommandRunner.inputs_of` for a runner with these settings."""
-    if command.home is not None:  # guard: copies of the user's files, which nothing here looks into
+    """Return the inputs of a command for a runner with these settings; see `CommandRunner.inputs_of`."""
+    if command.home is not None:  # guard: its copies of the user's files are not examined here
         raise ValueError("a command with a home has inputs that are not listed")
     variables = command_environment(
         replace(command, markers={}),
@@ -341,7 +345,7 @@ def command_inputs(
 
 
 def _plain(value: object, own: list[str]) -> JsonValue:
-    """The value as JSON, without the path of the sandbox's own directory."""
+    """Return the value as JSON, with the path of the sandbox's own directory replaced."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, bytes):

@@ -1,6 +1,6 @@
-"""The identity of a process, and whether the process that has one is alive.
+"""The identity of a process, and a check of whether that process is alive.
 
-A pid is used again; a pid with the moment its process started, on a machine since its last boot, is not.
+Pids are reused. A pid with its process's start time, on one machine since its last boot, is unique.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ __all__ = ["is_alive", "own_identity"]
 
 
 def own_identity(worker_id: str) -> WorkerIdentity:
-    """Return the identity of this process, in terms that any process can check."""
+    """Return the identity of this process, in a form that any process can check."""
     pid = os.getpid()
     return WorkerIdentity(worker_id, _host(), pid, _started_ticks(pid) or 0)
 
 
 def is_alive(worker: WorkerIdentity) -> bool | None:
     """Return whether that process still runs; None if it is on another machine."""
-    # Without /proc nothing tells a process from a later one of the same pid: leases must do.
+    # Without /proc a process cannot be told from a later one with the same pid: rely on leases.
     if worker.host != _host() or worker.started_ticks == 0:
         return None
     return _started_ticks(worker.pid) == worker.started_ticks
 
 
 def _host() -> str:
-    """This machine since its last boot, and the namespace in which its pids mean something."""
+    """Return a name of this machine since its last boot, with its pid namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not boot.exists():
         return socket.gethostname()
@@ -37,9 +37,9 @@ def _host() -> str:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """When the process started, in the kernel's own count; None if it is gone or only a zombie."""
+    """Return the start time of a process in clock ticks; None if it is gone or a zombie."""
     try:
-        # The name, in parentheses, may itself hold anything; the fields after it are plain.
+        # The process name, in parentheses, may contain anything; the fields after it are plain.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None

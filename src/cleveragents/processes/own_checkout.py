@@ -1,10 +1,10 @@
-"""Finds a check that would test the user's own checkout instead of the sandbox.
+"""Detect a check that would test the user's own checkout instead of the sandbox.
 
-A package that is installed "editable" leads Python back to the directory it was installed from: by a .pth
-file, by an import hook, by a link, or because the virtual environment itself lies in the checkout. Checks in
-a sandbox would then pass or fail for code that nobody changed. So the interpreters that a check could use
-are asked, run just like the check, where they would import from. One that is there and does not say makes the
-check worth nothing as well: nobody knows what it would test.
+An "editable" package leads Python back to the directory it was installed from: by a .pth file, an import
+hook, a link, or because the virtual environment itself lies in the checkout. A check in a sandbox would then
+pass or fail for unchanged code. So this module asks every interpreter that the check could use where it would
+import from, and runs it exactly like the check. An interpreter that does not answer also makes the check
+worthless: the tested files are unknown.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["imports_from"]
 _ASK_SECONDS = 120.0
 _ANSWER_BYTES = 1 << 20
 _TOLD = 200
-# A shell's words for: cannot be run, not found. A version manager's stand-in says so of what it lacks.
+# The exit codes of a shell for "cannot execute" and "not found". The shims of version managers use them, too.
 _NOT_THERE = (126, 127)
 _MARK = "cleveragents-imports:"
 _INTERPRETERS = ("python", "python3")
-# Programs that are scripts of an interpreter which need not be the one on PATH.
+# Programs that are scripts of an interpreter, which need not be the one on PATH.
 _TEST_PROGRAMS = ("pytest", "tox", "nox")
-# Runs on old interpreters, too, and imports nothing that is not loaded: a module of the sandbox may have the
-# name of one in the standard library. `-I` would leave out what the check will have, and `-P` is too new.
+# Runs on old interpreters, too, and imports only loaded modules: a module of the sandbox may shadow the
+# standard library. `-I` would drop paths that the check will have, and `-P` is too new.
 _QUESTION = """
 import sys
 if sys.path and sys.path[0] == '':
@@ -58,10 +58,10 @@ for finder in sys.meta_path:
     for holder in (module, kind, finder):
         for value in list(getattr(holder, '__dict__', {}).values()):
             for path in strings(value, 3):
-                found.setdefault(path, 'an import hook leads there, to')
+                found.setdefault(path, 'an import hook leads to')
 for entry in sys.path:
     entry = os.path.abspath(entry)
-    found.setdefault(entry, 'its sys.path has')
+    found.setdefault(entry, 'its sys.path contains')
     try:
         below = os.listdir(entry)
     except OSError:
@@ -79,11 +79,11 @@ print(MARK + answer.encode('ascii', 'backslashreplace').decode('ascii'))
 def imports_from(
     resource: Path, runner: CommandRunner, command: Command, stop: StopSignal, *, user_path: str | None = None
 ) -> str | None:
-    """A sentence that names the path in `resource` from which `command` would import; None if there is none.
+    """Return a problem if `command` would import from `resource`, or if an interpreter does not answer; else
+    None.
 
-    Or one that says that an interpreter, though there, did not answer.
-    `command` is the check. Only Python is asked, and only what is on the command's PATH (`user_path`, by
-    default our own, as far as `runner` passes it on) or runs the program it names. `Cancelled`.
+    `command` is the check. Only Python interpreters are asked: those on the command's PATH (`user_path`, by
+    default our own, as far as `runner` passes it on) and the one of the program it names. Raises `Cancelled`.
     """
     path = command.environment.get("PATH") or user_path or os.environ.get("PATH", os.defpath)
     for interpreter in _interpreters(command, path):
@@ -99,15 +99,15 @@ def imports_from(
         try:
             result = runner.run(asked, stop)
         except ToolRefused:
-            continue  # not there, as the command sees it
+            continue  # not visible to the command
         stop.raise_if_cancelled()
         if result.exit_code in _NOT_THERE:
             continue
         answer = _answer(result)
-        if answer is None:  # guard: a check of nobody knows which files says nothing of these
-            return f"it cannot be told whose files {interpreter} would import: {_no_answer(result)}"
+        if answer is None:  # guard: a check of unknown files says nothing about these
+            return f"cannot determine which files {interpreter} would import: {_no_answer(result)}"
         for place, how in answer:
-            # The sandbox may itself lie below the checkout: its own directories are what is meant.
+            # The sandbox may itself lie below the checkout: its own directories are correct.
             if is_inside(Path(place), [resource]) and not is_inside(Path(place), [command.root]):
                 return (
                     f"{interpreter} would import from the user's own checkout instead of the sandbox: "
@@ -118,7 +118,7 @@ def imports_from(
 
 
 def _interpreters(command: Command, path: str) -> Iterator[str]:
-    """By name, as PATH has them, and those that the program (or a usual test program) is a script of."""
+    """Yield the interpreters on PATH, and those in the shebang of the program and of common test programs."""
     yield from _INTERPRETERS
     known = set()
     kept = os.pathsep.join(map(str, search_path(path, hidden=(), root=command.root)))
@@ -141,5 +141,5 @@ def _answer(result: CommandResult) -> list[tuple[str, str]] | None:
 
 
 def _no_answer(result: CommandResult) -> str:
-    said = " ".join(result.output.split())[-_TOLD:] or "it said nothing"
-    return "it took too long" if result.timed_out else f"{said} (exit code {result.exit_code})"
+    said = " ".join(result.output.split())[-_TOLD:] or "no output"
+    return "timed out" if result.timed_out else f"{said} (exit code {result.exit_code})"

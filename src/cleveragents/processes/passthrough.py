@@ -1,16 +1,12 @@
-"""What of the user's own a command is lent: copies of files of their home, and variables by name.
+"""Passthrough: the user's files and variables that a command may see.
 
-Copies, so that nothing that the command writes there reaches the user's own; as many as are needed to know
-who the user is, not their whole home. The values of the variables are masked in all that the command says,
-whatever they are called; those that may be secrets are never shown again by this process.
+Files are copied, so that nothing the command writes reaches the originals. The copies hold what is needed to
+identify the user, not the whole home. The values of passed variables are masked in all output of the command,
+whatever their names; values that may be secrets are never shown again by this process. Masking cannot find
+a value that a program encodes or splits before it prints it.
 
-Masks the values that a program was given in all that it says, as it says it.
-
-What a program encodes or takes apart before it says it cannot be found.
-
-The directory that stands for a command's home and temporary files where nothing hides the real ones.
-
-Its name says who made it: a process of this machine that is dead cannot miss it.
+Without isolation, a private directory takes the place of the command's home and temporary files. Its name
+identifies the process that created it, so it can be removed once that process is dead.
 """
 
 from __future__ import annotations
@@ -68,7 +64,9 @@ __all__ = [
 MOST_BYTES = 64 << 20
 
 MOST_FILES = 5_000
-"""Of all copies together: settings and credentials are small, histories and caches are not wanted."""
+"""The limits for all copies together. Settings and credentials are small; histories and caches do not belong
+here.
+"""
 _EVERYBODYS = frozenset(
     {
         "HOME",
@@ -92,13 +90,14 @@ _NO_SECRET = re.compile(
 _SHORTEST_LINE = 16
 
 PREFIX = "cleveragents-command-"
-"""So begin the names of all of them."""
+"""The prefix of all private directories and cgroups of commands."""
 _OWNED = re.compile(re.escape(PREFIX) + r"(?P<pid>\d+)\.(?P<ticks>\d+)\.(?P<host>[0-9a-f]{8})-")
 
 
 def furnish(home: Path, wanted: CommandHome, program: str) -> None:
-    """Puts into the empty directory what the program is to find there. `ToolRefused`: it cannot be copied, or
-    is too much."""
+    """Fill the empty directory `home` for the program. Raises `ToolRefused` if a file cannot be copied or the
+    copies are too large.
+    """
     copying = _Copying(program)
     for name in wanted.copied:
         source = Path(os.path.realpath(Path.home() / name))
@@ -111,9 +110,11 @@ def furnish(home: Path, wanted: CommandHome, program: str) -> None:
 
 
 def mask_for(names: Iterable[str], inherited: Mapping[str, str], secrets: KnownSecrets) -> SecretMask:
-    """Masks what the variables of these names hold, and every secret that is known. Their values are added to
-    `secrets`, but for those which only say where to go or what to use: these may stand in files, and are
-    masked only in what the program says."""
+    """Return a mask for the values of these variables and all known secrets.
+
+    The values are added to `secrets`, except those of variables for a place or an option (such as `…_URL`):
+    they may legitimately occur in files, so only the program's output is masked.
+    """
     values = {name: inherited[name] for name in names if inherited.get(name) and not _is_everybodys(name)}
     for name, value in values.items():
         if not _NO_SECRET.search(name):
@@ -123,7 +124,7 @@ def mask_for(names: Iterable[str], inherited: Mapping[str, str], secrets: KnownS
 
 
 def keep_secrets_of(names: Iterable[str], inherited: Mapping[str, str], secrets: KnownSecrets) -> None:
-    """Adds the values of those variables to `secrets` whose names say that they are secret."""
+    """Add the values of variables with a secret's name to `secrets`."""
     for name in names:
         value = inherited.get(name, "")
         if redact({name: value}) == {name: MASK}:
@@ -131,18 +132,18 @@ def keep_secrets_of(names: Iterable[str], inherited: Mapping[str, str], secrets:
 
 
 def shown_by(argv: Sequence[str]) -> Iterator[Path]:
-    """What the author names by its whole path: a program with what lies beside it, and other files."""
+    """Yield the paths to expose for absolute paths in `argv`: the program's directory, and other files."""
     home = Path(os.path.realpath(Path.home()))
     for number, word in enumerate(argv):
         path = Path(word)
         if path.is_absolute() and os.access(path, os.R_OK) and path.is_file():
             around = Path(os.path.realpath(path)).parent
-            # guard: a home is never shown as a whole, nor what holds it
+            # guard: never expose a whole home directory or a parent of it
             yield path if number or home.is_relative_to(around) else path.parent
 
 
 class _Copying:
-    """One program's copies, and how much they are. Not thread-safe: one call's own."""
+    """The copies for one program, and their total size. Not thread-safe: each call has its own."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -153,29 +154,31 @@ class _Copying:
         try:
             self._copy(source, target)
         except OSError as error:
-            raise self._refused(source, f"cannot be copied ({error.strerror})") from error
+            raise self._refused(source, str(error.strerror)) from error
 
     def _copy(self, source: Path, target: Path) -> None:
-        """Links lead to copies of files, and nowhere else: one that was copied as a link would lead out."""
+        """Copy a file or directory tree. A link to a file becomes a copy; kept as a link, it would lead
+        outside.
+        """
         found = source.stat()
         self._files += 1
         self._bytes += found.st_size if stat.S_ISREG(found.st_mode) else 0
-        if self._files > MOST_FILES or self._bytes > MOST_BYTES:  # guard: a home is no settings file
-            remedy = "name in `home` only the files that it needs"
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:  # guard: a whole home is not a settings file
+            remedy = "list only the files it needs in `home`"
             bounds = f"{MOST_FILES:,} files and {MOST_BYTES >> 20} MiB"
-            raise self._refused(source, f"is among more than {bounds}; {remedy}")
+            raise self._refused(source, f"more than {bounds}; {remedy}")
         if stat.S_ISDIR(found.st_mode):
             target.mkdir(exist_ok=True, mode=0o700)
             for entry in sorted(source.iterdir()):
                 # guard: a directory could be linked into itself
                 if os.access(entry, os.F_OK) and not (entry.is_symlink() and entry.is_dir()):
                     self._copy(entry, target / entry.name)
-        elif stat.S_ISREG(found.st_mode):  # guard: a pipe or a device may hold for ever whoever opens it
+        elif stat.S_ISREG(found.st_mode):  # guard: opening a pipe or a device could block forever
             shutil.copyfile(source, target)
             target.chmod(stat.S_IMODE(found.st_mode) | 0o600)
 
     def _refused(self, source: Path, problem: str) -> ToolRefused:
-        return ToolRefused(TOOL, f"{source}, which {self._program!r} is to have a copy of, {problem}")
+        return ToolRefused(TOOL, f"cannot copy {source} for {self._program!r}: {problem}")
 
 
 def _is_everybodys(name: str) -> bool:
@@ -187,7 +190,7 @@ def _for_its_owner(path: str, flags: int) -> int:
 
 
 class SecretMask:
-    """Knows some values, as they are and as they stand in JSON. Immutable: any thread may share it.
+    """A set of values to mask, as plain text and as JSON. Immutable: any thread may share it.
 
     A value shorter than `SHORTEST_VALUE`, such as `1` or `true`, is ignored: ordinary words contain it.
     """
@@ -196,27 +199,28 @@ class SecretMask:
         self._spellings = frozenset(spelling for value in values for spelling in _spellings(value))
 
     def text(self, text: str) -> str:
-        """The same without them, and without any longer secret that one of them is a part of."""
+        """Mask the known values, and any longer secret that contains one of them."""
         known = value_spans(text, self._spellings)
         if not known:
             return text
         return mask_spans(text, spans_around(known, [(start, end) for _, start, end in find_in_text(text)]))
 
     def value(self, value: object) -> object:
-        """The same through mappings and sequences, in their keys, too."""
+        """Mask texts in mappings and sequences, including keys."""
         return _each_text(value, self.text)
 
     def exact(self, value: object) -> object:
-        """Return the value with the known values masked, and nothing else: a person approves what it says,
-        and a longer secret around a known value may be code."""
+        """Mask only the known values. A person approves this text, and a longer match around a value may be
+        code.
+        """
         return _each_text(value, lambda text: mask_spans(text, value_spans(text, self._spellings)))
 
     def stream(self) -> PieceMask:
-        """For one stream of text."""
+        """Return a mask for one stream of text."""
         return PieceMask(lambda: self._spellings, only_known=True)
 
     def stream_of_bytes(self) -> PieceMask:
-        """For one stream of bytes, each decoded as a character (Latin-1)."""
+        """Return a mask for one stream of bytes, each decoded as a character (Latin-1)."""
         spellings = frozenset(map(_a_character_a_byte, self._spellings))
         return PieceMask(lambda: spellings, only_known=True)
 
@@ -245,11 +249,11 @@ def _a_character_a_byte(text: str) -> str:
 
 
 NO_SECRETS = SecretMask(())
-"""For programs that were given nothing."""
+"""The mask for programs without passed values."""
 
 
 def make_directory() -> Path:
-    """A new one, with `home` and `tmp` in it, readable by its owner only."""
+    """Create a private directory with `home` and `tmp`, readable by its owner only."""
     directory = Path(tempfile.mkdtemp(prefix=owner_prefix()))
     (directory / "home").mkdir(mode=0o700)
     (directory / "tmp").mkdir(mode=0o700)
@@ -257,14 +261,17 @@ def make_directory() -> Path:
 
 
 def owner_prefix() -> str:
-    """The beginning of a name that says which process made it."""
+    """Return the beginning of a name that identifies this process as the creator."""
     me = _me()
     return f"{PREFIX}{me.pid}.{me.started_ticks}.{_short(me.host)}-"
 
 
 def owner_lives(directory: Path) -> bool | None:
-    """Whether the process that made it runs; None where its name does not say who that is, or where that is
-    another machine's, or this one's from before it was started, to say, or hidden from us."""
+    """Return whether the process that created the directory runs.
+
+    None if the name does not identify a process, or the process belongs to another machine or an earlier
+    boot, or is hidden from us.
+    """
     from cleveragents.processes.identity import is_alive
 
     named, me = _OWNED.match(directory.name), _me()
@@ -273,18 +280,18 @@ def owner_lives(directory: Path) -> bool | None:
     owner = replace(me, pid=int(named["pid"]), started_ticks=int(named["ticks"]))
     try:
         return is_alive(owner)
-    except PermissionError:  # another user's, where /proc is mounted with hidepid
+    except PermissionError:  # a process of another user, with /proc mounted as hidepid
         return None
 
 
 def remove_directory(directory: str) -> None:
-    """Takes it away, read-only directories (some package caches are) included. Twice is harmless."""
+    """Remove the directory, read-only subdirectories (as in some package caches) included. Idempotent."""
     with suppress(OSError):  # a process that is being killed may still write there
         remove_all(Path(directory))
 
 
 def _me() -> WorkerIdentity:
-    # Imported here, because the guard removes directories and makes none.
+    # Imported here, because the guard only removes directories.
     from cleveragents.processes.identity import own_identity
 
     return own_identity("")

@@ -1,4 +1,7 @@
-"""Shell commands: run in a sandbox, bounded in time and output, and gone when the call is over."""
+"""Commands in a sandbox: the request, the result and the runner's contract.
+
+A command is limited in time and output, and none of its processes outlives the call.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,17 @@ __all__ = [
 ]
 
 HOME_IN_ARGV = "{home}"
-"""Stands for the command's home directory in the words of one that is given a home."""
+"""A placeholder for the command's home directory in `argv`, for commands with a `home`."""
 
 NETWORK_NOT_DENIED = (
     "the profile denies the network, and without bubblewrap the network cannot be denied; "
     "install bubblewrap, or choose a profile that does not deny the network, such as supervised"
 )
-"""Why a runner that cannot isolate refuses a command whose network is denied."""
+"""The reason why a runner without isolation refuses a command whose network is denied."""
 
 
 class StopSignal(Protocol):
-    """What a running call watches: `CancellationToken` and its views are one."""
+    """The cancellation signal of a running call, such as a `CancellationToken`."""
 
     @property
     def is_cancelled(self) -> bool: ...
@@ -41,18 +44,21 @@ class StopSignal(Protocol):
     def reason(self) -> str | None: ...
 
     def wait(self, timeout: float | None) -> bool:
-        """Blocks until cancelled (True), or for so many seconds."""
+        """Block until cancelled or until `timeout` seconds have passed; return whether it is cancelled."""
         ...
 
     def raise_if_cancelled(self) -> None:
-        """Returns, or raises `Cancelled`."""
+        """Raise `Cancelled` if cancelled."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CommandHome:
-    """What a command finds in its home directory, which is empty otherwise and gone when it ends: copies of
-    what is at these paths below the user's home, as far as they are there, and files with these contents."""
+    """The content of a command's temporary home directory.
+
+    `copied` are paths below the user's home; missing ones are skipped. `files` are created with the given
+    content.
+    """
 
     copied: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
@@ -60,8 +66,9 @@ class CommandHome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOptions:
-    """What one command has that others have not: an input, variables, ours by name, things in its home, other
-    places that it may read, the network; and how many processes it may have at once."""
+    """Options of a command beyond its program: input, variables, passthrough, readable places, network,
+    limits.
+    """
 
     input: bytes = b""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -75,14 +82,14 @@ class CommandOptions:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run and what it may see.
+    """A program to run, and what it may see.
 
-    `root` is the sandbox's tree, the only place it can write (besides a private temporary directory);
-    `directory` is where it starts, inside `root`. `readable` are further directories it may read, such as the
-    object store that the sandbox borrows. `environment` is added to the few variables that every command
-    gets, and so are ours of the names `passed`, where they are set; nothing else of ours reaches it.
-    `markers` name the attempt it belongs to. With a `home`, `{home}` in its words is where that is.
-    `network_denied`: the policy denies the network, so a runner that cannot isolate refuses the command.
+    `root` is the sandbox's tree, the only writable place besides a private temporary directory; the command
+    starts in `directory`, inside `root`. `readable` lists further directories it may read, such as the object
+    store that the sandbox borrows. `environment` is added to the few variables that every command gets, and
+    so are our variables named in `passed`, if set; no other variable of ours reaches the command. `markers`
+    identify its attempt. With a `home`, `{home}` in `argv` is replaced by the path of the home directory.
+    With `network_denied`, the policy denies the network, so a runner that cannot isolate refuses the command.
     """
 
     argv: tuple[str, ...]
@@ -103,10 +110,13 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How it ended. `output` holds stdout and stderr as they came; when too long, the tail, with a line that
-    says how much is missing. `exit_code` is None when it was ended by us: `timed_out`, `cancelled`, or
-    `crowded`, with more processes than it may have; for one that a signal ended it is 128 and the signal's
-    number, as in a shell."""
+    """The outcome of a command.
+
+    `output` holds stdout and stderr in the order they arrived; if it is too long, only the tail, with a first
+    line that says how much is missing. `exit_code` is None if the runner ended the command: `timed_out`,
+    `cancelled`, or `crowded` (too many processes). If a signal ended it, the code is 128 plus the signal's
+    number, as in a shell.
+    """
 
     exit_code: int | None
     output: str
@@ -119,32 +129,34 @@ class CommandResult:
 
 
 class CommandRunner(Protocol):
-    """Runs commands. Any thread may call it."""
+    """A runner of commands. Any thread may call it."""
 
     @property
     def isolates(self) -> bool:
-        """Whether commands are kept from the rest of the machine (bubblewrap), or merely watched."""
+        """Whether commands are isolated from the rest of the machine (bubblewrap) or merely supervised."""
         ...
 
     def inputs_of(self, command: Command) -> Mapping[str, JsonValue]:
-        """Everything but the files below `root` that decides what the command does here, for cache keys:
-        words, directory, variables with their values, isolation, network.
+        """Return everything except the files below `root` that affects the command, for cache keys:
+        arguments, directory, variables with their values, isolation, network.
 
-        Two sandboxes give the same answer: their own directory is left out of it. The answer may hold
-        secrets; use it for a keyed hash only. `ValueError` for a command with a home.
+        Two sandboxes give the same result, because their own directory is left out. The result may hold
+        secrets; use it only for a keyed hash. Raises `ValueError` for a command with a home.
         """
         ...
 
     def run(
         self, command: Command, stop: StopSignal, *, on_output: Callable[[bytes], None] | None = None
     ) -> CommandResult:
-        """Runs it to its end. When this returns, or raises, no process that it started is alive: also
-        those that ignored SIGTERM, double-forked or called `setsid`; also if this process is killed. Without
-        isolation and without a cgroup, one that detaches, drops its variables and kills its guard survives;
-        the output then says that a hidden process may still run.
+        """Run the command until it ends.
 
-        `on_output` gets the output as it comes, all of it; if it raises, the command is ended, and that is
-        raised. `ToolRefused` when the program does not exist or cannot be run, `InvalidToolCall` when there
-        is none, `OutsideSandbox` when `directory` is not in `root`.
+        On return or error, no process that it started is alive, even if it ignored SIGTERM, double-forked or
+        called `setsid`, and even if this process is killed. Without isolation and without a cgroup, a process
+        survives if it detaches, drops its variables and kills its guard; the output then says that a hidden
+        process may still run.
+
+        `on_output` receives the complete output as it arrives; if it raises, the command is ended and the
+        error is raised. Raises `ToolRefused` if the program does not exist or cannot run, `InvalidToolCall`
+        if `argv` names none, and `OutsideSandbox` if `directory` is not in `root`.
         """
         ...

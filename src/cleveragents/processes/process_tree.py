@@ -1,17 +1,15 @@
-"""Finding every process of a tree, and ending it for good.
+"""Find every process of a tree and end it.
 
-A tree is found by two signs, because each alone can be shed: the *marker* in the environment survives a
-double fork and `setsid` but not `env -i`; *descent* survives `env -i` but not a parent's death, unless a
-subreaper stands above, and then the orphan stays below that. Hence the order of ending: all are stopped
-first, so that none can fork while we look, then killed from the leaves up, the roots (a subreaper is one)
-last, because they keep the others findable.
+A tree is found by two signs, because a process can shed each alone. The *marker* in the environment survives
+a double fork and `setsid`, but not `env -i`. *Descent* survives `env -i`, but not the parent's death, unless
+a subreaper adopts the orphan. Hence the order: all processes are stopped first, so that none can fork
+meanwhile, then killed from the leaves up. The roots (a subreaper is one) die last, because the others are
+found through them.
 
-The environment that a process was started with, and whether that can be told at all.
-
-On Linux it cannot while the process is in the middle of an exec: it looks empty then. Of 20,000 looks at a
-program that does nothing but exec itself, 630 once took it for a stranger. What tells the two apart is the
-order in which the kernel goes about an exec: first there is a new, empty memory, then the environment is laid
-out in it, and only then is it noted where the code ends.
+On Linux, the environment of a process looks empty in the middle of an exec: of 20,000 reads from a program
+that only execs itself, 630 missed the marker. The order of the kernel's steps in an exec tells an empty
+environment from an unfinished one: first it creates an empty memory, then it copies the environment there,
+and only then does it record where the code ends.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _EXEC_SECONDS, _EXEC_STEP_SECONDS = 5.0, 0.001
 
 EnvironmentOf = Callable[[int], bytes | None]
 _CHUNK_BYTES = 1 << 16
-# Fields of /proc/PID/stat, counted from after the name.
+# Fields of /proc/PID/stat, counted from the one after the name.
 STATE = 0
 PARENT = 1
 GROUP = 2
@@ -64,15 +62,14 @@ _EXITING, _KERNEL_THREAD = 0x4, 0x200000
 
 
 def descendants(root: int) -> Tree:
-    """Living processes below `root`, without it."""
+    """Return the living processes below `root`, without `root` itself."""
     return _below({root})
 
 
 def _below(roots: Collection[int]) -> dict[int, psutil.Process]:
-    """Living processes below any of the roots, which may be found below each other.
+    """Return the living processes below any of the roots; a root may lie below another.
 
-    By one look at the table for all of them, and without a closer look at the dead: of these, one that hangs
-    may have left thousands unburied.
+    Reads the process table once, and skips zombies: a hanging process may have left thousands unreaped.
     """
     children: dict[int, list[int]] = {}
     dead: set[int] = set()
@@ -89,7 +86,7 @@ def _below(roots: Collection[int]) -> dict[int, psutil.Process]:
                 continue
             with suppress(psutil.Error):
                 process = psutil.Process(child)
-                # Who is older than its parent is not its child: the pid has become another one's since.
+                # A process older than its parent is not its child: the pid was reused.
                 if process.create_time() >= began and _lives(process):
                     found[child] = process
                     waiting.append((child, process.create_time()))
@@ -97,7 +94,7 @@ def _below(roots: Collection[int]) -> dict[int, psutil.Process]:
 
 
 def _table() -> Iterator[tuple[int, int, bool]]:
-    """Each process, its parent, and whether it is dead and has nobody below it."""
+    """Yield each process, its parent, and whether it is a zombie without further threads."""
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError):
             if psutil.LINUX:
@@ -108,26 +105,26 @@ def _table() -> Iterator[tuple[int, int, bool]]:
 
 
 def environment_of(pid: int, proc: str = "/proc") -> bytes | None:
-    """Each `name=value` between two NULs; nothing where there is none; None where it cannot be told yet.
+    """Return the environment as `name=value` items between NULs; None if it cannot be determined yet.
 
-    `psutil.Error` or `OSError` if there is no such process, or it is not ours to look into. psutil would read
-    when it started, too, and there may be hundreds to look at for each attempt of a job.
+    Raises `psutil.Error` or `OSError` if the process does not exist or may not be examined. Does not use
+    psutil on Linux: it would also read the start time, and each attempt of a job may examine hundreds of
+    processes.
     """
     if not psutil.LINUX:
         content = os.fsencode("\0".join(f"{n}={v}" for n, v in psutil.Process(pid).environ().items()))
         return b"\0" + content + b"\0"
     place = f"{proc}/{pid}"
     content = b""
-    with suppress(
-        ProcessLookupError
-    ):  # so say newer kernels where there is no memory: the rest must tell why
+    # Newer kernels raise ProcessLookupError for a process without memory; the code below finds out why.
+    with suppress(ProcessLookupError):
         content = _at_once(f"{place}/environ")
     if not content:
-        # After the environment, so that what it tells is not older.
+        # Read after the environment, so that it is not older.
         fields = stat_of(pid, proc)
         if _is_dead(fields):
             content = _of_another_thread(place) if int(fields[THREADS]) > 1 else b""
-        elif not _has_none(fields):  # guard: it may carry what is looked for
+        elif not _has_none(fields):  # guard: it may carry the marker
             return None
     return b"\0" + content + b"\0"
 
@@ -135,12 +132,12 @@ def environment_of(pid: int, proc: str = "/proc") -> bytes | None:
 def marked(
     variable: str, value: str, *, stopping: bool = False, environment_of: EnvironmentOf = environment_of
 ) -> Tree:
-    """Living processes that carry the variable, and their descendants; never this process itself.
+    """Return the living processes that carry the variable, and their descendants, but never this process.
 
-    A process that forks and exits may hop over a single look at the table. So looks are repeated until one
-    shows no pid that was not examined before: whoever lives then was seen alive. Where all are to be ended
-    anyway, they may be stopped as they are found: by the end of a look the quickest have gone on.
-    One that is in the middle of an exec is looked at again until it can be told whose it is, for 5 s at most.
+    A process that forks and exits may escape a single look at the table, so looks are repeated until one
+    shows no new pid. With `stopping`, carriers are stopped as they are found, because the fastest would fork
+    again before the look ends. A process in the middle of an exec is examined again until its environment is
+    known, for at most 5 s.
     """
     found: dict[int, psutil.Process] = {}
     examined: set[int] = set()
@@ -163,43 +160,43 @@ def marked(
 
 
 def _wait_for_execs(unsure: set[int], look: _Look) -> None:
-    """Finds the carriers among those that are in the middle of an exec, as soon as they are through.
+    """Find the carriers among processes in the middle of an exec, once the exec is complete.
 
-    A busy machine or a slow disk can keep one there for longer than all looks take. Only these are waited
-    for, since there is always a newcomer somewhere; and not for ever, since a stranger may hang there.
+    A busy machine or a slow disk can delay an exec beyond all looks. Only these processes are waited for,
+    since new ones appear all the time, and only for a limited time, since an unrelated exec may hang.
     """
     give_up = time.monotonic() + _EXEC_SECONDS
-    while unsure and time.monotonic() < give_up:  # guard: they may be carriers
+    while unsure and time.monotonic() < give_up:  # guard: they may carry the marker
         time.sleep(_EXEC_STEP_SECONDS)
         unsure = unsure - look.at(unsure, stopping=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """At processes, for a sign in their environment; carriers are added to `found`."""
+    """A search for a marker in the environments of processes; carriers are added to `found`."""
 
     sign: bytes
     environment_of: EnvironmentOf
     found: dict[int, psutil.Process]
 
     def at(self, pids: set[int], *, stopping: bool) -> set[int]:
-        """Those of the pids that need not be looked at again."""
+        """Examine the pids; return those that need no further look."""
         settled: set[int] = set()
-        for pid in sorted(pids, reverse=True):  # the latest first
+        for pid in sorted(pids, reverse=True):  # newest first
             try:
                 environment = self.environment_of(pid)
                 if environment is not None and self.sign in environment:
                     process = psutil.Process(pid)
-                    # Again, because the pid may have become another one's since.
+                    # Read again, because the pid may have been reused.
                     environment = self.environment_of(pid)
                     if environment is not None and self.sign in environment and _lives(process):
                         self.found[pid] = process
                         if stopping and pid != os.getpid():
                             process.suspend()
-                if environment is None:  # guard: it cannot be told yet, or, read again, no more
+                if environment is None:  # guard: unknown yet, or unknown again at the second read
                     continue
             except (psutil.Error, OSError):
-                pass  # it ended, or belongs to somebody else
+                pass  # it exited, or belongs to another user
             settled.add(pid)
         return settled
 
@@ -207,8 +204,10 @@ class _Look:
 def end_tree(
     find: Callable[[], Tree], *, grace_seconds: float, stop: Callable[[], Tree] | None = None
 ) -> Collection[int]:
-    """Ends all that `find` finds, newcomers included; returns their pids. `stop` finds the same, and stops
-    them meanwhile. `DeadlineExceeded`."""
+    """End all processes that `find` finds, including new ones; return their pids.
+
+    `stop` finds the same processes and stops them meanwhile. Raises `DeadlineExceeded`.
+    """
     ended: set[int] = set()
     if grace_seconds > 0 and _end_politely(find, time.monotonic() + grace_seconds, ended):
         return ended
@@ -226,7 +225,7 @@ def end_tree(
 
 
 def _end_politely(find: Callable[[], Tree], deadline: float, asked: set[int]) -> bool:
-    """Asks them to end, and adds whom it asked; whether nobody is left."""
+    """Send SIGTERM to each process once and add it to `asked`; return whether all have exited."""
     while found := find():
         newcomers = [process for pid, process in found.items() if pid not in asked]
         _signal(newcomers, psutil.Process.terminate)
@@ -243,7 +242,7 @@ def _kill_leaves_first(found: Tree) -> None:
     victims = [process for pid, process in found.items() if pid not in roots] or list(found.values())
     _signal(victims, psutil.Process.kill)
     give_up = time.monotonic() + _WAIT_SECONDS
-    # A stopped parent does not reap, so a killed child may stay as a zombie: that is dead enough.
+    # A stopped parent does not reap, so a killed child may remain as a zombie; that counts as dead.
     while any(_lives(process) for process in victims) and time.monotonic() < give_up:
         time.sleep(0.001)
 
@@ -253,7 +252,7 @@ def _signal(processes: Collection[psutil.Process], send: Callable[[psutil.Proces
         try:
             send(process)
         except psutil.Error:
-            continue  # it ended by itself
+            continue  # it exited meanwhile
 
 
 def _parent(process: psutil.Process) -> int | None:
@@ -274,35 +273,39 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def stat_of(pid: int, proc: str = "/proc") -> list[bytes]:
-    """What the kernel tells about a process, after its name, which may itself hold anything. `OSError`."""
+    """Return the fields of /proc/PID/stat after the name, which may contain anything. Raises `OSError`."""
     return _at_once(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _is_dead(fields: list[bytes]) -> bool:
-    """Whether its first thread is; the others may go on."""
+    """Return whether the first thread is dead; others may still run."""
     return fields[STATE] in DEAD or bool(int(fields[_FLAGS]) & _EXITING)
 
 
 def _has_none(fields: list[bytes]) -> bool:
-    """Whether it was given none, or is a part of the kernel. If it has one, an exec came between our opening
-    and our reading."""
+    """Return whether the process has no environment, or is a kernel thread.
+
+    An environment that shows up here means that an exec happened after the read.
+    """
     if int(fields[_FLAGS]) & _KERNEL_THREAD:
         return True
-    if fields[_CODE_ENDS] == b"0":  # guard: it is not laid out yet, so it seems to end where it starts
+    if fields[_CODE_ENDS] == b"0":  # guard: not copied yet, so it seems to end where it starts
         return False
     return fields[_ENVIRONMENT_STARTS] == fields[_ENVIRONMENT_ENDS]
 
 
 def _of_another_thread(place: str) -> bytes:
     for thread in Path(f"{place}/task").iterdir():
-        with suppress(OSError):  # it ended just now
+        with suppress(OSError):  # the thread just ended
             if content := _at_once(f"{thread}/environ"):
                 return content
     return b""
 
 
 def _at_once(path: str) -> bytes:
-    """All of it, by one read: what was opened belongs to the program before an exec, and ends with that."""
+    """Read the whole file with one call: an open file belongs to the program before an exec, and ends with
+    it.
+    """
     size = _CHUNK_BYTES
     while True:
         with FileIO(path) as file:

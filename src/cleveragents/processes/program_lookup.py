@@ -1,18 +1,15 @@
-"""Finds the program that a command names, the way its PATH would, and says why when there is none.
+"""Find the program of a command, and the directories that it needs.
 
-A program is a regular file that may be executed, in a directory that PATH names absolutely. Nothing is opened
-here: a named pipe would hold whoever opens it until somebody writes.
+A program is an executable regular file in an absolute directory of the command's PATH. No file is opened to
+find it: opening a named pipe would block until another process writes to it.
 
-Whether an agent of somebody else's can be run here, told before anything is made for it or asked.
+The module also finds the directories outside the system that a command needs to run the programs on PATH.
+Interpreters are often installed in a home directory (pyenv, nvm, conda, uv, a virtual environment), and need
+more than the directory of their program. The prefix is recognized by its content; it never includes a home
+directory itself or a place for secrets.
 
-Finds the directories outside the system's own that a command needs to run the programs on PATH.
-
-A language's interpreter is often installed in a home directory (pyenv, nvm, conda, uv, a virtual
-environment), and it is more than the directory its program is in. Its prefix is found by looking at what is
-there; a home directory itself, or a place where secrets are kept, is never part of it.
-
-Only the PATH of this process and what its directories hold decide. A sandbox has links, first lines of
-scripts and `pyvenv.cfg` files, too, and commands bring a PATH of their own: none of these opens a directory.
+Only the PATH of this process and the content of its directories decide. A sandbox also has links, shebangs
+and `pyvenv.cfg` files, and commands set their own PATH: none of these makes a directory visible.
 """
 
 from __future__ import annotations
@@ -69,19 +66,19 @@ _SHEBANG = re.compile(rb"#!\s*(/\S+)")
 
 
 def check_command(command: Command) -> None:
-    """Returns, or says what is wrong with it before anything is started."""
+    """Raise an error if the command is invalid, before anything starts."""
     if not command.argv or not command.argv[0]:
-        raise InvalidToolCall(TOOL, "there is no program to run")
+        raise InvalidToolCall(TOOL, "no program to run")
     named = (*command.environment.items(), *command.markers.items())
     for word in (*command.argv, *(word for pair in named for word in pair)):
         if "\0" in word:
-            raise InvalidToolCall(TOOL, f"{word!r} holds a NUL character")
+            raise InvalidToolCall(TOOL, f"{word!r} contains a NUL character")
     if any("=" in name or not name for name, _ in named):
-        raise InvalidToolCall(TOOL, "the name of a variable is empty or holds '='")
+        raise InvalidToolCall(TOOL, "the name of a variable is empty or contains '='")
     if not command.timeout_seconds > 0:
-        raise InvalidToolCall(TOOL, f"a timeout of {command.timeout_seconds} seconds leaves no time to run")
+        raise InvalidToolCall(TOOL, f"timeout_seconds={command.timeout_seconds}: must be greater than 0")
     if not command.root.is_dir():
-        raise ToolRefused(TOOL, f"the sandbox {command.root} is not there")
+        raise ToolRefused(TOOL, f"the sandbox {command.root} does not exist")
     if not command.directory.is_dir():
         raise ToolRefused(TOOL, f"the directory {command.directory} does not exist")
     if not real_path(command.directory).is_relative_to(real_path(command.root)):
@@ -89,21 +86,22 @@ def check_command(command: Command) -> None:
 
 
 def ensure_network_denied(command: Command, *, isolated: bool) -> None:
-    """`ToolRefused` if the command may not use the network, and nothing keeps it from that."""
-    if command.network_denied and not isolated:  # guard: a profile that denies the network keeps its word
+    """Raise `ToolRefused` if the command must not use the network and is not isolated."""
+    if command.network_denied and not isolated:  # guard: a profile that denies the network must be enforced
         raise ToolRefused(TOOL, NETWORK_NOT_DENIED)
 
 
 def find_program(command: Command, path: str, user_path: str, *, isolated: bool = False) -> Path:
-    """The file that will be run. `ToolRefused`: missing, a directory or a device, not executable.
+    """Return the file that will run. Raises `ToolRefused` if it is missing, not executable or not a regular
+    file.
 
-    `path` is the command's PATH; the user's own may have more, and a program that is only there is named. Of
-    what an `isolated` command names elsewhere nothing is looked at: it is run, or not, by what it sees.
+    `path` is the command's PATH. A program found only on the user's own PATH is named in the error. For an
+    `isolated` command, places outside the sandbox and our own PATH are not examined: bubblewrap decides.
     """
     name = command.argv[0]
     if "/" in name:
         program = command.directory / name
-        if isolated and not _is_in(program, command.root):  # guard: a refusal would say whether it is there
+        if isolated and not _is_in(program, command.root):  # guard: a refusal would reveal if it exists
             return program
         return _checked(program, name)
     named = absolute_entries(path)
@@ -113,18 +111,18 @@ def find_program(command: Command, path: str, user_path: str, *, isolated: bool 
     found = look_up(name, path)
     if found is not None:
         return found
-    if len(known) < len(named):  # it may be where we did not look, and the command does
+    if len(known) < len(named):  # it may be in a directory that we skipped and the command sees
         return Path(name)
     elsewhere = look_up(name, user_path)
     if elsewhere is not None:
-        raise ToolRefused(TOOL, f"{name!r} is only at {elsewhere}, which commands in a sandbox do not see")
+        raise ToolRefused(TOOL, f"{name!r} is only at {elsewhere}, which is not visible in a sandbox")
     near = difflib.get_close_matches(name, _programs(path), n=_MOST_SUGGESTIONS)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise ToolRefused(TOOL, f"there is no program {name!r} on the command's PATH ({path}){hint}")
+    raise ToolRefused(TOOL, f"program {name!r} not found on the command's PATH ({path}){hint}")
 
 
 def look_up(name: str, path: str) -> Path | None:
-    """The first program of that name in the absolute directories of `path`; None if there is none."""
+    """Return the first program with that name in the absolute directories of `path`, or None."""
     for entry in absolute_entries(path):
         program = entry / name
         if os.access(program, os.X_OK) and program.is_file():
@@ -140,13 +138,13 @@ def _checked(program: Path, name: str) -> Path:
     try:
         mode = program.stat().st_mode
     except OSError as error:
-        raise ToolRefused(TOOL, f"there is no program {name!r} ({error.strerror})") from error
+        raise ToolRefused(TOOL, f"program {name!r} not found ({error.strerror})") from error
     if stat.S_ISDIR(mode):
         raise ToolRefused(TOOL, f"{name!r} is a directory")
-    if not stat.S_ISREG(mode):  # guard: a pipe or a device may hold for ever whoever opens it
-        raise ToolRefused(TOOL, f"{name!r} is not a program but a pipe, a socket or a device")
+    if not stat.S_ISREG(mode):  # guard: opening a pipe or a device could block forever
+        raise ToolRefused(TOOL, f"{name!r} is a pipe, a socket or a device, not a program")
     if not os.access(program, os.X_OK):
-        raise ToolRefused(TOOL, f"{name!r} is not executable; `chmod +x` makes it so")
+        raise ToolRefused(TOOL, f"{name!r} is not executable; run `chmod +x` on it")
     return program
 
 
@@ -161,8 +159,10 @@ def _programs(path: str) -> list[str]:
 
 
 def absence_of(program: str, install: str = "") -> str | None:
-    """Why it cannot be run, with how to get it; None if it is there. One that is named by a path within the
-    sandbox may be made until then."""
+    """Return why the program cannot run and how to install it; None if it is available.
+
+    A relative path inside the sandbox is not checked: the file may be created later.
+    """
     if program.startswith("/"):
         missing, where = not os.access(program, os.X_OK), ""
     else:
@@ -170,36 +170,36 @@ def absence_of(program: str, install: str = "") -> str | None:
         where = " on your PATH"
     if not missing:
         return None
-    remedy = f"; to install it: {install}" if install else ""
-    return f"there is no program {program!r}{where}{remedy}"
+    remedy = f"; install it: {install}" if install else ""
+    return f"program {program!r} not found{where}{remedy}"
 
 
 def absence_of_acp() -> str | None:
-    """What is missing before anybody can be talked to by the Agent Client Protocol, if anything is."""
+    """What is missing before anybody can be talked to by the Agent Client Protocol, if it is."""
     if find_spec("acp") is not None:
         return None
     return f"agents that speak ACP need the extra `acp`: {install_command('acp')}"
 
 
 def secret_places(home: Path) -> tuple[Path, ...]:
-    """Where a user's credentials are."""
+    """Return the places of a user's credentials."""
     return tuple(home / name for name in _SECRETS)
 
 
 def interpreter_homes() -> tuple[Path, ...]:
-    """Where tools keep interpreters that are not on PATH, and that virtual environments lead to."""
+    """Return the places of interpreters outside PATH that virtual environments link to."""
     return tuple(Path.home() / name for name in _INTERPRETER_HOMES)
 
 
 def tool_directories(
     entries: Collection[Path], program: Path, *, root: Path, forbidden: Iterable[Path]
 ) -> list[Path]:
-    """Directories to be shown, parents first, none below another.
+    """Return the directories to make visible, parents first, none below another.
 
-    `entries` are directories that this process trusts: those of its own PATH. `program` is what will be run;
-    it counts only if it lies in one of them. `root` is the sandbox, which is shown anyway. Nothing at or
-    below a `forbidden` place is among them, nor a directory that holds a home; what a forbidden place lies
-    below is for the caller to cover.
+    `entries` are the trusted directories: those of our own PATH. `program` counts only if it lies in one of
+    them. `root` is the sandbox, which is visible anyway. The result has no directory in a `forbidden` place,
+    and none that contains a home. If a directory in the result contains a forbidden place, the caller must
+    cover it.
     """
     home = Path(os.path.realpath(Path.home()))
     closed = spellings((*forbidden, *secret_places(home)))
@@ -210,12 +210,12 @@ def tool_directories(
         wanted += _prefix(entry)
         for name in _INTERPRETERS:
             wanted += _chain(entry / name, own, interpreters_only=True)
-    if program.parent in trusted:  # guard: the name of a program in a sandbox, or anywhere, opens nothing
+    if program.parent in trusted:  # guard: a program's path outside the trusted directories exposes nothing
         wanted += _chain(program, own, interpreters_only=False)
     shown: list[Path] = []
     for path in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
         real = Path(os.path.realpath(path))
-        # guard: a home directory is never shown as a whole
+        # guard: never expose a whole home directory
         if not is_directory(path) or home.is_relative_to(real) or is_inside_spelled(path, closed):
             continue
         if not any(path.is_relative_to(other) for other in shown):
@@ -224,11 +224,11 @@ def tool_directories(
 
 
 def _prefix(entry: Path) -> Iterator[Path]:
-    """The directory with the programs, where it really is, and the installation it belongs to."""
+    """Yield the directory of the programs, its real path, and the installation it belongs to."""
     for place in dict.fromkeys([entry, Path(os.path.realpath(entry))]):
         yield place
         parent = place.parent
-        # ~/.local is where programs are, and also keyrings and the state of everything.
+        # ~/.local holds programs, but also keyrings and the state of many applications.
         if place.name not in _PROGRAM_DIRECTORIES or parent.name == ".local":
             continue
         if any(os.access(parent / sign, os.F_OK) for sign in _SIGNS_OF_A_PREFIX):
@@ -236,9 +236,9 @@ def _prefix(entry: Path) -> Iterator[Path]:
 
 
 def _chain(program: Path, own: Collection[Path], *, interpreters_only: bool) -> Iterator[Path]:
-    """The prefixes along a program's links, and of the interpreter that its first line names.
+    """Yield the prefixes along a program's links, and those of the interpreter in its shebang.
 
-    With `interpreters_only`, of the links only directories count that have an interpreter in them.
+    With `interpreters_only`, only directories that contain an interpreter count.
     """
     steps = [*_links(program, own)]
     interpreter = shebang(program) if steps else None
@@ -255,7 +255,7 @@ def _interpreter_prefix(directory: Path | None) -> Iterator[Path]:
 
 
 def _home_of_environment(environment: Path) -> Path | None:
-    """Where the interpreter of a virtual environment really is."""
+    """Return the directory of a virtual environment's real interpreter."""
     configuration = _beginning(environment / "pyvenv.cfg", _CONFIGURATION_BYTES)
     for line in configuration.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition("=")
@@ -266,7 +266,7 @@ def _home_of_environment(environment: Path) -> Path | None:
 
 def _links(program: Path, own: Collection[Path]) -> Iterator[Path]:
     for _ in range(_MOST_LINKS):
-        # guard: what a link in the sandbox names is for its commands to choose
+        # guard: what a link in the sandbox names is under the control of its commands
         if is_inside_spelled(program.parent, own) or not _is_file(program):
             return
         yield program
@@ -276,17 +276,17 @@ def _links(program: Path, own: Collection[Path]) -> Iterator[Path]:
 
 
 def shebang(program: Path) -> Path | None:
-    """The interpreter that the file's first line names, if it is a script."""
+    """Return the interpreter in the file's shebang, if it is a script."""
     found = _SHEBANG.match(_beginning(program, _SHEBANG_BYTES))
     return Path(os.fsdecode(found.group(1))) if found else None
 
 
 def _beginning(path: Path, most: int) -> bytes:
-    """So many bytes of a regular file; none of anything else, or of what cannot be read.
+    """Return up to `most` bytes of a regular file; empty for anything else or on error.
 
-    Whoever writes in the sandbox can put a pipe there at any time, which would hold us with no time-out.
+    Any process in the sandbox can put a pipe there at any time, and opening it would block without a timeout.
     """
-    if not _is_file(path):  # guard: to open a device can set it to work
+    if not _is_file(path):  # guard: opening a device can trigger an action
         return b""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
@@ -296,7 +296,7 @@ def _beginning(path: Path, most: int) -> bytes:
 
 
 def _is_file(path: Path) -> bool:
-    # The first question takes no offence at a place that we may not look into.
+    # `os.access` does not raise for an inaccessible directory.
     return os.access(path, os.F_OK) and path.is_file()
 
 

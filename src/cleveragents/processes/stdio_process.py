@@ -1,12 +1,10 @@
-"""A program below a guard that is talked to over its standard streams, and ended with all that it started.
+"""A long-running program below a guard, with messages over its standard streams: an MCP server or an agent.
 
-The guard is the one that commands have: a subreaper that ends the whole tree when it is told to, and when we
-die. All is done on the event loop's thread, which must outlive it, because the guard takes that thread's end
-for our death.
+The guard is the same as for commands: a subreaper that ends the whole tree on request and when we die.
+Everything runs on the event loop's thread, which must outlive the program, because the guard takes that
+thread's end for our death.
 
-A program that is talked to over its standard streams, as the guard runs it: an MCP server, an agent.
-
-What a program says, one message a line: bounded, and what is no message passed over.
+A program writes one message per line. Lines are limited in size, and lines that are not messages are skipped.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ __all__ = [
 
 
 MESSAGE_BYTES = 8 << 20
-"""Of one line that it says; a longer one is no message that anybody can use."""
+"""The limit for one line; a longer one is not a usable message."""
 _COMPLAINT_BYTES = 4096
 _COMPLAINT_SHOWN = 600
 _CHUNK_BYTES = 65536
@@ -73,13 +71,15 @@ _GUARD_NEEDS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _LONGEST_SECONDS = 30 * 24 * 3600.0
 
 GARBAGE_BYTES = 1 << 20
-"""Of what is no message. Some programs greet or log on the wrong stream; one that goes on is lost."""
+"""The limit for lines that are not messages. Some programs greet or log on the wrong stream; beyond this
+limit the program is given up.
+"""
 _PRINTED_BYTES = 4_000
 T = TypeVar("T")
 
 
 class StdioProcess:
-    """A running program. Not thread-safe: the loop on whose thread it was made uses it."""
+    """A running program. Not thread-safe: only the event loop that created it uses it."""
 
     def __init__(self, program: GuardProgram, mask: SecretMask = NO_SECRETS) -> None:
         self._program = program
@@ -96,7 +96,7 @@ class StdioProcess:
         with ExitStack() as theirs:
             self._socket, their_socket = socket.socketpair()
             theirs.callback(their_socket.close)
-            # Two ways: a program may take a socket that it reads from for closed when it writes to it, too.
+            # Separate streams: some programs treat a socket that they both read and write as closed.
             self._heard, heard_in = os.pipe()
             theirs.callback(os.close, heard_in)
             self._output, output_in = os.pipe()
@@ -134,7 +134,7 @@ class StdioProcess:
         self._watch(self._reports.fileno(), self._hear)
 
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """What it says and what it is told; a line is bounded."""
+        """Return the program's output and input streams; the length of a line is limited."""
         if self._streams is None:
             loop = asyncio.get_running_loop()
             reader = asyncio.StreamReader(limit=MESSAGE_BYTES)
@@ -147,19 +147,19 @@ class StdioProcess:
 
     @property
     def isolated(self) -> bool:
-        """Whether it is kept from the rest of the machine."""
+        """Whether the program is isolated from the rest of the machine."""
         return self._program["arguments"] is not None
 
     @property
     def complaint(self) -> str:
-        """The end of what it wrote to stderr, without secrets; empty if it wrote nothing."""
+        """The end of the program's stderr, without secrets; empty if it wrote nothing."""
         text, _ = self._complaints.finish()
         return redact_text(" ".join(text.split())[-_COMPLAINT_SHOWN:])
 
     async def end(self) -> None:
-        """Nothing that it started is alive afterwards. It is asked to leave first, by the end of its input.
+        """End the program and everything it started. Closing its input first asks it to exit.
 
-        A caller that is cancelled meanwhile does not cut it short.
+        Cancelling the caller does not interrupt this.
         """
         if self._ending is None:
             self._ending = asyncio.create_task(self._end())
@@ -187,10 +187,10 @@ class StdioProcess:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _bury(self) -> None:
-        if self.report is None:  # guard: killed or stuck, the guard has left processes behind
+        if self.report is None:  # guard: a killed or stuck guard has left processes behind
             self._end_by_marker()
         self._process.wait(_STUCK_SECONDS)
-        self._end_cgroup()  # guard: what left its session and its variables behind is in it still
+        self._end_cgroup()  # guard: fully detached processes are still in it
 
     def _end_by_marker(self) -> None:
         from cleveragents.processes.process_tree import Tree, descendants, end_tree, marked
@@ -249,19 +249,19 @@ class StdioProcess:
 
     def _order(self, line: bytes) -> None:
         view = memoryview(line)
-        with suppress(BrokenPipeError):  # it is gone: its report, or the lack of one, tells
+        with suppress(BrokenPipeError):  # the guard is gone; its report, or the lack of one, shows why
             while view:
                 view = view[self._control.write(view) or 0 :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramEnvironment:
-    """What programs of one stage get to see.
+    """The surroundings of the programs of one stage.
 
-    `root` is the sandbox's tree and `directory` where they start, inside it. Unless `writable`, one that is
-    isolated sees the tree and cannot change it. `markers` name the attempt, so that whoever looks for its
-    processes finds these, too. What the programs are given of the user's secrets is added to `secrets`. The
-    rest is as for commands.
+    `root` is the sandbox's tree; the programs start in `directory`, inside it. Unless `writable`, an isolated
+    program can read the tree but not change it. `markers` identify the attempt, so that a search for its
+    processes finds these, too. Secrets of the user that the programs receive are added to `secrets`. The
+    other fields are the same as for commands.
     """
 
     root: Path
@@ -280,12 +280,12 @@ class ProgramEnvironment:
 
 
 def bubblewrap_for(place: ProgramEnvironment, who: str) -> str | None:
-    """Where it is, if it is to be used. `ToolRefused` if it must be and cannot."""
+    """Return the path of bubblewrap, or None. Raises `ToolRefused` if it is required and missing."""
     if place.isolation == "off":
         return None
     result = place.probe.result()
-    if result.program is None and place.isolation != "auto":
-        raise ToolRefused(who, f"it cannot be isolated: {result.remedy}")
+    if result.program is None and place.isolation == "auto":
+        raise ToolRefused(who, f"isolation is required: {result.remedy}")
     return result.program
 
 
@@ -296,10 +296,10 @@ def stdio_program(
     bubblewrap: str | None,
     own_places: tuple[str, str] | None = None,
 ) -> GuardProgram:
-    """What the guard runs; `private` is a directory for the program alone, which the caller removes.
+    """Return what the guard runs. `private` is the program's own directory, which the caller removes.
 
-    Its home and its temporary directory are empty ones, unless it has `own_places`, or the command says what
-    is in its home. `ToolRefused` if there is no such program, or nothing keeps it from a denied network.
+    Its home and temporary directory are empty unless `own_places` are given or the command defines its home.
+    Raises `ToolRefused` if the program does not exist, or if a denied network cannot be enforced.
     """
     ensure_network_denied(command, isolated=bubblewrap is not None)
     empty = (str(private / "home"), str(private / "tmp")) if bubblewrap is None else (HOME, TEMPORARY)
@@ -319,32 +319,35 @@ def stdio_program(
 
 
 class ProtocolFaults:
-    """Why we stopped listening to a program, if we did. Used by the loop that owns the connection."""
+    """The reason why a program's messages are no longer read, if any. Used by the loop that owns the
+    connection.
+    """
 
     def __init__(self) -> None:
         self.found = ""
         self.printed = ""
-        """The last that it wrote where only messages belong."""
+        """The last text on stdout that was not a message."""
         self.garbage_bytes = 0
 
     def pass_over(self, line: bytes) -> None:
-        """It is no message; `found`, once that is too much."""
+        """Count a line that is not a message; set `found` beyond the limit."""
         self.garbage_bytes += len(line)
         self.printed = line[-_PRINTED_BYTES:].decode("utf-8", "replace").strip() or self.printed
-        if self.garbage_bytes > GARBAGE_BYTES:  # guard: or it would keep us busy for ever
-            self.found = "it keeps writing what is no message"
+        if self.garbage_bytes > GARBAGE_BYTES:  # guard: it would keep us busy forever
+            self.found = "it keeps writing lines that are not messages"
 
 
 async def next_message(
     reader: asyncio.StreamReader, parse: Callable[[bytes], T], faults: ProtocolFaults
 ) -> T | None:
-    """What `parse` makes of the next line that it does not refuse with a `ValueError`; None when there is
-    none, or the program is no longer listened to."""
+    """Return the next line that `parse` accepts; it rejects a line with `ValueError`. None at the end of the
+    stream, or once the program has been given up.
+    """
     while not faults.found:
         try:
             line = await reader.readuntil(b"\n")
-        except asyncio.LimitOverrunError:  # memory stays bounded, whatever is sent
-            faults.found = "it sent a message that is too long to be one"
+        except asyncio.LimitOverrunError:  # bounds memory for any input
+            faults.found = "it sent a message that is too long"
             return None
         except (asyncio.IncompleteReadError, ConnectionError):
             return None

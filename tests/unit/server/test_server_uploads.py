@@ -119,7 +119,9 @@ def test_an_actor_that_is_sent_takes_no_place_of_what_is_shipped_and_is_one_of_t
     yaml = "name: external/claude-code\ntype: llm\nprompt: x\n"
     request = {"resource": "shop", "goal": "do it", "actor_yaml": yaml}
     taken = bench.operator.post("/api/plans", json=request)
-    assert (taken.status_code, "is reserved for built-in actors" in taken.json()["detail"]) == (422, True), taken.text
+    assert (taken.status_code, "is reserved for built-in actors" in taken.json()["detail"]) == (422, True), (
+        taken.text
+    )
     both = bench.operator.post("/api/plans", json={**request, "actor": "builtin/executor"})
     assert (both.status_code, both.json()["code"]) == (422, "request-refused")
 
