@@ -1,7 +1,6 @@
-"""Compares what plans have come to, although each keeps its content in a sandbox of its own.
+"""Compare the results of plans whose content is in different sandboxes.
 
-The comparison is made in a git directory that borrows from both and is gone afterwards: looking at a sandbox
-changes nothing in it.
+The comparison uses a temporary git directory that borrows from both: it changes nothing in a sandbox.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["ChangedFile", "ResultTree", "bytes_between", "changed_between", "dif
 
 @dataclass(frozen=True, slots=True)
 class ResultTree:
-    """A tree that a sandbox holds."""
+    """A tree in a sandbox."""
 
     sandbox: Sandbox
     tree: str
@@ -32,8 +31,9 @@ class ResultTree:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A file that differs. `added` and `removed` are lines, None of what has none; a state is a mode and the
-    name of a content, None where there is no file."""
+    """A file that differs. `added` and `removed` count lines, None for binary files; a state is a mode and
+    the name of a content, None if the file does not exist.
+    """
 
     path: str
     added: int | None
@@ -45,12 +45,12 @@ class ChangedFile:
 def diff_between(
     one: ResultTree, other: ResultTree, *, options: Sequence[str] = (), paths: Sequence[str] = ()
 ) -> bytes:
-    """git's own difference from the one to the other. `SandboxRefused` when they cannot be compared."""
+    """Return git's diff between two outcomes. Raises `SandboxRefused` if they cannot be compared."""
     with _borrowing(one, other) as repository:
         return repository.git(
             "--literal-pathspecs",
             "-c",
-            "core.quotePath=false",  # names as people write them
+            "core.quotePath=false",  # show names unescaped
             "diff",
             "--no-ext-diff",
             "--no-textconv",
@@ -63,7 +63,7 @@ def diff_between(
 
 
 def changed_between(one: ResultTree, other: ResultTree, paths: Sequence[str] = ()) -> list[ChangedFile]:
-    """Every file that differs, by path."""
+    """Return every file that differs, ordered by path."""
     options = ("--raw", "--numstat", "--no-renames", "--no-abbrev", "-z")
     fields = iter(os.fsdecode(diff_between(one, other, options=options, paths=paths)).split("\0")[:-1])
     states: dict[str, tuple[tuple[str, str] | None, tuple[str, str] | None]] = {}
@@ -80,7 +80,7 @@ def changed_between(one: ResultTree, other: ResultTree, paths: Sequence[str] = (
 
 
 def bytes_between(one: ResultTree, other: ResultTree, files: Sequence[ChangedFile]) -> int:
-    """How much the contents are that differ, of both sides, the same content once."""
+    """Return the total size of the differing contents on both sides; equal content counts once."""
     states = [state for changed in files for state in (changed.before, changed.after) if state is not None]
     names = {name for mode, name in states if int(mode, 8) != GITLINK}
     feed = "".join(f"{name}\n" for name in sorted(names)).encode("ascii")
@@ -94,8 +94,8 @@ def _borrowing(one: ResultTree, other: ResultTree) -> Iterator[PrivateRepository
     sandboxes = (one.sandbox, other.sandbox)
     formats = {sandbox.facts.object_format for sandbox in sandboxes}
     if len(formats) > 1:
-        reason = f"{other.sandbox.root} names its content in another way (another object format of git's)"
-        raise SandboxRefused(str(one.sandbox.root), f"they cannot be compared: {reason}")
+        reason = f"{other.sandbox.root} uses another git object format"
+        raise SandboxRefused(str(one.sandbox.root), f"cannot compare: {reason}")
     stores = dict.fromkeys(sandbox.place.engine / "objects" for sandbox in sandboxes)
     with tempfile.TemporaryDirectory(prefix="cleveragents-") as scratch:
         directory = Path(scratch, "both")

@@ -1,8 +1,8 @@
-"""Sandboxes of plain directories: a copy, with a git directory of ours beside it.
+"""Sandboxes of plain directories: a copy, with our own git directory beside it.
 
-All files are copied. `.gitignore` files mean here what they mean in a repository: what they name is there for
-commands to use, and is not recorded. Repositories inside it come without their `.git`, as files like others:
-one may point to a place outside, and what is committed in a copy would be lost.
+All files are copied. `.gitignore` files work as in a repository: commands can use ignored files, but these
+are not recorded. A nested repository is copied without its `.git`, as plain files: its `.git` may point to a
+place outside, and commits made in a copy would be lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["DirectoryCopy"]
 
 
 class DirectoryCopy:
-    """`SandboxStrategy` for directories that lie in no repository. Stateless: any thread may share it."""
+    """A `SandboxStrategy` for directories outside any repository. Stateless: any thread may share it."""
 
     name = "directory_copy"
 
@@ -101,20 +101,20 @@ class DirectoryCopy:
 def _ensure_possible(request: SandboxRequest, place: SandboxLayout) -> None:
     resource = request.resource.resolve()
     if request.from_head:
-        raise SandboxRefused(str(resource), "it is no repository, so there is no HEAD to start from")
+        raise SandboxRefused(str(resource), "it is not a git repository, so it has no HEAD to start from")
     if place.directory.resolve().is_relative_to(resource):
-        # A copy of itself, in itself, without end.
-        raise SandboxRefused(str(resource), "sandboxes are kept inside it; keep them elsewhere")
+        # It would copy itself into itself without end.
+        raise SandboxRefused(str(resource), "sandboxes are stored inside it; set state.directory")
 
 
 def _begin_with(start: StartTree, origin: Sandbox, place: SandboxLayout, index: Path) -> str:
-    """Makes the recorded files those of the tree; ignored ones stay as they were copied."""
+    """Replace the recorded files by those of the tree; ignored files stay as copied."""
     start_from(start, origin.place, place, known=None)
     engine = PrivateRepository(place.engine, traits_of(place.directory))
     engine.git("read-tree", "--reset", "-u", start.tree, work_tree=place.tree, index=index)
     listed = engine.git("ls-files", "--others", "--exclude-standard", "-z", work_tree=place.tree, index=index)
     for path in os.fsdecode(listed).split("\0")[:-1]:
-        delete_file(place.tree, path)  # guard: ignored where it comes from, and not by the tree's own rules
+        delete_file(place.tree, path)  # guard: ignored in the resource, but not by the tree's own rules
     return start.tree
 
 
@@ -132,6 +132,6 @@ def _notes(left_out: list[str]) -> Iterator[str]:
     repositories = [path.removesuffix("/.git") for path in left_out if path.endswith("/.git")]
     others = [path for path in left_out if not path.endswith("/.git")]
     if repositories:
-        yield f"repositories inside it come as plain files, without history: {', '.join(repositories)}"
+        yield f"nested repositories are copied as plain files, without history: {', '.join(repositories)}"
     if others:
-        yield f"sockets, pipes, devices and what cannot be read are left out: {', '.join(others)}"
+        yield f"sockets, pipes, devices and unreadable files are left out: {', '.join(others)}"

@@ -1,4 +1,4 @@
-"""What is written down of a sandbox when it is complete, and where its parts are."""
+"""The facts recorded about a complete sandbox, and the layout of its directory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["SandboxFacts", "SandboxLayout"]
 
 @dataclass(frozen=True, slots=True)
 class SandboxFacts:
-    """`plain`: no setting stands between a file's bytes and its object, so that no git process is needed to
-    name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned, `branch`
-    the user's name for it. `traits` are git's settings for where the sandbox's files are; those of the
-    engine's are for the user's. `durable`: what is kept of it survives a power cut.
+    """The facts of a sandbox, fixed when it is created.
 
-    `exact`: its trees hold the bytes of files, whatever settings and attributes say; sandboxes of earlier
-    versions, and those of remotes, hold what git would commit. `converts`: the user's settings make git
-    commit other bytes, even where no .gitattributes file does. `filters` names the user's filter programs,
-    which never run here."""
+    `plain`: no setting converts a file's bytes, so no git process is needed to name its object unless a
+    .gitattributes file exists. `head` is the pinned commit and `branch` the user's branch. `traits` are git's
+    settings for the sandbox's file system; those in the engine are for the user's. `durable`: its content
+    survives a power cut. `exact`: its trees hold the bytes of files regardless of settings and attributes;
+    sandboxes of earlier versions and of remotes hold what git would commit. `converts`: the user's settings
+    make git commit other bytes, even without a .gitattributes file. `filters` names the user's filter
+    programs, which never run here.
+    """
 
     plan_id: str
     strategy: str
@@ -52,8 +53,8 @@ class SandboxFacts:
 class SandboxLayout:
     """The parts of a sandbox's directory.
 
-    `tree` is what commands and tools see. `engine` is a git directory of ours that they are not given: a
-    sandbox's own `.git` may say anything by the time we look, and we never read it.
+    `tree` is visible to commands and tools. `engine` is our own git directory, hidden from them: commands can
+    change the sandbox's own `.git`, so we never rely on it.
     """
 
     directory: Path
@@ -68,44 +69,44 @@ class SandboxLayout:
 
     @property
     def converting(self) -> Path:
-        """A git directory with the user's rules for line endings and the like; it may be missing."""
+        """A git directory with the user's rules for line endings and other conversions; may be missing."""
         return self.engine / "converting"
 
     @property
     def index(self) -> Path:
-        """The stat cache of `tree`; replaced, never written into."""
+        """The stat cache of `tree`; replaced, never modified in place."""
         return self.engine / "index"
 
     @property
     def base_index(self) -> Path:
-        """The index as it was when the sandbox was made."""
+        """The index as it was when the sandbox was created."""
         return self.engine / "base.index"
 
     @property
     def brought(self) -> Path:
-        """The names of the ignored files that came with it; it may be missing."""
+        """The names of the ignored files that were copied into the sandbox; may be missing."""
         return self.engine / "brought.json"
 
     @property
     def repositories(self) -> Path:
-        """The directories from which a `.git` was removed; it may be missing."""
+        """The directories from which a `.git` was removed; may be missing."""
         return self.engine / "repositories.json"
 
     @property
     def set_aside(self) -> Path:
-        """Where ignored files are while they are not to be seen; there for no longer than that."""
+        """The temporary location of ignored files while they are hidden."""
         return self.directory / "set-aside"
 
     @property
     def nothing(self) -> Path:
-        """An empty directory: the work tree for git where only the index has a say."""
+        """An empty directory: the work tree for git commands that only use the index."""
         path = self.engine / "nothing"
         path.mkdir(exist_ok=True)
         return path
 
     @property
     def occupied(self) -> Path:
-        """Marked while programs may be running in the tree, and where their process was killed."""
+        """A marker file, set while programs may run in the tree; it stays if their process was killed."""
         return self.engine / "occupied"
 
     @property
@@ -117,11 +118,11 @@ class SandboxLayout:
         return self.directory / FACTS_FILE
 
     def scratch(self, what: str) -> Path:
-        """A name that nobody else uses, so that what a killed process left is in nobody's way."""
+        """Return a unique path, so that files left by a killed process never collide."""
         return self.engine / f"{what}-{secrets.token_hex(8)}"
 
     def write_facts(self, facts: SandboxFacts) -> None:
-        """From now on the sandbox is complete."""
+        """Write the facts; from then on the sandbox is complete."""
         draft = self.directory / f"{FACTS_FILE}.new"
         draft.write_text(json.dumps(facts_of(facts)), encoding="utf-8")
         if facts.durable:
@@ -132,11 +133,11 @@ class SandboxLayout:
             flush(self.directory)
 
     def read_facts(self, plan_id: str) -> SandboxFacts:
-        """`SandboxMissing` unless it is complete."""
+        """Return the facts. Raises `SandboxMissing` unless the sandbox is complete."""
         try:
             return record_of(SandboxFacts, json.loads(self.facts_file.read_text(encoding="utf-8")))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise SandboxMissing(plan_id, str(self.directory)) from error
         except (ValueError, KeyError, TypeError) as error:
-            # What a power cut leaves of a file that was written and renamed.
+            # A power cut can truncate a file that was written and renamed.
             raise SandboxMissing(plan_id, f"{self.facts_file} is damaged") from error

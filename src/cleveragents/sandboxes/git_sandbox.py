@@ -1,13 +1,12 @@
-"""A sandbox of either strategy: files in `tree`, their content and history in a git directory of ours.
+"""A sandbox of either strategy: files in `tree`, their content and history in our own git directory.
 
-Everything is asked of `engine`, never of the `.git` that commands see, and git never looks at `tree`: what is
-there is read and written by `SandboxTree` and `tree_restore`. An index is copied, worked on and put in place
-whole, so that readers in several processes need no lock and a killed one leaves none.
+All git commands use `engine`, never the `.git` that commands see, and git never reads `tree`: `SandboxTree`
+and `tree.restore` read and write its files. An index is copied, modified and put in place as a whole, so
+readers in several processes need no lock, and a killed one leaves none.
 
-Files in a sandbox that cannot be recorded: which they are, and how they get out of the way.
-
-git refuses some names (`GIT~1`, `.GIT`), and what is put in a submodule's place is neither the submodule nor
-a change of ours. Such files are never lost: they are moved to a directory beside the sandbox's files.
+Some files cannot be recorded: git refuses certain names (`GIT~1`, `.GIT`), and files in the place of a
+submodule belong neither to the submodule nor to the plan. They are never lost, but moved to a directory
+beside the sandbox's tree.
 """
 
 from __future__ import annotations
@@ -54,21 +53,21 @@ from cleveragents.storage.files.paths import (
 __all__ = ["Sandbox", "move_aside", "strange_submodules"]
 
 
-# Below what every kernel takes as one argument list.
+# Below the limit of every kernel for one argument list.
 _ARGUMENT_BYTES = 100_000
 _BUSY_SECONDS = 30.0
 
 
 class Sandbox:
-    """One sandbox, opened. Any process may open it; one writing call at a time (`writing`).
+    """An open sandbox. Any process may open it; one call at a time may write (`writing`).
 
-    Content is kept in a store of the sandbox's own; what the base holds is borrowed, not copied.
-    Stateless but for what never changes, so any thread may share it.
+    New content goes to the sandbox's own store; the content of the base is borrowed, not copied. Holds only
+    immutable state, so any thread may share it.
     """
 
     def __init__(self, place: SandboxLayout, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
         self.place = place
-        self.facts = facts  # what was written down when it was made
+        self.facts = facts  # recorded when it was created
         self._engine = PrivateRepository(place.engine, facts.traits)
         self._objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
         self._tree = SandboxTree(place, self._engine, self._objects, facts.plain, facts.exact, facts.gitlinks)
@@ -82,17 +81,17 @@ class Sandbox:
 
     @property
     def root(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         return self.place.tree
 
     @property
     def base(self) -> str:
-        """The name of the tree it began with."""
+        """The tree that the sandbox started with."""
         return self.facts.base
 
     @property
     def repository(self) -> PrivateRepository:
-        """Our git directory, for those who merge into the user's files."""
+        """Our git directory, for merging into the user's files."""
         return PrivateRepository(self.place.engine)
 
     @property
@@ -102,35 +101,37 @@ class Sandbox:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of it: submodules left empty, and the like."""
+        """Notes for the user, such as submodules left empty."""
         return self.facts.notes
 
     @contextmanager
     def writing(self, *, timeout_seconds: float = 0.0) -> Iterator[None]:
-        """Held by the one call that may change files, across processes. `SandboxBusy`.
+        """Hold the write lock of the sandbox, across processes. Raises `SandboxBusy`.
 
-        What a killed process had set aside (`without_ignored`) is back in its place.
+        First restores the files that a killed process had hidden (`without_ignored`).
         """
         with locked(self.place.lock, self.plan_id, timeout_seconds=timeout_seconds):
-            self._aside.put_back()  # guard: who set it aside is dead, or the lock were not ours
+            self._aside.put_back()  # guard: the process that hid them is dead, since the lock was free
             try:
                 yield
             finally:
-                with self._refusing("its git directory cannot be reset"):
+                with self._refusing("cannot reset its git directory"):
                     self._visible.reset()  # guard: a person may type `git status` there next
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Held while programs may use the files, also between calls. None of them runs when it is left: what
-        they planted in git directories is removed then, and only then does a person hear that all is done.
-        `SandboxRefused` if that fails and nothing else did.
+        """Hold while programs may use the files, also between calls. No program runs any more when the block
+        ends.
+
+        On exit, removes code planted in git directories, before the user learns that the work is done. Raises
+        `SandboxRefused` if that fails and the block itself did not.
         """
         self._ensure_there()
         with marked(self.place.occupied) as unmark:
             try:
                 yield
             except BaseException:
-                with suppress(CleverAgentsError, OSError):  # what went wrong counts more; the mark stays
+                with suppress(CleverAgentsError, OSError):  # the original error matters more; the mark stays
                     self._clear(_BUSY_SECONDS)
                     unmark()
                 raise
@@ -138,8 +139,9 @@ class Sandbox:
             unmark()
 
     def vacate(self) -> None:
-        """Removes what was planted where a process was killed that had it `occupied`; does nothing where one
-        lives."""
+        """Remove planted code if a process was killed inside `occupied`. Does nothing while such a process
+        lives.
+        """
         if is_abandoned(self.place.occupied):
             with suppress(CleverAgentsError, OSError):  # the mark stays in any case
                 self._clear(0.0)
@@ -149,10 +151,13 @@ class Sandbox:
             self._look(everywhere=True)
 
     def _look(self, *, everywhere: bool = False) -> TreeScan:
-        """What is there; repositories in it are disarmed, whatever else is wrong with it. Those that are not
-        looked for, as in ignored directories, only where a commit may name them, or `everywhere`."""
+        """Survey the tree, and disarm the repositories in it even if the survey finds a problem.
+
+        Repositories in skipped places, such as ignored directories, are disarmed if a commit may name them,
+        or with `everywhere`.
+        """
         self._ensure_there()
-        with self._refusing("it cannot be looked through"):
+        with self._refusing("cannot read its files"):
             look = self._tree.look(self.place.index)
             repositories = look.found.repositories
             try:
@@ -163,17 +168,17 @@ class Sandbox:
             return look
 
     def scan(self) -> Mapping[str, Difference]:
-        """Every path whose file differs from the base, with both states; their content is kept.
+        """Return every path whose file differs from the base, with both states; store their content.
 
-        Ignored files are not looked at, unless the base holds them. O(files) stats, O(change) reads.
-        `SandboxRefused` when a file cannot be recorded; it is named.
+        Ignored files are skipped unless the base contains them. O(files) stats, O(change) reads. Raises
+        `SandboxRefused`, with the path, if a file cannot be recorded.
         """
         look = self._look()
         strange = strange_submodules(self.root, self.facts.gitlinks)
         if strange:
-            problem = f"{strange[0]} is a submodule, and files were put in its place"
+            problem = f"{strange[0]} is a submodule, but other files are in its place"
             raise self._unrecordable(Unrecordable(problem, strange))
-        with self._refusing("it cannot be recorded"), self._index(self.place.index) as index:
+        with self._refusing("cannot record its files"), self._index(self.place.index) as index:
             left = self._tree.stage(index, look)
             if left is not None:
                 raise self._unrecordable(left)
@@ -186,55 +191,55 @@ class Sandbox:
         return differences
 
     def state_of(self, path: str) -> FileState | None:
-        """What the file is now; its content is kept. Nothing else is looked at."""
+        """Return the current state of a file and store its content. Reads no other file."""
         self._ensure_there()
         if not is_repository_path(path):
             return None
         if path in self.facts.gitlinks:
-            with self._refusing(f"{path!r} cannot be looked at"):
+            with self._refusing(f"cannot read {path!r}"):
                 return self.base_states((path,))[path] if path in self._tree.kept_submodules() else None
         if not self._needs_no_git(path):
             return self._state_by_git(path)
-        with directory_of(self.root, path) as found, self._refusing(f"{path!r} cannot be recorded"):
+        with directory_of(self.root, path) as found, self._refusing(f"cannot record {path!r}"):
             known = None if found is None else self._tree.state_at(*found)
             return None if known is None else known[0]
 
     def ignored(self, paths: Iterable[str]) -> frozenset[str]:
-        """Those of the paths that `scan` does not look at, because a rule says so and the base lacks them."""
+        """Return the paths that `scan` skips, because a rule ignores them and the base lacks them."""
         spelled, rules = rules_for(self.root, filter(is_repository_path, paths))
         found = ignored_by(self._engine, self.place, spelled, rules, unless_in=self.place.index)
         return frozenset(path.rstrip("/") for path in found)
 
     def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-        """What is there and will never be applied, because it is ignored: files, and directories (they end in
-        a slash) in which nothing else is.
+        """Return the ignored files that will never be applied; a directory with only such files ends in a
+        slash.
 
-        Not among them is what came with the sandbox, what counts as set up, and what was `recorded` before a
-        rule came that hides it. What is set aside just now is.
+        Excludes files that were copied into the sandbox, files of the setup, and files `recorded` before a
+        rule ignored them. Includes hidden files (`without_ignored`).
         """
         return self.unapplied(recorded).ignored
 
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """`ignored_entries`, and the repositories that were made in it. O(files) stats."""
+        """Return `ignored_entries` and the repositories created in the sandbox. O(files) stats."""
         self._ensure_there()
         found = self._ignored.unapplied(recorded)
-        # What is at the root of a repository's sandbox came with it.
+        # The `.git` at the root of a repository's sandbox is part of the sandbox.
         own = {""} if self.facts.common_dir is not None else set()
         made = [path or "." for path in found.repositories if path not in own]
         ignored = tuple(sorted({*found.ignored, *self._aside.entries()}))
         return Unapplied(ignored, tuple(sorted(made)), found.submodules)
 
     def count_as_set_up(self) -> None:
-        """What is ignored now counts as having come with the sandbox; only the first call does anything."""
+        """Count all files that are ignored now as part of the setup. Only the first call has an effect."""
         self._ensure_there()
         self._ignored.count_as_set_up()
 
     @contextmanager
     def without_ignored(self, recorded: Iterable[str] = ()) -> Iterator[tuple[str, ...]]:
-        """Sets `ignored_entries` aside for as long as the block lasts, and yields them.
+        """Hide `ignored_entries` for the duration of the block, and yield them.
 
-        Afterwards they are as they were, and whatever else is ignored and came meanwhile is gone. The caller
-        holds `writing`, and leaves the other files as they were. `SandboxRefused`.
+        Afterwards they are restored, and other ignored files created meanwhile are removed. The caller holds
+        `writing` and does not change other files. Raises `SandboxRefused`.
         """
         self._ensure_there()
         kept = tuple(recorded)
@@ -244,14 +249,14 @@ class Sandbox:
             try:
                 yield made
             finally:
-                # guard: only now, when all that was there before is away
+                # guard: only now, while the previous files are away
                 for entry in self._ignored.made(kept):
                     self._aside.remove(entry)
         finally:
             self._aside.put_back()
 
     def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
-        """What these paths were in the base."""
+        """Return the states of these paths in the base."""
         states: dict[str, FileState | None] = dict.fromkeys(paths)
         for names in _portions(path for path in states if is_repository_path(path)):
             listed = self._engine.git("--literal-pathspecs", "ls-tree", "-z", self.base, "--", *names)
@@ -263,24 +268,24 @@ class Sandbox:
         return states
 
     def content(self, name: str) -> bytes:
-        """Content by its name, from this sandbox's store or from the base."""
+        """Return content by its object name, from the sandbox's store or from the base."""
         kept = self._objects.read(name)
         return self._engine.git("cat-file", "blob", name) if kept is None else kept
 
     def restore(self, states: Mapping[str, FileState | None]) -> None:
-        """Makes each of these paths be in that state; touches no other file."""
+        """Set each path to its state; touch no other file."""
         self._ensure_there()
         for path in states:
             if not is_repository_path(path):
-                raise SandboxRefused(str(self.root), f"{path!r} is not a path that can be restored")
-        with self._index(self.place.index) as index, self._refusing("files cannot be restored"):
+                raise SandboxRefused(str(self.root), f"cannot restore {path!r}: invalid path")
+        with self._index(self.place.index) as index, self._refusing("cannot restore files"):
             restore_files(self.place, self._engine, states, index)
             for path in self.facts.gitlinks:
                 if path in states and states[path] is None:
                     remove_empty(self.root, path)
 
     def put_aside(self) -> tuple[str, ...]:
-        """Moves exactly what `scan` cannot record out of `root`, to a directory beside it, and names it."""
+        """Move the files that `scan` cannot record to a directory beside `root`; return their paths."""
         look = self._look()
         with self._index(self.place.index) as index:
             left = self._tree.stage(index, look)
@@ -291,7 +296,7 @@ class Sandbox:
         return found
 
     def tree(self, states: Mapping[str, FileState | None]) -> str:
-        """The name of the tree that is the base with these paths in these states. Changes no file."""
+        """Return the tree that is the base with these paths in these states. Changes no file."""
         if not states:
             return self.base
         with self._index(self.place.base_index) as index:
@@ -302,12 +307,12 @@ class Sandbox:
                 for path, state in states.items()
                 if state is not None
             ]
-            # First what goes, so that a file may come where a directory was.
+            # Removals first, so that a file can replace a directory.
             self._update_index(index, [*gone, *there])
             return self._engine.text("write-tree", index=index)
 
     def changes_of(self, tree: str) -> Mapping[str, Difference]:
-        """Every path that differs between the base and `tree`."""
+        """Return every path that differs between the base and `tree`."""
         listed = self._engine.git(
             "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", self.base, tree
         )
@@ -316,45 +321,49 @@ class Sandbox:
     def merge_content(
         self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
     ) -> str | None:
-        """The name of the three contents' merge, which is kept; None if they conflict. No ancestor: an empty
-        one. With `favour`, that side has its way in each place where they do."""
+        """Merge three contents and return the stored result; None if they conflict.
+
+        Without an ancestor, an empty one is used. With `favour`, that side wins each conflict.
+        """
         return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
 
     def files_below(self, tree: str) -> Mapping[str, FileState]:
-        """Every file of a tree that is kept here."""
+        """Return every file of a stored tree."""
         return files_of(self._engine, tree)
 
     def keeps(self, tree: str) -> bool:
-        """Whether the content of that tree is kept here."""
+        """Return whether the tree is stored here."""
         told = self._engine.git("cat-file", "--batch-check", feed=tree.encode("ascii") + b"\n")
         return not told.endswith(b" missing\n")
 
     def take_in(self, other: Sandbox, tree: str) -> None:
-        """Keeps the content of a tree of another sandbox of the same resource, and of that one's base."""
+        """Copy a tree of another sandbox of the same resource, and that sandbox's base, into the store."""
         source, durable = other.place, self.facts.durable
-        if not self.keeps(other.base):  # it is no tree of this one if this one was made anew since
+        if not self.keeps(other.base):  # missing if this sandbox was recreated since
             head = self.facts.head
             known = f"{head}^{{tree}}" if head else None
             copy_objects(source, self.place, other.base, known=known, durable=durable)
         copy_objects(source, self.place, tree, known=other.base, durable=durable)
 
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
-        """What git makes of bringing base → theirs into `ours`, all of them kept here, with git's defaults
-        and the attributes of the files as they are now. `labels`, in ASCII, name ours and theirs in text that
-        git marks. Changes no file."""
+        """Merge the change base → theirs into `ours` with git's defaults and the current attributes.
+
+        All three trees must be stored here. `labels`, in ASCII, name ours and theirs in conflict markers.
+        Changes no file.
+        """
         with self._attributes() as rules:
             place = MergeLocation(self._engine, rules, self.place.index, self.place.scratch("index"))
             return merge_of(place, base, ours, theirs, labels)
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
-        """git's own difference from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
+        """Return git's diff from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
         if tree == self.base:
             return b""
         with self._attributes() as rules:
             return self._engine.git(
                 "--literal-pathspecs",
                 "-c",
-                "core.quotePath=false",  # names as people write them
+                "core.quotePath=false",  # show names unescaped
                 "diff",
                 "--no-ext-diff",
                 "--no-textconv",
@@ -369,7 +378,7 @@ class Sandbox:
 
     @contextmanager
     def _attributes(self) -> Iterator[Path]:
-        """A work tree for git with the .gitattributes files that were last recorded, and nothing else."""
+        """Yield a work tree for git that holds only the last recorded .gitattributes files."""
         if not holds_attributes(self.place.index):
             yield self.place.nothing
             return
@@ -386,7 +395,7 @@ class Sandbox:
 
     @contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
-        """`SandboxRefused` for what a command has locked, or keeps replacing."""
+        """Raise `SandboxRefused` if a command has locked a file or keeps replacing it."""
         try:
             yield
         except OSError as error:
@@ -399,13 +408,13 @@ class Sandbox:
     def _unrecordable(self, left: Unrecordable) -> SandboxRefused:
         named = ", ".join(map(repr, left.paths))
         reason = (
-            f"{named} cannot be recorded: {left.problem}; remove or rename it there, "
-            "or roll the plan back, which puts it aside"
+            f"cannot record {named}: {left.problem}; remove or rename it there, "
+            "or roll the plan back, which moves it out of the sandbox"
         )
         return SandboxRefused(str(self.root), reason)
 
     def _merely_converted(self, found: Mapping[str, Difference]) -> frozenset[str]:
-        """Files that count as changed for git, and that nobody changed."""
+        """Return the files that git reports as changed only because of a conversion."""
         suspects = {
             path: step.before
             for path, step in found.items()
@@ -417,7 +426,7 @@ class Sandbox:
             return untouched(self.place, self._engine, suspects, index)
 
     def _needs_no_git(self, path: str) -> bool:
-        """Whether a file's bytes are its content, and its permissions its mode."""
+        """Return whether git stores the file's bytes and mode as they are."""
         if not self.facts.plain or self.facts.exact:
             return self.facts.plain
         return not self._tree.attributes_on_the_way(path) and not holds_attributes(self.place.index)
@@ -434,12 +443,12 @@ class Sandbox:
         return before if self._merely_converted({path: Difference(before, state)}) else state
 
     def _update_index(self, index: Path, lines: Sequence[bytes]) -> None:
-        # `--replace` has to come before what it is about.
+        # `--replace` must precede the option it applies to.
         self._engine.git("update-index", "--replace", "-z", "--index-info", index=index, feed=b"".join(lines))
 
     @contextmanager
     def _index(self, source: Path) -> Iterator[Path]:
-        """A copy of an index, for one use."""
+        """Yield a temporary copy of an index."""
         index = self.place.scratch("index")
         copy_index(source, index)
         try:
@@ -474,7 +483,7 @@ def _portions(paths: Iterable[str]) -> Iterator[list[str]]:
 
 
 def strange_submodules(tree: Path, submodules: Sequence[str]) -> tuple[str, ...]:
-    """Those in whose place something else is: their directory is to be empty, or to hold the submodule."""
+    """Return the submodules whose place holds something else than an empty directory or the submodule."""
     strange = []
     for path in submodules:
         with directory_of(tree, path) as found:
@@ -484,7 +493,7 @@ def strange_submodules(tree: Path, submodules: Sequence[str]) -> tuple[str, ...]
 
 
 def move_aside(place: SandboxLayout, paths: Sequence[str]) -> Path:
-    """Moves what is at these paths out of the tree, and says where to."""
+    """Move these paths out of the tree; return their new directory."""
     aside = place.directory / f"aside-{secrets.token_hex(4)}"
     aside.mkdir()
     for path in paths:

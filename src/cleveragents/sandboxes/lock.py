@@ -1,4 +1,4 @@
-"""One writer per sandbox, across threads and processes, and gone with the process that held it."""
+"""The lock of a sandbox: one writer across threads and processes, released when its process ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _POLL_SECONDS = 0.01
 
 @contextmanager
 def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterator[None]:
-    """Holds the lock file. `SandboxBusy` when it is not free in time, `SandboxMissing` when it is not there.
+    """Hold the lock file. Raises `SandboxBusy` on timeout and `SandboxMissing` if the file does not exist.
 
-    The kernel keeps the lock for the open file, so two threads exclude each other as two processes do, and a
-    killed process holds nothing.
+    The kernel ties the lock to the open file, so it excludes threads as well as processes, and a killed
+    process holds nothing.
     """
     give_up = time.monotonic() + timeout_seconds
     descriptor = _open(path, plan_id)
@@ -38,16 +38,17 @@ def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterato
 
 @contextmanager
 def marked(path: Path) -> Iterator[Callable[[], None]]:
-    """Marks a file, and yields what takes the mark off again; that does nothing while others are in such a
-    block. A process that is killed leaves its mark."""
+    """Mark a file, and yield a function that removes the mark unless other blocks use it, too. A killed
+    process leaves its mark.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def unmark() -> None:
-        if _try(descriptor):  # guard: it is the mark of others, too
+        if _try(descriptor):  # guard: other blocks share the mark
             os.ftruncate(descriptor, 0)
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # nobody holds it longer than it takes to look
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # held by others only for the moment of a check
         os.ftruncate(descriptor, 1)
         yield unmark
     finally:
@@ -55,14 +56,14 @@ def marked(path: Path) -> Iterator[Callable[[], None]]:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether a file is `marked`, and nobody is in such a block."""
+    """Return whether a file is `marked` although no block uses it."""
     with suppress(FileNotFoundError):
         return path.stat().st_size > 0 and not is_locked(path)
     return False
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds it now."""
+    """Return whether any process holds the lock now."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -89,17 +90,17 @@ def _try(descriptor: int) -> bool:
 
 
 def _let_go(descriptor: int) -> None:
-    # Explicitly: what another thread is about to start has a copy of the descriptor until its program runs.
-    with suppress(OSError):  # a file system of another machine that is away; to close it is enough then
+    # Unlock explicitly: a child being started by another thread has a copy of the descriptor until its exec.
+    with suppress(OSError):  # an unreachable network file system; closing is enough then
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
 def _ensure_current(descriptor: int, path: Path, plan_id: str) -> None:
-    """The file may have been removed, or made anew, while we waited for it."""
+    """Raise `SandboxMissing` if the file was removed or recreated during the wait."""
     try:
         same = os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         same = False
-    if not same:  # guard: whoever waited for a sandbox that was removed does not get one
+    if not same:  # guard: a caller that waited for a removed sandbox must not get it
         raise SandboxMissing(plan_id, str(path.parent))

@@ -1,10 +1,9 @@
 """Mirrors of git remotes, one per address and state directory, and checkouts of their commits.
 
-A remote is asked with the user's own git configuration, which says how to log in there; the address is in no
-file of ours, and nothing that is said about it names who logs in. A mirror is only ever added to: it is never
-pruned of objects, because sandboxes borrow them; it goes as a whole, when no plan and no resource names its
-remote any more. Nothing here writes to the remote but `push`, which moves a
-ref from where it was seen to be, or not at all.
+Remotes are accessed with the user's own git configuration, which provides credentials. Our files do not store
+the address, and no message reveals credentials. A mirror only grows: its objects are never pruned, because
+sandboxes borrow them. It is removed as a whole, once no plan or resource uses its remote. Only `push` writes
+to the remote, and it moves a ref only if the ref has the expected value.
 """
 
 from __future__ import annotations
@@ -30,15 +29,17 @@ from cleveragents.storage.files.paths import remove_all
 __all__ = ["REF_LOCKED", "Mirrors", "missing_branch"]
 
 REF_LOCKED = ("failed to update ref", "failed to lock", "cannot lock ref")
-"""How git's reason for a refused push begins while another push holds the ref. A hook's words come later."""
+"""The beginnings of git's reason for a refused push while another push holds the ref. A hook's output comes
+later.
+"""
 
 _PROTOCOLS = "file:git:http:https:ssh"
-# How the user's own git gets there; all other variables of git's are kept from it.
+# How the user's own git connects; all other variables of git are dropped.
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO")
 _PINS = "refs/cleveragents/checkout"
 _POLL_SECONDS = 0.05
 _PAUSE_SECONDS = 0.5
-# Longer than git moves refs in a mirror, once it has what they are to name.
+# Longer than git needs to move refs in a mirror once it has their objects.
 _LOCK_SECONDS = 60.0
 _NAMED = 5
 _ALWAYS_SAID = (
@@ -46,7 +47,7 @@ _ALWAYS_SAID = (
     "fatal: Could not read from remote repository.",
 )
 _UNUSED_SECONDS = 24 * 3600.0
-# Of a ref that was not moved: what the remote's git says of it, which is in brackets.
+# The line for a ref that was not moved; the remote's reason is in parentheses.
 _REFUSED = re.compile(r"^!\t.*\((.*)\)$", re.MULTILINE)
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FETCH = (
@@ -63,11 +64,11 @@ _PUSH = ("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-su
 
 @dataclass(frozen=True, slots=True)
 class Mirrors:
-    """The mirrors below one directory. Stateless but for that: any thread and process may share it.
+    """The mirrors below one directory. Holds no other state: any thread and process may share it.
 
-    One fetch at a time per mirror, by a lock of the kernel's. No call to a remote takes longer than
-    `seconds`; one that does is ended, and a fetch leaves at most a part that nobody looks at. `sandboxes` is
-    the directory of those that may borrow from them.
+    A kernel lock allows one fetch per mirror at a time. A call to a remote that takes longer than `seconds`
+    is ended; an ended fetch leaves at most unused objects. `sandboxes` is the directory of the sandboxes that
+    may borrow from the mirrors.
     """
 
     directory: Path
@@ -75,7 +76,9 @@ class Mirrors:
     sandboxes: Path | None = None
 
     def fetched(self, address: RemoteAddress) -> str:
-        """The commit that the branch names now. `RemoteUnreachable`; `SandboxRefused` without the branch."""
+        """Fetch, and return the commit of the branch. Raises `RemoteUnreachable`, and `SandboxRefused`
+        without the branch.
+        """
         self.fetch(address)
         tip = self.value_of(address, address.ref)
         if tip is None:
@@ -83,7 +86,7 @@ class Mirrors:
         return tip
 
     def branches(self, address: RemoteAddress) -> list[str]:
-        """Those that the remote has now; nothing else of it is fetched. `RemoteUnreachable`."""
+        """Return the remote's current branches without fetching them. Raises `RemoteUnreachable`."""
         with self._held(address):
             mirror = self._made(address)
         try:
@@ -94,12 +97,12 @@ class Mirrors:
         return sorted(line.partition("refs/heads/")[2] for line in lines)
 
     def mirrored(self, address: RemoteAddress) -> list[str]:
-        """The branches, as they were at the last fetch."""
+        """Return the branches as of the last fetch."""
         told = self.repository(address).git("for-each-ref", "--format=%(refname)", "refs/heads")
         return [ref.removeprefix("refs/heads/") for ref in told.decode("utf-8", "replace").splitlines()]
 
     def fetch(self, address: RemoteAddress, *wanted: str) -> None:
-        """The mirror has every branch as the remote has it, or the wanted commits. `RemoteUnreachable`."""
+        """Fetch every branch, or the given commits. Raises `RemoteUnreachable`."""
         refs = wanted or ("+refs/heads/*:refs/heads/*",)
         with self._held(address):
             mirror = self._made(address)
@@ -110,27 +113,27 @@ class Mirrors:
                     self._asked(address, mirror, *_FETCH, "--", address.url, *refs)
                     return
                 except GitFailed as error:
-                    # guard: the fetch of a killed process may still be at it, or have left its locks
+                    # guard: the fetch of a killed process may still run, or have left its locks
                     if "cannot lock ref" not in error.problem or time.monotonic() >= until:
                         raise RemoteUnreachable(address.shown, _without(address, error.problem)) from error
                 time.sleep(_PAUSE_SECONDS)
 
     def value_of(self, address: RemoteAddress, ref: str) -> str | None:
-        """The commit of a ref, as it was at the last fetch; None if there is none."""
+        """Return the commit of a ref as of the last fetch; None if the ref does not exist."""
         told = self.repository(address).git(
             "rev-parse", "-q", "--verify", f"{ref}^{{commit}}", succeeds=(0, 1, 128)
         )
         return told.decode("ascii").strip() or None
 
     def contains(self, address: RemoteAddress, tip: str, commit: str) -> bool:
-        """Whether the commit is `tip`, or lies behind it."""
+        """Return whether the commit is `tip` or one of its ancestors."""
         if self.value_of(address, commit) is None:
             return False
         return not self.repository(address).git("rev-list", "--max-count=1", commit, "--not", tip)
 
     def messages(self, address: RemoteAddress, base: str, tip: str) -> Iterator[tuple[str, str]]:
-        """The commits that came after `base`, the last first, each with what it says."""
-        # Of a history that was rewritten, the base may be nowhere any more.
+        """Yield the commits after `base`, newest first, with their messages."""
+        # After a rewrite of the history, the base may no longer exist.
         old = ("--not", base) if self.value_of(address, base) is not None else ()
         listed = self.repository(address).git("log", "-z", "--format=%H%n%B", tip, *old, "--")
         for one in listed.decode("utf-8", "replace").split("\0"):
@@ -139,28 +142,31 @@ class Mirrors:
                 yield commit, message
 
     def repository(self, address: RemoteAddress) -> PrivateRepository:
-        """The mirror, for those who read in it."""
+        """Return the mirror for reading."""
         return PrivateRepository(self._place(address))
 
     def checkout(self, address: RemoteAddress, commit: str) -> Path:
-        """A directory with the files of that commit: a small repository that borrows the mirror's objects.
-        Made once; nobody works in it. `SandboxRefused` if the remote does not have the commit any more."""
+        """Return a directory with the files of that commit: a small repository that borrows the mirror's
+        objects.
+
+        Created once and never modified. Raises `SandboxRefused` if the remote no longer has the commit.
+        """
         place = self._place(address).with_suffix("") / commit
         if place.is_dir():
             with suppress(FileNotFoundError):  # it was discarded in this very moment
-                os.utime(place)  # guard: what is used is not taken for unused
+                os.utime(place)  # guard: a used checkout must not look unused
                 return place
         if self.value_of(address, commit) is None:
             self._fetch_commit(address, commit)
         mirror = self._place(address)
-        # So that whoever tidies up git repositories by hand leaves it alone.
+        # Keeps a manual `git gc` from pruning the commit.
         PrivateRepository(mirror).git("update-ref", f"{_PINS}/{commit}", commit)
         draft = place.with_name(f"{commit}.{secrets.token_hex(8)}.new")
         try:
             self._fill(draft, address, commit)
             draft.rename(place)
         except OSError:
-            if not place.is_dir():  # guard: somebody else who made it at once made the same
+            if not place.is_dir():  # guard: a concurrent caller made the same checkout
                 raise
         finally:
             if draft.exists():
@@ -168,30 +174,34 @@ class Mirrors:
         return place
 
     def name_of(self, checkout: Path) -> str | None:
-        """Of a checkout: a name of its remote, the same on every machine, that is no path. None for another
-        directory."""
+        """Return a name for the remote of a checkout: the same on every machine, and not a path. None for
+        another directory.
+        """
         remote = checkout.parent
         if remote.parent != Path(os.path.realpath(self.directory)) or not _COMMIT.fullmatch(checkout.name):
             return None
         return f"remote:{remote.name}"
 
     def all_checkouts(self, address: RemoteAddress) -> Path:
-        """A place that is none, and has the name that all checkouts of the remote have; nobody is asked."""
+        """Return a nonexistent path with the name that all checkouts of the remote share. Does not contact
+        the remote.
+        """
         return Path(os.path.realpath(self.directory)) / self._place(address).stem / ("0" * 40)
 
     def known(self, address: RemoteAddress) -> Path | None:
-        """A checkout of the branch as it was when it was last fetched here; None if it never was."""
+        """Return a checkout of the branch as of the last fetch; None if it was never fetched."""
         tip = self.value_of(address, address.ref) if self._place(address).is_dir() else None
         return None if tip is None else self.checkout(address, tip)
 
     def unused(self, used: Collection[Path]) -> list[Path]:
-        """Checkouts that none of these is, and that nobody has asked for of late."""
+        """Return the checkouts that are not in `used` and were not requested recently."""
         found = sorted(path for path in self.directory.glob("*/*") if _COMMIT.fullmatch(path.name))
         return [path for path in found if path not in used and _is_old(path)]
 
     def unneeded(self, urls: Collection[str]) -> list[Path]:
-        """Mirrors of remotes that have none of these addresses, from which no sandbox borrows, and that
-        nobody has fetched of late."""
+        """Return the mirrors of other remotes from which no sandbox borrows, and which were not fetched
+        recently.
+        """
         needed = {self._place_of(url) for url in urls}
         found = [path for path in sorted(self.directory.glob("*.git")) if path not in needed]
         old = [path for path in found if _is_old(path.with_suffix(".lock"))]
@@ -199,10 +209,12 @@ class Mirrors:
         return [path for path in old if path not in borrowed]
 
     def remove(self, mirror: Path, needed: Callable[[], Collection[str]]) -> bool:
-        """Removes a mirror and its checkouts, unless somebody fetches, or it is needed by now: whoever is
-        about to use it has a plan or a resource that says so, from before it fetches."""
+        """Remove a mirror and its checkouts; return False if it is being fetched or is needed by now.
+
+        A new user of a mirror is visible before its fetch, as a plan or a resource with that address.
+        """
         with self._lock(mirror) as descriptor:
-            # guard: asked again while nobody can fetch
+            # guard: checked again while no fetch can start
             if not _try(descriptor) or mirror not in self.unneeded(needed()):
                 return False
             gone = [_set_aside(path) for path in (mirror.with_suffix(""), mirror) if path.exists()]
@@ -211,26 +223,28 @@ class Mirrors:
         return True
 
     def discard(self, checkout: Path) -> bool:
-        """Removes a checkout that was found unused, unless somebody has asked for it since."""
+        """Remove an unused checkout; return False if it was requested meanwhile."""
         if not _is_old(checkout):
             return False
-        with suppress(FileNotFoundError):  # somebody else does the same
+        with suppress(FileNotFoundError):  # another process removes it, too
             remove_all(_set_aside(checkout))
         return True
 
     def drafts(self) -> list[Path]:
-        """What somebody was making, or removing, when they died."""
+        """Return the stale files of processes that died while creating or removing something."""
         found = [*self.directory.glob("*.new"), *self.directory.glob("*/*.new")]
         return sorted(path for path in found if _is_old(path))
 
     def push(
         self, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
     ) -> str:
-        """Moves the remote's ref to that commit of `source` if it is where expected, or, empty, not there.
+        """Move the remote's ref to a commit of `source` if it has the expected value; empty means it must not
+        exist.
 
-        Says what git had against it, empty if nothing. Whoever hears of something looks at the remote: an
-        answer may have been lost on its way."""
-        lease = f"--force-with-lease={ref}:{expected}"  # guard: never over what somebody else has pushed
+        Return git's reason for a refusal, or an empty text. After a failure the caller must check the remote:
+        the answer of a successful push may have been lost.
+        """
+        lease = f"--force-with-lease={ref}:{expected}"  # guard: never overwrite another push
         arguments = (*_PUSH, lease, "--", address.url, f"{commit}:{ref}")
         try:
             with self._started(source.directory, *arguments) as running:
@@ -240,16 +254,18 @@ class Mirrors:
         if not running.failed:
             return ""
         reasons = _REFUSED.findall(out.decode("utf-8", "replace"))
-        return _without(address, " ".join("; ".join([*reasons, words]).split()) or "git did not say why")
+        return _without(address, " ".join("; ".join([*reasons, words]).split()) or "git gave no reason")
 
     def applying(self, address: RemoteAddress) -> Path:
-        """A directory that stands for the remote: whoever applies to it from here holds that."""
+        """Return a directory that represents the remote: an apply from this machine locks it."""
         place = self._place(address).with_suffix(".applying")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         return place
 
     def _borrowed(self) -> set[Path]:
-        """Mirrors that sandboxes were made of, be it of plans that are in no database, or in another one."""
+        """Return the mirrors that sandboxes borrow from, including sandboxes of plans in no or another
+        database.
+        """
         found: set[Path] = set()
         for path in () if self.sandboxes is None else self.sandboxes.glob("*"):
             with suppress(SandboxMissing):
@@ -272,7 +288,7 @@ class Mirrors:
         return RunningGit(*arguments, environment=environment, seconds_left=within(self.seconds))
 
     def _made(self, address: RemoteAddress) -> Path:
-        """The mirror, which the caller holds."""
+        """Return the mirror, creating it if needed. The caller holds its lock."""
         place = self._place(address)
         if not place.is_dir():
             draft = place.with_name(f"{place.name}.{secrets.token_hex(8)}.new")
@@ -285,10 +301,10 @@ class Mirrors:
         if self.value_of(address, commit) is not None:
             return
         try:
-            self.fetch(address, commit)  # no branch has it any more, but the remote may
+            self.fetch(address, commit)  # no branch contains it any more, but the remote may still have it
         except RemoteUnreachable as error:
             raise SandboxRefused(
-                address.shown, f"it does not have commit {commit} any more ({error.problem})"
+                address.shown, f"it no longer has commit {commit} ({error.problem})"
             ) from error
 
     def _fill(self, draft: Path, address: RemoteAddress, commit: str) -> None:
@@ -299,26 +315,28 @@ class Mirrors:
             refs={address.ref: commit},
             borrowed=(self._place(address) / "objects",),
         ).write(draft / ".git")
-        # Neutral: no filter runs, and no setting of the user's changes a byte.
+        # Neutral: no filter runs, and no setting of the user changes a byte.
         engine = PrivateRepository(draft / ".git")
         engine.git("read-tree", "--reset", "-u", commit, work_tree=draft, index=draft / ".git" / "index")
 
     @contextmanager
     def _held(self, address: RemoteAddress) -> Iterator[None]:
-        """Nobody else of this state directory fetches. `RemoteUnreachable` if somebody does for too long."""
+        """Hold the fetch lock of a mirror in this state directory. Raises `RemoteUnreachable` on timeout."""
         with self._lock(self._place(address)) as descriptor:
             give_up = time.monotonic() + self.seconds
             while not _try(descriptor):
                 if time.monotonic() >= give_up:
-                    raise RemoteUnreachable(address.shown, "another fetch of it does not end")
+                    raise RemoteUnreachable(address.shown, "timed out waiting for another fetch from it")
                 time.sleep(_POLL_SECONDS)
-            os.utime(descriptor)  # guard: what is used is not taken for unused
+            os.utime(descriptor)  # guard: a used mirror must not look unused
             yield
 
     @contextmanager
     def _lock(self, mirror: Path) -> Iterator[int]:
-        """The file that stands for the mirror, and says when it was last fetched. It is never removed: two
-        might hold two files of one name."""
+        """Open the lock file of a mirror; its time is that of the last fetch.
+
+        It is never removed: two processes could then hold two files with one name.
+        """
         file = mirror.with_suffix(".lock")
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -329,32 +347,31 @@ class Mirrors:
 
 
 def missing_branch(address: RemoteAddress, there: Sequence[str]) -> str:
-    """What is wrong with a remote that does not have the branch, and what to do about it."""
+    """Describe a remote that lacks the branch, with a remedy."""
     if not there:
-        return f"it has no branch {address.branch}, nor any other; push one first"
+        return f"it has no branch {address.branch}, and no other branch; push one first"
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
     named = f"it has {', '.join(there[:_NAMED])}{more}"
-    return f"it has no branch {address.branch}; {named}: add the resource with one of them as its branch"
+    return f"it has no branch {address.branch}; {named}. Add the resource with one of them as its branch"
 
 
 def _free_refs(mirror: Path, before: float) -> None:
-    """Takes away locks of refs that a fetch left when it was killed; the caller holds the mirror."""
+    """Remove ref locks that a killed fetch left; the caller holds the mirror's lock."""
     for lock in [*mirror.glob("refs/**/*.lock"), *mirror.glob("packed-refs.lock")]:
         with suppress(FileNotFoundError):
-            if lock.stat().st_mtime < before:  # guard: one that outlived its caller may still run
+            if lock.stat().st_mtime < before:  # guard: a fetch that outlived its caller may still run
                 lock.unlink()
 
 
 def _set_aside(path: Path) -> Path:
-    """Where it is now, as a draft: it is gone as a whole, and who is killed while removing it leaves nothing
-    that looks like the whole. Whoever wants it makes another."""
+    """Rename to a draft, so that the whole disappears at once and an interrupted removal leaves no half."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     path.rename(aside)
     return aside
 
 
 def _is_old(path: Path) -> bool:
-    """Whether nobody has used it of late; one that is not there is nobody's."""
+    """Return whether a path was not used recently, or does not exist."""
     with suppress(FileNotFoundError):
         return path.stat().st_mtime < time.time() - _UNUSED_SECONDS
     return True
@@ -369,15 +386,16 @@ def _try(descriptor: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The user's own, and nobody is asked for anything."""
+    """Return the user's environment for git, without prompts."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     asked = {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "SSH_ASKPASS_REQUIRE": "never"}
     return user_environment() | kept | asked
 
 
 def _without(address: RemoteAddress, words: str) -> str:
-    """git's words, without what is in the address of who logs in, and without what it says of every remote
-    that it cannot read."""
+    """Return git's message without credentials and without phrases that it prints for every unreadable
+    remote.
+    """
     said = " ".join(words.split()).replace(address.url, address.shown)
     for phrase in _ALWAYS_SAID:
         said = said.replace(phrase, "").strip() or said

@@ -1,7 +1,7 @@
-"""What crashes, deleted databases and people left of sandboxes, and which of it may be taken away.
+"""Orphaned sandboxes after crashes, deleted databases or manual changes, and which of them may be removed.
 
-Removed is only what is certainly ours, certainly unused and certainly without work in it. Everything else is
-reported, with what to do about it: a directory that looks forgotten may be another state's, and live.
+Only sandboxes that are certainly ours, unused and without work are removed. All others are reported with a
+remedy: a directory that looks abandoned may be in use by another state directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cleveragents.storage.files.paths import remove_all
 __all__ = ["MIRRORS", "SandboxOrphan", "find_orphans", "is_copy", "remove_orphans"]
 
 MIRRORS = "mirrors"
-"""Where mirrors of git remotes are, beside the directory of sandboxes."""
+"""The directory of git mirrors, beside the directory of sandboxes."""
 
 _OURS = frozenset({"lock", "tree", "engine", "sandbox.json.new"})
 _YOUNG_SECONDS = 3600.0
@@ -31,8 +31,9 @@ _YOUNG_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SandboxOrphan:
-    """Something that should not be there. `kind`: row, directory, copy or pin. `advice` says what a person
-    can do about what is not `removable` by us."""
+    """An orphan. `kind` is row, directory, copy or pin. `advice` is the remedy if it is not `removable` by
+    us.
+    """
 
     kind: str
     plan_id: str
@@ -54,8 +55,8 @@ class _Registry(Protocol):
 
 
 def find_orphans(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[SandboxOrphan]:
-    """Looks at every row, every directory, and the pins in these repositories. Changes nothing."""
-    # Directories first: one that is made while we look then has its row already.
+    """Check every row, every directory, and the pins in these repositories. Changes nothing."""
+    # Directories first: a sandbox created meanwhile then already has its row.
     directories = _directories(registry.directory)
     known = {row.plan_id: row for row in registry.rows()}
     elsewhere = registry.taken_over()
@@ -64,7 +65,7 @@ def find_orphans(registry: _Registry, now: datetime, resources: Iterable[Path] =
         if path.name in elsewhere or (path.name not in known and is_copy(path)):
             found += _copy(path)
         elif path.name not in known:
-            with suppress(FileNotFoundError):  # its row, and then it itself, went while we looked
+            with suppress(FileNotFoundError):  # its row and then the directory were removed meanwhile
                 found += _directory(path, now)
     for resource in resources:
         found += _pins(resource, set(known))
@@ -72,7 +73,7 @@ def find_orphans(registry: _Registry, now: datetime, resources: Iterable[Path] =
 
 
 def remove_orphans(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
-    """Takes away what may be taken away, and returns that."""
+    """Remove the removable orphans, and return them."""
     mended: list[SandboxOrphan] = []
     for left in find_orphans(registry, now):
         if not left.removable:
@@ -83,7 +84,7 @@ def remove_orphans(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
             else:
                 _remove_directory(registry, Path(left.location))
         except (SandboxBusy, SandboxMissing, FileNotFoundError):
-            # Somebody was quicker; it is no leftover any more.
+            # Another process was faster; it is no longer an orphan.
             continue
         mended.append(left)
     return mended
@@ -95,12 +96,12 @@ def _rows(known: Iterable[SandboxRow]) -> Iterator[SandboxOrphan]:
         if is_locked(place.lock):
             continue
         if row.state != READY:
-            reason = f"it was {row.state} when its process ended"
+            reason = f"its process died in state {row.state!r}"
         elif place.facts_file.exists():
             continue
         elif place.tree.exists():  # guard: it was complete once, and may hold work
-            advice = "look at its tree, then delete the directory"
-            reason = "it is damaged, and its files are there"
+            advice = "check the files in its tree, then delete the directory"
+            reason = "it is damaged, but its files still exist"
             yield SandboxOrphan(
                 "row", row.plan_id, str(row.directory), reason, removable=False, advice=advice
             )
@@ -121,27 +122,27 @@ def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
     if is_locked(SandboxLayout(path).lock):
         return
     if _is_remnant(path, now):
-        yield SandboxOrphan("directory", path.name, str(path), "it was never completed", removable=True)
+        yield SandboxOrphan("directory", path.name, str(path), "it is incomplete", removable=True)
     elif SandboxLayout(path).facts_file.exists():
-        reason = "a complete sandbox of which this database knows nothing"
-        advice = "it may be another's, or hold work; look at its tree, then delete the directory"
+        reason = "a complete sandbox that is not in this database"
+        advice = "it may belong to another state, or hold work; check its tree, then delete the directory"
         yield SandboxOrphan("directory", path.name, str(path), reason, removable=False, advice=advice)
     elif _is_old(path, now):
-        advice = "delete the directory if you know that it is not needed"
+        advice = "delete the directory if you do not need it"
         yield SandboxOrphan(
             "directory", path.name, str(path), "not a sandbox", removable=False, advice=advice
         )
 
 
 def _copy(path: Path) -> Iterator[SandboxOrphan]:
-    """All that counts of it is recorded in the database: any machine makes its own of that."""
+    """Yield a copy of a sandbox that another machine has; the database records all its changes."""
     if not is_locked(SandboxLayout(path).lock):
-        reason = "another machine has, or had, the sandbox of its plan"
+        reason = "the sandbox of its plan is or was on another machine"
         yield SandboxOrphan("copy", path.name, str(path), reason, removable=True)
 
 
 def is_copy(path: Path) -> bool:
-    """Whether it was made of a checkout of ours, for a plan on a remote."""
+    """Return whether it is a sandbox of a mirror's checkout, for a plan on a remote."""
     with suppress(SandboxMissing):
         facts = SandboxLayout(path).read_facts(path.name)
         return Path(facts.resource).is_relative_to(path.parent.parent / MIRRORS)
@@ -149,7 +150,7 @@ def is_copy(path: Path) -> bool:
 
 
 def _is_remnant(path: Path, now: datetime) -> bool:
-    """Whether no command can ever have run in it: those begin when a sandbox is complete."""
+    """Return whether no command can ever have run in it: commands start only in complete sandboxes."""
     return _is_old(path, now) and {entry.name for entry in path.iterdir()} <= _OURS
 
 
@@ -167,7 +168,7 @@ def _pins(resource: Path, known: set[str]) -> list[SandboxOrphan]:
             "pin",
             plan_id,
             str(directory),
-            "a base is kept for a sandbox of which this database knows nothing",
+            "it pins the base of a sandbox that is not in this database",
             removable=False,
             advice=f"git update-ref -d refs/cleveragents/base/{plan_id}",
         )
@@ -184,6 +185,6 @@ def _remove_directory(registry: _Registry, path: Path) -> None:
         made_meanwhile = any(row.plan_id == path.name for row in registry.rows())
         copied = path.name in registry.taken_over() or is_copy(path)
         needed = place.facts_file.exists() and not copied
-        if made_meanwhile or needed:  # guard: never what became a sandbox while we looked
+        if made_meanwhile or needed:  # guard: never remove what became a sandbox meanwhile
             raise SandboxBusy(path.name)
         remove_all(path)

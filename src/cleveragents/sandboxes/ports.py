@@ -1,6 +1,6 @@
 """Sandboxes: private copies of a repository or directory in which a plan works.
 
-A cache of the environments that setup commands make: virtual environments, node_modules.
+Also the inputs for the cache of setup environments, such as virtual environments and node_modules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StartTree:
-    """Where a sub-plan begins: with a tree that the sandbox of that plan, its parent's, holds."""
+    """The initial tree of a sub-plan: a tree in the sandbox of its parent plan."""
 
     plan_id: str
     tree: str
@@ -36,18 +36,15 @@ class StartTree:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRequest:
-    """What a sandbox is to be made of.
+    """A request for a sandbox.
 
-    `resource` is the root of a repository or a plain directory. `from_head`: only what is committed, instead
-    of the working tree as the user sees it. `include` are patterns of ignored files to bring along, in the
-    syntax of .gitignore. What a `.worktreeinclude` file in the resource names is not among them unless the
-    caller, who knows whether the resource is trusted, puts it there.
-
-    `start`: its base is that tree, instead of what the resource holds. The tree's content is copied, so that
-    the sandbox it came from may go at any time; ignored files come as into any other sandbox of the resource.
-
-    `remote` is what the plan calls its resource, if that is a git remote, of which `resource` is a checkout.
-    `fence`: it is registered only while that job runs under that token.
+    `resource` is the root of a repository or a plain directory. `from_head` uses only committed files instead
+    of the working tree. `include` are patterns of ignored files to copy, in .gitignore syntax. Patterns from
+    a `.worktreeinclude` file of the resource count only if the caller adds them, since the caller knows
+    whether the resource is trusted. With `start`, the base is that tree instead of the resource's files. The
+    tree's content is copied, so its sandbox may be removed at any time; ignored files are copied as for any
+    other sandbox of the resource. `remote` is the plan's name for a git remote, if `resource` is a checkout
+    of one. With `fence`, the sandbox is registered only while that job runs under that token.
     """
 
     plan_id: str
@@ -61,9 +58,12 @@ class SandboxRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unapplied:
-    """What is in a sandbox and is never applied. `ignored` are `ignored_entries`; `repositories` are the
-    directories in which a plan made a `.git`: of each, its files are applied, and its `.git` is not;
-    `submodules` are those whose directory a plan removed, and which .gitmodules still names."""
+    """Files in a sandbox that are never applied.
+
+    `ignored` are `ignored_entries`. `repositories` are directories in which a plan created a `.git`: their
+    files are applied, but not the `.git`. `submodules` are those whose directory the plan removed while
+    .gitmodules still names them.
+    """
 
     ignored: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
@@ -71,67 +71,67 @@ class Unapplied:
 
 
 class SandboxStrategy(Protocol):
-    """One way of making sandboxes. Every method from any thread and process."""
+    """A way to create sandboxes. Any thread and process may call every method."""
 
     @property
     def name(self) -> str: ...
 
     def suits(self, resource: Path) -> bool:
-        """Whether it makes sandboxes of such a resource."""
+        """Return whether this strategy handles the resource."""
         ...
 
     def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
-        """Makes it in `directory`, which is its alone and holds at most a lock. `SandboxRefused`.
+        """Create a sandbox in `directory`, which is dedicated to it and holds at most a lock. Raises
+        `SandboxRefused`.
 
-        `origin` is the sandbox that `request.start` names, made by this strategy, too. Interrupted or failed,
-        it leaves nothing in the resource that `remove` does not take away.
+        `origin` is the sandbox that `request.start` names, created by the same strategy. After an
+        interruption or error, `remove` cleans up everything left in the resource.
         """
         ...
 
     def open(self, plan_id: str, resource: Path, directory: Path) -> Sandbox:
-        """The sandbox that was made there. `SandboxMissing`."""
+        """Open an existing sandbox. Raises `SandboxMissing`."""
         ...
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
-        """Takes away all but the lock, and whatever it left in the resource. Twice is harmless."""
+        """Remove everything except the lock, including traces in the resource. Idempotent."""
         ...
 
 
 class Sandboxes(Protocol):
-    """All sandboxes of this state, by plan; the registry is in the database, so any process knows them."""
+    """All sandboxes of this state, by plan. The registry is in the database, so every process sees them."""
 
     def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
-        """Makes and registers it. One that was half made by a process that died is made anew.
+        """Create and register a sandbox. Replaces an incomplete one of a dead process.
 
-        `SandboxRefused`, `QuotaExceeded`.
+        Raises `SandboxRefused` and `QuotaExceeded`.
         """
         ...
 
     def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
-        """`SandboxMissing`.
+        """Open the plan's sandbox. Raises `SandboxMissing`.
 
-        Of a plan on a remote whose sandbox another machine has, one is made here, of what is recorded. With
-        the `fence` of the job that runs the plan it is the plan's sandbox from then on; without, something
-        to look at.
+        If the plan works on a remote and another machine has its sandbox, a new one is created here from the
+        recorded changes. With the `fence` of the plan's job it becomes the plan's sandbox; without, it is
+        only for reading.
         """
         ...
 
     def remove(self, plan_id: str) -> None:
-        """Removes and forgets it; one that another call is writing in raises `SandboxBusy`. Twice is
-        harmless."""
+        """Remove a sandbox and its record. Raises `SandboxBusy` if another call writes in it. Idempotent."""
         ...
 
     def sizes(self) -> Mapping[str, int]:
-        """Bytes on disk of every sandbox, by plan."""
+        """Return the disk use of every sandbox in bytes, by plan."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SetupInputs:
-    """Everything but the files of the sandbox that decides what a setup makes, or who may have it.
+    """Everything except the sandbox's files that affects a setup's result or its visibility.
 
-    `project` is the plan's: no project gets what another one's plans made. `paths` are kept. `command` is
-    what `CommandRunner.inputs_of` says of the setup command.
+    `project` is the plan's project: environments are never shared across projects. `paths` are the kept
+    directories. `command` comes from `CommandRunner.inputs_of` for the setup command.
     """
 
     project: str

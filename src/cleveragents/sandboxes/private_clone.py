@@ -1,9 +1,9 @@
-"""Sandboxes of git repositories: a repository of its own that borrows the user's objects.
+"""Sandboxes of git repositories: a private repository that borrows the user's objects.
 
-A linked worktree would share refs, stash, configuration and hooks with the user's repository, and making two
-at once fails on its lock. Here everything but the objects is the sandbox's own, and the one write to the
-user's repository is a ref of its own name. So any number can be made at once, and nothing done inside one
-reaches the user.
+A linked worktree would share refs, stash, configuration and hooks with the user's repository, and creating
+two at the same time fails on its lock. Here everything but the objects belongs to the sandbox, and the only
+write to the user's repository is one uniquely named ref. So any number of sandboxes can be created in
+parallel, and nothing inside one affects the user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NAMED = 5
 
 
 class PrivateClone:
-    """`SandboxStrategy` for git repositories. Stateless: any thread may share it."""
+    """A `SandboxStrategy` for git repositories. Stateless: any thread may share it."""
 
     name = "private_clone"
 
@@ -78,7 +78,7 @@ class PrivateClone:
             facts = making.run()
         except GitFailed as error:
             if repository.is_partial:
-                reason = f"it is a partial clone, and not all of its objects are here ({error.problem})"
+                reason = f"it is a partial clone without all objects ({error.problem})"
                 raise SandboxRefused(str(request.resource), reason) from error
             raise
         place.write_facts(facts)
@@ -101,7 +101,7 @@ class PrivateClone:
 
 @dataclass
 class _Making:
-    """One sandbox on its way. Not thread-safe: the call that makes it uses it."""
+    """The creation of one sandbox. Not thread-safe: used only by its creating call."""
 
     request: SandboxRequest
     repository: UserRepository
@@ -133,12 +133,12 @@ class _Making:
         if self.absent:
             more = f" and {len(self.absent) - _NAMED} more" if len(self.absent) > _NAMED else ""
             self.notes.append(
-                "files that your sparse checkout leaves out are as the index has them, and a change to one "
-                f"can be applied once you check it out: {', '.join(self.absent[:_NAMED])}{more}"
+                "files outside your sparse checkout are copied from the index; a change to one "
+                f"can be applied after you check it out: {', '.join(self.absent[:_NAMED])}{more}"
             )
         if self._uses_filters():
             self.notes.append(
-                "filters such as git-lfs do not run in it: files that use them are as git stores them"
+                "filters such as git-lfs do not run in the sandbox: their files are as git stores them"
             )
         return SandboxFacts(
             plan_id=self.request.plan_id,
@@ -167,7 +167,9 @@ class _Making:
         return keeps_all and (self.exact or not _converts(self.repository))
 
     def _write_visible_index(self, base: str) -> None:
-        """The index that commands see. Entries hold what git would commit: the git in a sandbox converts."""
+        """Write the index that commands see. Its entries hold what git would commit, because the sandbox's
+        git converts.
+        """
         shown, head_tree = self.place.tree / ".git" / "index", self.repository.head_tree
         if not self._has_other_forms(self.place.index) or head_tree in (None, base):
             copy_index(self.place.index, shown)
@@ -184,7 +186,7 @@ class _Making:
         draft.replace(shown)
 
     def _has_other_forms(self, index: Path) -> bool:
-        """Whether git may commit other bytes of a file in this index than those on disk."""
+        """Return whether git may commit other bytes for a file in this index than those on disk."""
         return self.exact and (_converts(self.repository) or holds_attributes(index))
 
     def _bring_included(self) -> None:
@@ -205,7 +207,9 @@ class _Making:
         return tuple(sorted({name.removeprefix("filter.").rpartition(".")[0] for name in names}))
 
     def _base_and_checkout(self) -> str:
-        """The base's tree, checked out. What is committed is checked out while we look for what is not."""
+        """Check out the base and return its tree. The checkout of HEAD runs while uncommitted changes are
+        searched for.
+        """
         head, head_tree = self.repository.head, self.repository.head_tree
         engine = PrivateRepository(self.place.engine)
         index = self.place.scratch("index")
@@ -229,7 +233,7 @@ class _Making:
         return base
 
     def _base(self, engine: PrivateRepository) -> str | None:
-        """The name of its tree; None for what is committed before anything is."""
+        """Return the tree of the base; None for HEAD of a repository without commits."""
         start, origin = self.request.start, self.origin
         if start is not None and origin is not None:
             start_from(start, origin.place, self.place, known=self.repository.head_tree)
@@ -248,8 +252,8 @@ class _Making:
             said = error.problem if isinstance(error, GitFailed) else str(error)
             where = self.repository.common_dir
             reason = (
-                f"a ref that keeps the plan's base cannot be written in {where} ({said}); "
-                "make that writable for you, or use a clone of it"
+                f"cannot write the ref of the plan's base in {where} ({said}); "
+                "make it writable, or use a clone"
             )
             raise SandboxRefused(str(self.request.resource), reason) from error
 
@@ -258,12 +262,12 @@ class _Making:
         return engine.start("read-tree", "--reset", "-u", tree, work_tree=self.place.tree, index=index)
 
     def _is_only_what_is_committed(self, engine: PrivateRepository) -> bool:
-        """Whether the base is HEAD's tree: asked for, or because the user's files are nothing else."""
+        """Return whether the base is HEAD's tree, by request or because nothing is uncommitted."""
         if self.request.from_head:
             return True
         if self.repository.head is None or self._shared_indexes():
             return False
-        # Reads the user's index where it is: locks are off, so that nothing is written back.
+        # Reads the user's index in place: locks are off, so nothing is written back.
         options = (
             "--porcelain",
             "-z",
@@ -275,17 +279,17 @@ class _Making:
         with engine.start("status", *options, work_tree=self.request.resource, index=index) as status:
             hidden = hidden_files(engine, self.request.resource, index)
             unchanged = not status.finish()[0]
-        if hidden.assumed or hidden.present:  # guard: git says nothing of an edit that the index hides
+        if hidden.assumed or hidden.present:  # guard: git does not report an edit that the index hides
             return False
         self.absent = hidden.absent
         return unchanged
 
     def _shared_indexes(self) -> list[Path]:
-        """What a split index is the difference to; git looks for it in its own directory."""
+        """Return the shared parts of a split index, which git expects in its own directory."""
         return list(self.repository.git_dir.glob("sharedindex.*"))
 
     def _capture(self, engine: PrivateRepository) -> str:
-        """The tree of the user's files as they are; new objects go to our store."""
+        """Return the tree of the user's current files; new objects go to our store."""
         index = self.place.scratch("index")
         copy_index(self.repository.git_dir / "index", index)
         copy_shared_indexes(self.repository.git_dir, self.place.engine)
@@ -300,7 +304,7 @@ class _Making:
             self.absent = reveal(engine, resource, index).absent
             nested = engine.stage(resource, index)
             if nested:
-                self.notes.append(f"repositories inside it are left out: {', '.join(nested)}")
+                self.notes.append(f"nested repositories are left out: {', '.join(nested)}")
             if self._has_other_forms(index):
                 forms.read_exactly(resource, index)
             return engine.text("write-tree", index=index)
@@ -308,8 +312,9 @@ class _Making:
             index.unlink(missing_ok=True)
 
     def _keep_uncommitted(self, engine: PrivateRepository, base: str) -> None:
-        """Copies what no commit holds. Staged content is in the user's store, where a `git gc` of theirs may
-        prune it; a sandbox must not break by that. What came from another sandbox is copied already."""
+        """Copy content that is in no commit. Staged content is in the user's store, where `git gc` may prune
+        it, and a sandbox must survive that. Content from another sandbox is already copied.
+        """
         if self.origin is not None:
             return
         revisions = [base, *([f"^{self.repository.head_tree}"] if self.repository.head_tree else [])]
@@ -319,14 +324,16 @@ class _Making:
 
 
 def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:
-    """The repository as it was when the origin was made: what the user committed since is not in its tree."""
+    """Return the repository as of the origin's creation: its tree lacks later commits of the user."""
     head = origin.facts.head
     head_tree = origin.repository.text("rev-parse", f"{head}^{{tree}}") if head else None
     return replace(repository, head=head, head_tree=head_tree, branch=origin.facts.branch)
 
 
 def _ensure_apart(resource: Path, place: SandboxLayout) -> None:
-    """A sandbox inside the resource would be a part of the next one's base, unless it is ignored."""
+    """Raise `SandboxRefused` if the sandbox lies inside the resource and is not ignored: it would become part
+    of the next sandbox's base.
+    """
     if not place.directory.resolve().is_relative_to(resource.resolve()):
         return
     inside = str(place.directory.resolve().relative_to(resource.resolve()))
@@ -334,7 +341,7 @@ def _ensure_apart(resource: Path, place: SandboxLayout) -> None:
     said = engine.git("check-ignore", inside, work_tree=resource, index=place.index, succeeds=(0, 1))
     if not said:
         reason = (
-            f"sandboxes are kept inside it, in {Path(inside).parent}; ignore that, or keep them elsewhere"
+            f"sandboxes are stored inside it, in {Path(inside).parent}; ignore it, or set state.directory"
         )
         raise SandboxRefused(str(resource), reason)
 
@@ -342,13 +349,13 @@ def _ensure_apart(resource: Path, place: SandboxLayout) -> None:
 def _write_engine(
     repository: UserRepository, place: SandboxLayout, more: Mapping[str, str], *, exact: bool
 ) -> None:
-    """Our git directory."""
+    """Write our git directory."""
     own_attributes = content_of(repository.common_dir / "info" / "attributes")
     attributes_file = {"core.attributesfile": str(place.engine / "user-attributes")}
     GitDirectory(
         object_format=repository.object_format,
         faithful=repository.settings,
-        # What is uncommitted is what differs from this.
+        # Changes relative to this commit are uncommitted.
         head=repository.head or "ref: refs/heads/none",
         settings={
             "core.bare": "true",
@@ -378,8 +385,9 @@ def _write_engine(
 
 
 def _write_visible(repository: UserRepository, place: SandboxLayout, traits: Mapping[str, str]) -> None:
-    """The git directory that commands see. The files that the user's settings name are not there for them, so
-    their content is."""
+    """Write the git directory that commands see. Commands cannot read the files that the user's settings
+    name, so their content is included.
+    """
     settings = repository.settings
     author = {name: settings[name] for name in ("user.name", "user.email") if name in settings}
     head, branch = repository.head, repository.branch
@@ -395,17 +403,19 @@ def _write_visible(repository: UserRepository, place: SandboxLayout, traits: Map
         head=f"ref: {branch}" if branch else str(head),
         refs={branch: head} if branch and head else {},
         borrowed=(repository.common_dir / "objects", place.engine / "objects"),
-        # The lower in rank first: a later pattern has the last word.
+        # Lowest precedence first: a later pattern wins.
         exclude=repository.own_exclude + b"\n" + shown("info/exclude"),
         attributes=repository.own_attributes + b"\n" + shown("info/attributes"),
         shallow=shown("shallow"),
     )
     visible.write(place.tree / ".git")
-    visible.write(place.engine / "visible")  # what commands do to theirs is taken back to this
+    visible.write(place.engine / "visible")  # the template for resetting the visible git directory
 
 
 def _converts(repository: UserRepository) -> bool:
-    """Whether settings make git commit other bytes than those on disk, even without a .gitattributes file."""
+    """Return whether settings make git commit other bytes than those on disk, even without a .gitattributes
+    file.
+    """
     return bool(
         repository.flag("core.autocrlf", otherwise=False)
         or content_of(repository.common_dir / "info" / "attributes").strip()
@@ -414,7 +424,7 @@ def _converts(repository: UserRepository) -> bool:
 
 
 def _let_go(plan_id: str, resource: Path, place: SandboxLayout) -> None:
-    """No pin of the plan's is left. `SandboxRefused` when there is one that cannot be removed."""
+    """Remove the plan's pin. Raises `SandboxRefused` if it exists and cannot be removed."""
     try:
         common_dir = _common_dir(plan_id, resource, place)
     except SandboxRefused:
@@ -422,15 +432,15 @@ def _let_go(plan_id: str, resource: Path, place: SandboxLayout) -> None:
     try:
         unpin(common_dir, plan_id)
     except (GitFailed, OSError) as error:
-        if plan_id in pinned_in(resource)[1]:  # else there is none, where nothing can be written
-            reason = (
-                f"the ref of plan {plan_id} cannot be removed in {common_dir}; make that writable for you"
-            )
+        if plan_id in pinned_in(resource)[1]:  # otherwise there is no pin
+            reason = f"cannot remove the ref of plan {plan_id} in {common_dir}; make it writable"
             raise SandboxRefused(str(resource), reason) from error
 
 
 def _common_dir(plan_id: str, resource: Path, place: SandboxLayout) -> Path:
-    """Where the pin is. The facts are the last thing to be written, so half a sandbox has none."""
+    """Return the directory with the pin. An incomplete sandbox has no facts, so the resource is examined
+    then.
+    """
     with contextlib.suppress(SandboxMissing):
         known = place.read_facts(plan_id).common_dir
         if known is not None:

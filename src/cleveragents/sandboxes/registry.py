@@ -1,9 +1,9 @@
-"""The registry of sandboxes: rows in the database, directories on disk, and never one mistaken for another.
+"""The registry of sandboxes: rows in the database and directories on disk, kept consistent.
 
-A row and a directory cannot change in one step, so the order is fixed: lock, row `making`, directory, row
-`ready`; and back: lock, row `removing`, directory, no row. The lock is the kernel's and ends with its holder:
-a row that is not `ready` while nobody holds its lock is the work of a dead process, and is made anew or
-taken away by whoever comes next.
+A row and a directory cannot change in one step, so the order is fixed. To create: lock, row `making`,
+directory, row `ready`. To remove: lock, row `removing`, directory, no row. The kernel releases the lock when
+its holder dies. A row that is not `ready` while its lock is free therefore belongs to a dead process, and the
+next caller recreates or removes the sandbox.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from cleveragents.storage.outbox import append_to_outbox
 
 __all__ = ["SandboxRegistry"]
 
-# A peer that is about to lock the same directory is done with it within this time, or has it.
+# Enough for a peer that is about to lock the same directory to finish or to hold the lock.
 _LOCK_ATTEMPTS = 50
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class SandboxRegistry:
-    """`Sandboxes` on a `Database`, below one directory. Stateless but for these, so any thread may share it.
+    """`Sandboxes` on a `Database`, below one directory. Holds no other state, so any thread may share it.
 
-    `quota_bytes` bounds what all sandboxes together may use; 0 is no bound. It is checked before one is made.
-    `durability="full"`: what new sandboxes keep survives a power cut, too. `home` names the state directory
-    where several share the database: what another one has is neither looked at nor removed here.
+    `quota_bytes` limits the disk use of all sandboxes, checked before one is created; 0 means no limit. With
+    `durability="full"`, the content of new sandboxes survives a power cut. `home` names the state directory
+    if several share the database: sandboxes of another home are neither examined nor removed here.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SandboxRegistry:
 
     @property
     def directory(self) -> Path:
-        """Where all of them are."""
+        """The directory that contains all sandboxes."""
         return self._directory
 
     def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
@@ -94,10 +94,10 @@ class SandboxRegistry:
         with self._claimed(place, request.plan_id):
             known = self.row(request.plan_id)
             ours = known is not None and self._is_ours(known)
-            if known is not None and ours and known.state == READY:  # guard: a peer made it while we came
+            if known is not None and ours and known.state == READY:  # guard: a peer created it meanwhile
                 return self._opened(known)
             if known is not None and ours:
-                # Half made, or half removed, by a process that is dead: its lock was free.
+                # Half created or half removed by a dead process: its lock was free.
                 self._strategies[known.strategy].remove(request.plan_id, known.resource, known.directory)
             if progress is not None:
                 address = remote_of(request.remote or "")
@@ -117,33 +117,33 @@ class SandboxRegistry:
         place = self._place(plan_id)
         with self._claimed(place, plan_id):
             row = self.row(plan_id)
-            if row is None or not self._is_ours(row):  # guard: a peer removed it, or has one of its own
+            if row is None or not self._is_ours(row):  # guard: a peer removed it, or has its own
                 remove_all(place.directory)
             else:
                 self._take_away(row)
 
     def row(self, plan_id: str) -> SandboxRow | None:
-        """What is known of the plan's sandbox."""
+        """Return the record of the plan's sandbox; None if there is none."""
         with self._database.read() as connection:
             return rows.find(connection, plan_id)
 
     def rows(self) -> Sequence[SandboxRow]:
-        """What is known of every sandbox that is here."""
+        """Return the records of all sandboxes on this machine."""
         return [row for row in self._all_rows() if self._is_ours(row)]
 
     def taken_over(self) -> frozenset[str]:
-        """Plans on remotes whose sandbox another machine has: one that is here is of no use any more."""
+        """Return the plans on remotes whose sandbox is on another machine: local ones are obsolete."""
         return frozenset(row.plan_id for row in self._all_rows() if row.remote and not self._is_ours(row))
 
     def sizes(self) -> Mapping[str, int]:
         return {row.plan_id: self.measure(row.plan_id) for row in self.rows()}
 
     def used_bytes(self) -> int:
-        """What all sandboxes use, as far as it was measured."""
+        """Return the last measured disk use of all sandboxes."""
         return sum(row.size_bytes for row in self.rows())
 
     def measure(self, plan_id: str) -> int:
-        """Looks at every file of the plan's sandbox, and remembers what they use."""
+        """Measure the disk use of the plan's sandbox and record it."""
         row = self.row(plan_id)
         if row is None:
             raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
@@ -158,22 +158,24 @@ class SandboxRegistry:
         return size
 
     def leftovers(self, resources: Iterable[Path] = ()) -> Sequence[SandboxOrphan]:
-        """What should not be there: of sandboxes, and of pins in these repositories. Changes nothing."""
+        """Return orphans among the sandboxes, and orphaned pins in these repositories. Changes nothing."""
         return find_orphans(self, self._clock.now(), resources)
 
     def mend(self) -> Sequence[SandboxOrphan]:
-        """Takes away what of it is certainly ours, unused and without work in it; returns that."""
+        """Remove the orphans that are certainly ours, unused and without work; return them."""
         return remove_orphans(self, self._clock.now())
 
     def _strategy_for(self, request: SandboxRequest) -> tuple[SandboxStrategy, Sandbox | None]:
-        """The strategy, and the sandbox whose tree it begins with, which that strategy made. `SandboxMissing`
-        if that is gone."""
+        """Return the strategy and the sandbox that `request.start` names, created by that strategy.
+
+        Raises `SandboxMissing` if that sandbox is gone.
+        """
         if request.start is not None:
             return self._origin(request.start)
         for strategy in self._strategies.values():
             if strategy.suits(request.resource):
                 return strategy, None
-        raise SandboxRefused(str(request.resource), "there is no such directory")
+        raise SandboxRefused(str(request.resource), "no such directory")
 
     def _origin(self, start: StartTree) -> tuple[SandboxStrategy, Sandbox]:
         row = self._ready_row(start.plan_id)
@@ -184,7 +186,7 @@ class SandboxRegistry:
             return rows.all_rows(connection)
 
     def _is_ours(self, row: SandboxRow) -> bool:
-        """Whether its directory is on this machine. One that is there is, whatever we were called then."""
+        """Return whether the sandbox is on this machine, even under an earlier name of the home."""
         if row.home in (None, self._home):
             return True
         return row.remote is None and row.directory.parent == self._directory and row.directory.is_dir()
@@ -194,7 +196,7 @@ class SandboxRegistry:
 
     @contextmanager
     def _claimed(self, place: SandboxLayout, plan_id: str) -> Iterator[None]:
-        """The lock of a sandbox that may not exist yet. `SandboxBusy`."""
+        """Hold the lock of a sandbox that may not exist yet. Raises `SandboxBusy`."""
         with ExitStack() as held:
             for _ in range(_LOCK_ATTEMPTS):
                 place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,7 +239,7 @@ class SandboxRegistry:
             sandbox = strategy.create(request, place.directory, origin)
             self._ready(row, place.read_facts(request.plan_id).size_bytes, sandbox.base, request.fence)
         except BaseException:
-            # Whoever asked is told why; nothing of it stays.
+            # The error explains the failure; no trace of the sandbox stays.
             self._take_away(row)
             raise
         return sandbox
@@ -260,7 +262,7 @@ class SandboxRegistry:
         self._database.write(unit)
 
     def _take_away(self, row: SandboxRow) -> None:
-        """Everything of it, the row last: until then any process can see what is left to do."""
+        """Remove the sandbox, the row last: until then, any process sees that the removal is incomplete."""
         if row.state == READY:
             self._database.write(lambda connection: rows.set_state(connection, row, REMOVING))
         self._strategies[row.strategy].remove(row.plan_id, row.resource, row.directory)
@@ -269,7 +271,7 @@ class SandboxRegistry:
 
         def unit(connection: Connection) -> None:
             dropped = rows.drop(connection, row)
-            if dropped and row.state != MAKING:  # guard: told once, and only of what was told to be there
+            if dropped and row.state != MAKING:  # guard: report it once, and only after its creation
                 append_to_outbox(connection, event)
 
         self._database.write(unit)
@@ -277,7 +279,7 @@ class SandboxRegistry:
     def _ready_row(self, plan_id: str) -> SandboxRow:
         row = self.row(plan_id)
         if row is not None and not self._is_ours(row):
-            raise SandboxMissing(plan_id, f"{row.directory}, on the machine with the state named {row.home}")
+            raise SandboxMissing(plan_id, f"{row.directory}, on the machine with state {row.home}")
         if row is None or row.state != READY:
             raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
         return row
@@ -293,11 +295,11 @@ class SandboxRegistry:
 
 
 def _ensure_plain_name(request: SandboxRequest) -> None:
-    """The plan's id names a directory and a ref."""
+    """Raise `SandboxRefused` unless the plan's id can name a directory and a ref."""
     if not _PLAIN_NAME.fullmatch(request.plan_id):
-        raise SandboxRefused(str(request.resource), f"{request.plan_id!r} cannot name a directory")
+        raise SandboxRefused(str(request.resource), f"invalid plan id {request.plan_id!r}")
 
 
 def _shown(path: Path) -> str:
-    """The path as text that any store takes."""
+    """Return the path as valid Unicode text."""
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")

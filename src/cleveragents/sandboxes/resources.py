@@ -1,9 +1,7 @@
-"""What a plan works on: the root of a repository, or a directory that lies in none.
+"""The resource of a plan: the root of a repository, or a directory outside any repository.
 
-Where the commands of a plan start: in the directory in which its user stood, below the sandbox's root.
-
-A sandbox has the directories that its files need. The user may have stood in one without any file that goes
-along, and a plan may delete the last one in it; it is made then, so that what is written there is there.
+Commands start in the sandbox's copy of the user's current directory. A sandbox contains only directories with
+files. If the current directory has no copied file, or a plan deletes its last file, the directory is created.
 """
 
 from __future__ import annotations
@@ -24,14 +22,15 @@ _SECONDS = 60.0
 
 
 def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
-    """The root of the repository that `path` lies in, or the directory itself; and what of `path` lies
-    below the root, with `/`. Of a file, its directory is meant. `SandboxRefused`: neither, or git does not
-    answer.
+    """Return the resource for `path` and the part of `path` below it, with `/`.
+
+    The resource is the root of the repository around `path`, or else the directory itself; for a file, its
+    directory. Raises `SandboxRefused` if there is neither, or if git fails.
     """
     here = path.resolve()
     directory = here if here.is_dir() else here.parent
     if not here.exists():
-        raise SandboxRefused(str(path), "there is no such directory")
+        raise SandboxRefused(str(path), "no such directory")
     try:
         told = run_git(
             "rev-parse",
@@ -53,18 +52,19 @@ def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
         raise SandboxRefused(str(path), error.problem) from error
     lines = os.fsdecode(told)[:-1].split("\n")
     if len(lines) != 3:
-        raise SandboxRefused(str(path), "its name has a line break, which git's own files cannot hold")
+        raise SandboxRefused(str(path), "its name contains a line break, which git does not support")
     prefix, root, git_directory = lines[0], Path(lines[1]), Path(lines[2])
-    # guard: a repository's core.worktree may name any directory, which then would be what we work on
+    # guard: a repository's core.worktree may name any directory, which would then become the resource
     if not directory.is_relative_to(root) or not _is_of(root, git_directory):
-        reason = f"its core.worktree is {root}, which is not where its .git is; unset it, or use a clone"
+        reason = f"its core.worktree is {root}, but its .git is elsewhere; unset that, or use a clone"
         raise SandboxRefused(str(path), reason)
     return root, prefix.rstrip("/")
 
 
 def ensure_apart(resource: Path, sandboxes: Path) -> None:
-    """`SandboxRefused` where sandboxes are kept inside what they would be made of, as in a home directory,
-    unless git ignores them there. Whoever makes one looks again; this is for those who ask before."""
+    """Raise `SandboxRefused` if sandboxes are stored inside the resource, as in a home directory, unless git
+    ignores them there. An early check; creating a sandbox checks again.
+    """
     if not sandboxes.resolve().is_relative_to(resource.resolve()):
         return
     if is_repository(resource):
@@ -72,20 +72,20 @@ def ensure_apart(resource: Path, sandboxes: Path) -> None:
         environment = user_environment()
         if run_git("check-ignore", inside, environment=environment, directory=resource, succeeds=(0, 1)):
             return
-    reason = f"sandboxes are kept inside it, in {sandboxes}; `cd` into a project, or set state.directory"
+    reason = f"sandboxes are stored inside it, in {sandboxes}; `cd` into a project, or set state.directory"
     raise SandboxRefused(str(resource), reason)
 
 
 def _why_none(found: Path) -> str:
-    """Why a `.git` that is there makes no repository, and what helps."""
+    """Explain why an existing `.git` is not a repository, with a remedy."""
     if not found.is_file():
-        return "git does not take its .git for a repository; remove that, or `git init` there"
-    remedies = "`git worktree repair` in the main repository, or `git submodule update --init`, mends that"
-    return f"its .git is a file that names no repository, as after a move; {remedies}; or remove it"
+        return "its .git is not a valid repository; remove it, or run `git init`"
+    remedies = "run `git worktree repair` in the main repository, or `git submodule update --init`"
+    return f"its .git file points to a missing repository, as after a move; {remedies}, or remove it"
 
 
 def _is_of(root: Path, git_directory: Path) -> bool:
-    """Whether the `.git` in `root` is that directory, or a file that names it."""
+    """Return whether the `.git` in `root` is that directory, or a file that points to it."""
     found = root / ".git"
     if found.is_file():
         found = root / os.fsdecode(found.read_bytes()).removeprefix("gitdir:").strip()
@@ -93,14 +93,14 @@ def _is_of(root: Path, git_directory: Path) -> bool:
 
 
 def is_repository(resource: Path) -> bool:
-    """Whether it is the root of a repository, bare ones included."""
+    """Return whether it is the root of a repository, bare ones included."""
     if os.path.lexists(resource / ".git"):
         return True
     return (resource / "HEAD").is_file() and all((resource / part).is_dir() for part in ("objects", "refs"))
 
 
 def working_directory(root: Path, below: str) -> Path:
-    """That directory, which is there then, unless something else is in its place."""
+    """Return the directory below the sandbox's root; create it unless something else has its name."""
     wanted = root / below
     if not wanted.is_dir():
         _make(root, Path(below).parts)
@@ -117,6 +117,6 @@ def _make(root: Path, parts: tuple[str, ...]) -> None:
             os.close(here)
             here = below
     except OSError:
-        return  # a file or a link is in its place: whoever wants to start there says so
+        return  # a file or a link has its name: starting a command there reports it
     finally:
         os.close(here)

@@ -22,8 +22,11 @@ REMOVING = "removing"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRow:
-    """A sandbox as the registry knows it. `home` names the state directory that has it; None in rows from
-    before those had names. `remote` is what its plan works on, if that is a git remote."""
+    """A sandbox in the registry.
+
+    `home` names the state directory that holds it; None in rows of earlier versions. `remote` is the git
+    remote that its plan works on, if any.
+    """
 
     plan_id: str
     strategy: str
@@ -37,21 +40,21 @@ class SandboxRow:
 
 
 def find(connection: Connection, plan_id: str) -> SandboxRow | None:
-    """The plan's sandbox."""
+    """Return the plan's sandbox; None if there is none."""
     found = connection.execute(select(sandboxes).where(sandboxes.c.plan_id == plan_id)).one_or_none()
     return None if found is None else _row(found._asdict())
 
 
 def all_rows(connection: Connection) -> Sequence[SandboxRow]:
-    """Every sandbox, in order of plan."""
+    """Return every sandbox, ordered by plan."""
     found = connection.execute(select(sandboxes).order_by(sandboxes.c.plan_id))
     return [_row(row._asdict()) for row in found]
 
 
 def put(connection: Connection, row: SandboxRow) -> None:
-    """Adds it, or replaces what was known of it."""
+    """Insert or replace the row."""
     connection.execute(delete(sandboxes).where(sandboxes.c.plan_id == row.plan_id))
-    # ASCII, because a name on disk need not be Unicode and a database's text must.
+    # ASCII, because file names may be invalid Unicode, which a text column does not store.
     facts: dict[str, object] = {"resource": str(row.resource), "size_bytes": row.size_bytes}
     if row.remote is not None:
         facts["remote"] = row.remote
@@ -69,12 +72,12 @@ def put(connection: Connection, row: SandboxRow) -> None:
 
 
 def set_state(connection: Connection, row: SandboxRow, state: str) -> bool:
-    """Whether there was such a row, of that home."""
+    """Set the state; return whether the row exists and belongs to that home."""
     return connection.execute(update(sandboxes).where(*_this(row)).values(state=state)).rowcount > 0
 
 
 def drop(connection: Connection, row: SandboxRow) -> bool:
-    """Whether there was such a row, of that home."""
+    """Delete the row; return whether it existed and belonged to that home."""
     return connection.execute(delete(sandboxes).where(*_this(row))).rowcount > 0
 
 

@@ -1,23 +1,20 @@
-"""A cache of the environments that setup commands make: virtual environments, node_modules.
+"""A cache of the environments that setup commands create: virtual environments, node_modules.
 
 A setup command can read every file of its sandbox, so every file is part of the key, with everything else
-that decides what the command does. A branch that differs in anything has another key, and what its setup
-makes never reaches plans on other branches.
+that affects the command. A branch with any difference has another key, so the result of its setup never
+reaches plans on other branches.
 
-Entries are copies, and a sandbox gets a copy: nothing that a plan does reaches an entry. The content of an
-entry is verified before a sandbox gets it. An entry appears whole, by a rename, and is not removed while it
-is copied. Programs in a virtual environment contain the path they were installed in, so that path is replaced
-on the way into another sandbox.
+Entries are copies, and a sandbox gets a copy: a plan cannot change an entry. The content of an entry is
+verified before a sandbox gets it. An entry appears as a whole, by a rename, and is not removed while it is
+copied. Programs in a virtual environment contain their installation path, so that path is replaced for
+another sandbox.
 
-A digest of everything that a program can read below a directory.
+The digest of a directory covers names, kinds, permissions, link targets and bytes, including ignored files
+and nested repositories. Times and owners are excluded: they differ between two copies of the same files.
 
-It covers names, kinds, permissions, link targets and bytes, ignored files and nested repositories included.
-Times and owners are not part of it: they differ between two copies of the same files.
-
-The visible `.git` of a sandbox is covered, too. Two things in it differ between sandboxes of the same base:
-the path of the sandbox, which is left out, and the stat data in the index. An index counts as the original
-while it has the bytes that the sandbox began with, or those without extensions; any other index counts by its
-bytes.
+The digest covers the visible `.git` of a sandbox, too. Two things in it differ between sandboxes of the same
+base: the path of the sandbox, which is left out, and the stat data in the index. An index with the original
+bytes, or those without extensions, counts as the original; any other index counts by its bytes.
 """
 
 from __future__ import annotations
@@ -69,18 +66,19 @@ _ALTERNATES = ".git/objects/info/alternates"
 
 @dataclass(frozen=True, slots=True)
 class SetupCache:
-    """Environments by key in a directory, at most `limit_bytes`; the least recently used one goes first.
+    """Environments by key in a directory, limited to `limit_bytes`; the least recently used are removed
+    first.
 
-    Stateless but for the directory: any thread and process may share it.
+    Holds no other state: any thread and process may share it.
     """
 
     directory: Path
     limit_bytes: int = 10 * _GIBIBYTE
 
     def key(self, inputs: SetupInputs, tree: Path) -> str | None:
-        """The key of what the setup makes of the files in `tree`; every input and every file is part of it.
+        """Return the key for a setup of the files in `tree`; every input and every file is part of it.
 
-        Call it before the setup runs. None if not all files can be read; such a setup is not cached.
+        Call it before the setup runs. None if a file cannot be read; such a setup is not cached.
         """
         try:
             files = sandbox_digest(tree)
@@ -90,7 +88,7 @@ class SetupCache:
         return self._sign(facts)
 
     def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
-        """Copies the environment with that key into `tree`; False if there is none, or it was altered."""
+        """Copy the environment with that key into `tree`; return False if it is missing or was altered."""
         entry = self.directory / key
         draft = tree.parent / f"setup-{secrets.token_hex(8)}"
         try:
@@ -105,7 +103,7 @@ class SetupCache:
                     draft.mkdir()
                     for path in paths:
                         _copy(entry / "files", draft, path)
-            # guard: what was altered or damaged after it was kept runs nowhere
+            # guard: an altered or damaged entry must not run anywhere
             if facts is None or facts["digest"] != content_digest(draft, facts["paths"]):
                 self._discard(key)
                 return False
@@ -118,7 +116,7 @@ class SetupCache:
             remove_all(draft)
 
     def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
-        """Keeps a copy of these directories of `tree`."""
+        """Store a copy of these directories of `tree`."""
         if (self.directory / key).exists():
             return
         self._make_directory()
@@ -140,7 +138,7 @@ class SetupCache:
             sealed = {**facts, "seal": self._sign(facts)}
             (draft / "entry.json").write_text(json.dumps(sealed), encoding="utf-8")
             with suppress(OSError):
-                # A peer may have kept the same meanwhile; one is enough.
+                # A peer may have stored the same meanwhile; one is enough.
                 draft.rename(self.directory / key)
         except TooMuchToDigest:
             return
@@ -149,17 +147,17 @@ class SetupCache:
         self._trim(spared=key)
 
     def _facts(self, key: str) -> dict[str, Any] | None:
-        """What was written down of an entry when it was kept; None if it says something else by now."""
+        """Return the facts of an entry; None if they were altered."""
         try:
             facts = json.loads((self.directory / key / "entry.json").read_text(encoding="utf-8"))
             seal = str(facts.pop("seal"))
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # also what a power cut leaves of it
+            return None  # also after a power cut truncated it
         genuine = hmac.compare_digest(seal, self._sign(facts))
         return facts if genuine and facts["key"] == key else None
 
     def _discard(self, key: str) -> None:
-        """Removes an entry that is not what was kept, so that the next setup replaces it."""
+        """Remove an altered entry, so that the next setup replaces it."""
         thrown = self.directory / f"thrown-{secrets.token_hex(8)}"
         with self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError):
             (self.directory / key).rename(thrown)
@@ -169,12 +167,14 @@ class SetupCache:
         remove_all(thrown)
 
     def _sign(self, facts: Mapping[str, object]) -> str:
-        """Keyed, because variables with secrets are among the inputs and keys are shown to people."""
+        """Sign the facts with a secret key: the inputs include secret variables, and keys are visible to
+        people.
+        """
         text = json.dumps(facts, sort_keys=True).encode("utf-8", "surrogateescape")
         return hmac.new(self._secret(), text, hashlib.sha256).hexdigest()
 
     def _secret(self) -> bytes:
-        """Random bytes of this cache, made by its first user."""
+        """Return the random secret of this cache; the first caller creates it."""
         place = self.directory / "secret"
         with suppress(FileNotFoundError):
             return place.read_bytes()
@@ -192,7 +192,7 @@ class SetupCache:
         return place.read_bytes()
 
     def _trim(self, *, spared: str) -> None:
-        """Throws away what is over the limit, unless somebody copies just now: then the next one does it."""
+        """Remove entries above the limit. If another process is copying, the next call does it."""
         thrown: list[Path] = []
         with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
             entries = sorted(self._entries(), key=lambda entry: entry.stat().st_mtime_ns)
@@ -211,7 +211,7 @@ class SetupCache:
         return [path.parent for path in self.directory.glob("*/entry.json") if "-" not in path.parent.name]
 
     def _make_directory(self) -> None:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # as of the sandboxes it is copied from
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # private, like sandboxes
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
@@ -225,7 +225,7 @@ class SetupCache:
 
 
 def _resource(tree: Path) -> str:
-    """What the sandbox with these files was made of; a tree that is no sandbox's stands for itself."""
+    """Return the resource of the sandbox with these files; for other trees, their path."""
     try:
         return SandboxLayout(tree.parent).read_facts("").resource
     except SandboxMissing:
@@ -233,15 +233,14 @@ def _resource(tree: Path) -> str:
 
 
 def _machine() -> list[str]:
-    """The system that programs are built for, and the user who runs them."""
+    """Return the system and the user that programs are built for."""
     release = _OS_RELEASE.read_text("utf-8", "replace") if _OS_RELEASE.is_file() else ""
     system = os.uname()
     return [system.sysname, system.machine, release, str(os.geteuid())]
 
 
 def _copy(source: Path, target: Path, path: str) -> bool:
-    """What is at `path` below one, to the same path below the other; nothing if it is not there. Whether that
-    is all there is."""
+    """Copy `path` from `source` to `target`, if it exists; return False if a part could not be copied."""
     if not is_repository_path(path):
         return True
     target.mkdir(parents=True, exist_ok=True)
@@ -252,7 +251,7 @@ def _copy(source: Path, target: Path, path: str) -> bool:
 
 
 def _is_free(draft: Path, tree: Path, path: str) -> bool:
-    """Whether nothing is at `path` of the tree, or nothing is to be put there."""
+    """Return whether `path` is free in the tree, or nothing will be moved there."""
     if not os.path.lexists(draft / path):
         return True
     with directory_of(tree, path, make=True) as here:
@@ -265,7 +264,7 @@ def _is_free(draft: Path, tree: Path, path: str) -> bool:
 
 
 def _move(draft: Path, tree: Path, path: str) -> bool:
-    """Whether it could be put in place."""
+    """Move `path` from the draft into the tree; return whether that was possible."""
     if not os.path.lexists(draft / path):
         return True
     with directory_of(draft, path) as there, directory_of(tree, path, make=True) as here:
@@ -276,7 +275,7 @@ def _move(draft: Path, tree: Path, path: str) -> bool:
 
 
 def _naming(files: Path, root: bytes) -> Iterator[str]:
-    """The files that name the sandbox they were made in: programs, and what Python reads at its start."""
+    """Yield the files that contain their sandbox's path: programs, and files that Python reads at startup."""
     for place, _, names in os.walk(files):
         for name in names:
             path = Path(place, name)
@@ -296,17 +295,18 @@ def _rename_inside(draft: Path, path: str, old: str, new: str) -> None:
 
 
 class TooMuchToDigest(OSError):
-    """The files are larger than anything that is worth a digest; a sparse file can claim any size."""
+    """The files are too large for a digest; a sparse file can claim any size."""
 
 
 def content_digest(root: Path, paths: Sequence[str] = ("",)) -> str:
-    """The digest of what is at these paths below `root`. Whether a path is there counts. `OSError`."""
+    """Return the digest of these paths below `root`, including whether each exists. Raises `OSError`."""
     return _digest(root, paths, None)
 
 
 def sandbox_digest(tree: Path) -> str:
-    """The digest of the files of a sandbox; equal for two sandboxes that a command cannot tell apart.
-    `OSError`."""
+    """Return the digest of a sandbox's files; equal for two sandboxes that a command cannot distinguish.
+    Raises `OSError`.
+    """
     return _digest(tree, ("",), SandboxLayout(tree.parent))
 
 
@@ -318,10 +318,10 @@ def _digest(root: Path, paths: Sequence[str], place: SandboxLayout | None) -> st
             total.update(_record(b"path", os.fsencode(path)))
             for found, directory, name, status in _entries(cursor, path):
                 size += status.st_size if stat.S_ISREG(status.st_mode) else 0
-                if size > _MOST_BYTES:  # guard: a sparse file costs nobody its size
+                if size > _MOST_BYTES:  # guard: a sparse file has a size at no cost
                     raise TooMuchToDigest(f"{root} holds more than {_MOST_BYTES >> 30} GiB")
                 if place is not None and stat.S_ISDIR(status.st_mode) and found.startswith(".git/"):
-                    continue  # git makes empty directories there as it goes
+                    continue  # git creates empty directories there at any time
                 mode = b"%o" % (status.st_mode & ~0o7000)
                 content = _content(directory, name, status, found, place)
                 total.update(_record(os.fsencode(found), mode, content))
@@ -329,7 +329,7 @@ def _digest(root: Path, paths: Sequence[str], place: SandboxLayout | None) -> st
 
 
 def _entries(cursor: DirectoryCursor, path: str) -> Iterator[tuple[str, int, str, os.stat_result]]:
-    """What is at `path` and below, with the open directory that holds it, always in the same order."""
+    """Yield `path` and everything below it in a fixed order, each with the open directory that holds it."""
     waiting = [path]
     while waiting:
         here = waiting.pop()
@@ -367,7 +367,7 @@ def _content(
 
 
 def _of_git(directory: int, name: str, path: str, place: SandboxLayout) -> bytes:
-    """Two files of the visible `.git`, without what only tells one sandbox from another."""
+    """Return the digest of a file of the visible `.git`, without what only identifies the sandbox."""
     limit = _LARGEST_INDEX if path == _INDEX else _LARGEST_ALTERNATES
     content = read_bytes(directory, name, at_most=limit)
     if content is None:
@@ -389,5 +389,5 @@ def _originals(place: SandboxLayout) -> tuple[bytes, ...]:
 
 
 def _record(*parts: bytes) -> bytes:
-    """The parts, so that no two lists of parts look the same."""
+    """Encode the parts so that different lists of parts never look the same."""
     return b"".join(b"%d:%b" % (len(part), part) for part in (b"%d" % len(parts), *parts))

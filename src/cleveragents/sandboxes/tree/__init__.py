@@ -1,1 +1,1 @@
-"""The files of a sandbox: walked, recorded and restored while hostile processes may change them."""
+"""The files of a sandbox: walk, record and restore them while hostile processes may change them."""

@@ -1,14 +1,11 @@
-"""Ignored files in a sandbox: which of them came with it, and which were made there since.
+"""Ignored files in a sandbox: copied into it, made by its setup, or created later by steps.
 
-No ignored file is ever applied. Those that came with the sandbox are the user's own, or what its setup made
-(a virtual environment); whatever else is there, a step made, and the user will not have it. Only the names of
-what came are kept: what a step did to the content of such a file, or inside a directory that the setup made,
-is not told apart from it.
+No ignored file is ever applied. Files copied from the user and files of the setup (a virtual environment)
+are expected; all others were created by a step, and the user will not get them. Only the names of expected
+files are recorded: a step's changes to their content, or inside a directory of the setup, are not detected.
 
-Ignored files that are to come along into a sandbox: those that the request names.
-
-A repository may propose some in a file `.worktreeinclude`. They are often secrets, so the proposal counts
-only if whoever makes the request trusts it, and puts it there.
+A request can name ignored files to copy. A repository may propose some in a file `.worktreeinclude`. They
+are often secrets, so the proposal counts only if the caller trusts it and adds it to the request.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ WORKTREE_INCLUDE = ".worktreeinclude"
 
 @dataclass(frozen=True, slots=True)
 class IgnoredFiles:
-    """Those of one sandbox; directories end in a slash. Stateless, so any thread may share it."""
+    """The ignored files of one sandbox; directories end in a slash. Stateless, so any thread may share it."""
 
     tree: SandboxTree
     durable: bool = False
@@ -45,17 +42,17 @@ class IgnoredFiles:
         return self.tree.place
 
     def every_file(self) -> list[str]:
-        """All there are, file by file."""
+        """Return every ignored file, without collapsing directories."""
         return sorted(_without(self.place.tree, self._entries(), set(), whole=False))
 
     def made(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-        """What did not come with the sandbox, and is not `recorded` either: whole directories where nothing
-        else is in them. One git call."""
+        """Return the ignored files that are neither expected nor `recorded`; whole directories where
+        possible. One git call.
+        """
         return self.unapplied(recorded).ignored
 
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """The same, with the directories in which there is a `.git`, or was one that was removed, and the
-        submodules that are removed by half."""
+        """Return the same, with directories that have or had a `.git`, and half-removed submodules."""
         found = self.tree.survey(self.place.index)[0]
         brought, _ = self._brought()
         made = sorted(_without(self.place.tree, found.ignored, {*brought, *recorded}))
@@ -65,21 +62,21 @@ class IgnoredFiles:
         return Unapplied(tuple(made), repositories, tuple(sorted(self.tree.half_removed_submodules())))
 
     def note_repositories(self, paths: Iterable[str]) -> None:
-        """Remembers that these directories held a `.git`, which was removed."""
+        """Record that a `.git` was removed from these directories."""
         known = self._noted_repositories()
         noted = sorted({*known, *paths})
         if noted != known:
             self._write(self.place.repositories, noted)
 
     def bring(self, entries: Iterable[str], *, set_up: bool = False) -> None:
-        """Counts these as having come with it."""
+        """Record these entries as expected."""
         brought, _ = self._brought()
         self._write(self.place.brought, {"entries": sorted({*brought, *entries}), "set_up": set_up})
 
     def count_as_set_up(self) -> None:
-        """Counts what is there now as having come with it, once: later there are files of steps."""
+        """Record all current ignored files as expected, once: later ones come from steps."""
         _, set_up = self._brought()
-        if not set_up:  # guard: a resumed plan would count what its steps made
+        if not set_up:  # guard: a resumed plan would count files of its steps
             self.bring(self.made(), set_up=True)
 
     def _brought(self) -> tuple[frozenset[str], bool]:
@@ -107,8 +104,9 @@ class IgnoredFiles:
 
 
 def _without(root: Path, entries: Iterable[str], kept: set[str], *, whole: bool = True) -> Iterator[str]:
-    """The entries, less those that are kept; a directory that holds such, or each if not `whole`, is taken
-    apart."""
+    """Yield the entries without the kept ones. A directory that contains a kept entry is split up; without
+    `whole`, every directory is.
+    """
     holders = {directory for path in kept for directory in _above(path)}
     waiting = [entry for entry in entries if kept.isdisjoint(_above(entry))]
     with DirectoryCursor(root) as cursor:
@@ -121,7 +119,7 @@ def _without(root: Path, entries: Iterable[str], kept: set[str], *, whole: bool 
 
 
 def _held_by(cursor: DirectoryCursor, entry: str) -> list[str]:
-    """What is in a directory; nothing if it is gone by now."""
+    """Return the entries of a directory; empty if it is gone."""
     descriptor = cursor.open(entry.rstrip("/"))
     if descriptor is None:
         return []
@@ -134,26 +132,27 @@ def _slash(child: os.DirEntry[str]) -> str:
 
 
 def _above(path: str) -> list[str]:
-    """The directories on the way to it."""
+    """Return the parent directories of a path."""
     parts = path.rstrip("/").split("/")
     return ["/".join(parts[:count]) + "/" for count in range(1, len(parts))]
 
 
 def patterns_in(content: bytes) -> tuple[str, ...]:
-    """What a trusted `.worktreeinclude` wants brought along, in the syntax of .gitignore."""
+    """Return the patterns of a trusted `.worktreeinclude`, in .gitignore syntax."""
     return tuple(os.fsdecode(line) for line in content.splitlines())
 
 
 def bring_included(request: SandboxRequest, place: SandboxLayout) -> tuple[list[str], list[str]]:
-    """Copies them as they are; being ignored, they are not recorded. Returns what came, and notes on what did
-    not."""
+    """Copy the requested ignored files; being ignored, they are not recorded. Return the copied paths, and
+    notes on the others.
+    """
     patterns = os.fsencode("\n".join(request.include))
     if not patterns.strip():
         return [], []
     named = _ignored_and_named(request.resource, place, patterns)
     left = [path for path in named if not _copy(request.resource, place.tree, path)]
     came = sorted({*named} - {*left})
-    return came, [f"ignored files that could not be brought along: {', '.join(left)}"] if left else []
+    return came, [f"ignored files that could not be copied: {', '.join(left)}"] if left else []
 
 
 def _ignored_and_named(resource: Path, place: SandboxLayout, patterns: bytes) -> list[str]:
@@ -163,8 +162,8 @@ def _ignored_and_named(resource: Path, place: SandboxLayout, patterns: bytes) ->
     options = ("-z", "--others", "--ignored", f"--exclude-from={chosen}")
     named = engine.git("ls-files", *options, work_tree=resource, index=place.index)
     chosen.unlink()
-    # What is merely untracked is not ignored, and would be recorded as if the plan had made it; so would what
-    # only the user's rules of now ignore, and not those that the sandbox began with.
+    # An untracked file that is not ignored would be recorded as a change of the plan. So would a file that
+    # only the user's current rules ignore, but not those in the sandbox's base.
     for rules in (resource, place.tree):
         named = engine.git(
             "check-ignore",

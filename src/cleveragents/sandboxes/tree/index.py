@@ -1,15 +1,13 @@
-"""The files of a sandbox, recorded in an index without git ever looking at them.
+"""Record the files of a sandbox in an index, without git reading them.
 
-We walk the tree ourselves (`tree_walk`), compare stat data with the index, and read what changed through open
-directories. git is given blobs and names. Where settings or attributes convert line endings and the like, git
-is given copies of the changed files in a directory that no command can reach.
+We walk the tree ourselves (`tree.walk`), compare stat data with the index, and read changed files through
+open directories. git receives blobs and names. If settings or attributes convert line endings and the like,
+git receives copies of the changed files in a directory that no command can reach.
 
-Safe while hostile processes change the tree; whether what is recorded is one consistent state is up to the
-caller, who holds the sandbox's lock and has ended the processes of the call.
+Safe while hostile processes change the tree. The caller ensures a consistent state: it holds the sandbox's
+lock and has ended the processes of the call.
 
-Asks git which paths are ignored, without letting it look at the tree that they are in.
-
-git gets the .gitignore files on the way, as bytes that we read, in a directory of ours, and names of paths.
+To find ignored paths, git receives names, and copies of the .gitignore files in a directory of ours.
 """
 
 from __future__ import annotations
@@ -49,18 +47,18 @@ ATTRIBUTES = ".gitattributes"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _ATTEMPTS = 20
 _LARGEST_MODULES = 1 << 20
-# File systems may give one time to two changes that are this close together.
+# File systems may give two changes this close together the same time.
 _TICK_NS = 50_000_000
 
 _IGNORE_FILE = ".gitignore"
 _LARGEST_RULES = 1 << 20
-# Rules are the command's own, and can take for ever to match.
+# Commands can write the rules, and matching can take forever.
 _SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Unrecordable:
-    """Files that are not in the index though they are in the tree, and why."""
+    """Files of the tree that could not be recorded, and the reason."""
 
     problem: str
     paths: tuple[str, ...]
@@ -68,8 +66,9 @@ class Unrecordable:
 
 @dataclass(frozen=True, slots=True)
 class TreeScan:
-    """What the tree held, and the entries of the index that it was compared with. The look began, and the
-    index was written, at these times."""
+    """A survey of the tree and the index entries it is compared with; when the survey began and the index was
+    written.
+    """
 
     found: TreeSurvey
     entries: dict[str, IndexEntry]
@@ -79,10 +78,10 @@ class TreeScan:
 
 @dataclass(frozen=True, slots=True)
 class SandboxTree:
-    """The tree of one sandbox. Stateless but for what never changes, so any thread may share it.
+    """The tree of one sandbox. Holds only immutable state, so any thread may share it.
 
-    `plain`: no setting stands between a file's bytes and its object; a .gitattributes file still may, unless
-    the tree is `exact`. `gitlinks` are the submodules that it began with.
+    `plain`: no setting converts a file's bytes; a .gitattributes file may, unless the tree is `exact`.
+    `gitlinks` are the submodules of the base.
     """
 
     place: SandboxLayout
@@ -97,22 +96,23 @@ class SandboxTree:
         return self.place.tree
 
     def entries(self, index: Path) -> dict[str, IndexEntry]:
-        """What an index of this sandbox holds."""
+        """Return the entries of an index of this sandbox."""
         return entries_of(index, name_bytes=self._name_bytes)
 
     def survey(
         self, index: Path, *, never_entered: Collection[str] = ()
     ) -> tuple[TreeSurvey, dict[str, IndexEntry]]:
-        """What is there now, and the entries of the index. `SandboxRefused` if it has a problem.
+        """Return the current files and the entries of the index. Raises `SandboxRefused` if the survey has a
+        problem.
 
-        Directories called as in `never_entered` are passed over unless something in them is tracked.
+        Skips directories with a name in `never_entered` unless they contain tracked files.
         """
         look = self.look(index, never_entered=never_entered)
         self._ensure_reliable(look)
         return look.found, look.entries
 
     def look(self, index: Path, *, never_entered: Collection[str] = ()) -> TreeScan:
-        """As `survey`; also what has a problem."""
+        """Like `survey`, but return a result with a problem instead of raising."""
         written_ns = _written_ns(index)
         began_ns = time.time_ns()
         entries = self.entries(index)
@@ -122,11 +122,11 @@ class SandboxTree:
         return TreeScan(survey(self.root, known, ignores), entries, began_ns, written_ns)
 
     def stage(self, index: Path, look: TreeScan) -> Unrecordable | None:
-        """Brings the index, a copy of the caller's own, up to date with a look at the tree; returns what it
-        could not record.
+        """Update the index, the caller's own copy, to the surveyed tree; return files that could not be
+        recorded.
 
-        Of submodules, only their removal is recorded (`kept_submodules`). `SandboxRefused` if a path is too
-        long, or a file is written without end.
+        Of submodules, only their removal is recorded (`kept_submodules`). Raises `SandboxRefused` if a path
+        is too long or a file never stops growing.
         """
         self._ensure_reliable(look)
         found, entries = look.found, look.entries
@@ -149,33 +149,38 @@ class SandboxTree:
             raise SandboxRefused(str(self.root), look.found.problem)
 
     def kept_submodules(self) -> frozenset[str]:
-        """The submodules that were not removed. One is removed when its directory is gone and .gitmodules
-        does not name it: a directory that was only empty is easily lost."""
+        """Return the submodules that were not removed.
+
+        A submodule is removed only if its directory is gone and .gitmodules does not name it: an empty
+        directory is easily lost.
+        """
         gone = self._gone_submodules()
         return frozenset(self.gitlinks) - (gone - self._named_submodules() if gone else gone)
 
     def half_removed_submodules(self) -> frozenset[str]:
-        """The submodules whose directory was removed, and which .gitmodules still names."""
+        """Return the submodules whose directory was removed while .gitmodules still names them."""
         gone = self._gone_submodules()
         return gone & self._named_submodules() if gone else gone
 
     def state_by_git(self, path: str, index: Path) -> FileState | None:
-        """What git makes of one file; the index, a copy of the caller's own, is used up."""
+        """Return git's state for one file. Modifies the index, the caller's own copy."""
         attributes = self._there(above for above in _attributes_above(path) if above != path)
         left = self._record_by_git(index, [*attributes, path], (), time.time_ns())
         if left is not None and path in left.paths:
-            raise SandboxRefused(str(self.root), f"{path!r} cannot be recorded: {left.problem}")
+            raise SandboxRefused(str(self.root), f"cannot record {path!r}: {left.problem}")
         entry = self.entries(index).get(path)
         return None if entry is None else FileState(entry.mode, entry.name)
 
     def attributes_on_the_way(self, path: str) -> list[str]:
-        """The .gitattributes files that count for a path, whatever they are."""
+        """Return the .gitattributes entries that affect a path, of any kind."""
         with DirectoryCursor(self.root) as cursor:
             return [above for above in _attributes_above(path) if _exists(cursor, above)]
 
     def state_at(self, directory: int, name: str) -> tuple[FileState, os.stat_result] | None:
-        """What the file in an open directory is now, as its bytes are; its content is kept. None if it is
-        neither a file nor a link. `SandboxRefused` if it is written without end."""
+        """Return the current state of a file in an open directory, by its bytes, and store its content.
+
+        None if it is neither a file nor a link. Raises `SandboxRefused` if the file never stops growing.
+        """
         try:
             status = os.lstat(name, dir_fd=directory)
             if stat.S_ISLNK(status.st_mode):
@@ -200,14 +205,14 @@ class SandboxTree:
             if name is not None:
                 return FileState(EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR, name), status
             os.lseek(descriptor, 0, os.SEEK_SET)
-        raise SandboxRefused(str(self.root), "a file is being written without end, and cannot be recorded")
+        raise SandboxRefused(str(self.root), "cannot record a file that never stops growing")
 
     def _gone_submodules(self) -> frozenset[str]:
         with DirectoryCursor(self.root) as cursor:
             return frozenset(path for path in self.gitlinks if cursor.open(path) is None)
 
     def _named_submodules(self) -> frozenset[str]:
-        """Those that .gitmodules names; all of them, if it cannot be read."""
+        """Return the submodules in .gitmodules; all submodules if it cannot be read."""
         with DirectoryCursor(self.root) as cursor:
             root = cursor.open("")
             if root is None or not os.path.lexists(self.root / MODULES):
@@ -250,7 +255,7 @@ class SandboxTree:
                     closed.append(path)
                     continue
                 if found is None:
-                    lines.append(self._no_entry(path))  # it went, or changed its kind, since the survey
+                    lines.append(self._no_entry(path))  # it was removed or replaced after the survey
                 else:
                     state, stats[path] = found
                     lines.append(index_line(state.mode, state.content, path))
@@ -273,7 +278,7 @@ class SandboxTree:
             adding = ("update-index", "--add", "--replace", "-z", "--stdin")
             self.engine.git(*adding, work_tree=shadow, index=index, feed=feed)
         except GitFailed as error:  # a file does not fit its `working-tree-encoding`
-            reason = f"its files cannot be recorded: {error.problem}; change the file, or .gitattributes"
+            reason = f"cannot record its files: {error.problem}; change the file, or .gitattributes"
             raise SandboxRefused(str(self.root), reason) from error
         finally:
             remove_all(shadow)
@@ -282,20 +287,20 @@ class SandboxTree:
     def _recorded(
         self, index: Path, stats: Mapping[str, os.stat_result], closed: Sequence[str], began_ns: int
     ) -> Unrecordable | None:
-        """Completes the index. git passes over a name that it does not take: nothing may be lost by that."""
+        """Complete the index, and report names that git silently refuses: no file may get lost."""
         taken = with_stats(index, _settled(stats, began_ns), name_bytes=self._name_bytes)
         refused = tuple(path for path in stats if path not in taken)  # guard: see above
         if closed:
-            return Unrecordable("it cannot be read", (*closed, *refused))
-        return Unrecordable("invalid path: git does not take that name", refused) if refused else None
+            return Unrecordable("not readable", (*closed, *refused))
+        return Unrecordable("invalid path: git does not allow that name", refused) if refused else None
 
     def _there(self, paths: Iterable[str]) -> list[str]:
-        """Those at which there is a file, and not behind a link."""
+        """Return the paths that are regular files, not reached through a link."""
         with DirectoryCursor(self.root) as cursor:
             return [path for path in paths if _is_file(cursor, path)]
 
     def _copy(self, paths: Iterable[str], shadow: Path) -> tuple[dict[str, os.stat_result], list[str]]:
-        """Copies what is at these paths, and says what it was, and what could not be read."""
+        """Copy these paths; return their stat data, and the paths that could not be read."""
         stats: dict[str, os.stat_result] = {}
         closed: list[str] = []
         with DirectoryCursor(self.root) as cursor:
@@ -320,7 +325,7 @@ class SandboxTree:
 
 
 def open_tree(directory: Path) -> SandboxTree:
-    """The tree of the sandbox in `directory`. `SandboxMissing`."""
+    """Return the tree of the sandbox in `directory`. Raises `SandboxMissing`."""
     place = SandboxLayout(directory)
     facts = place.read_facts(directory.name)
     objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
@@ -329,13 +334,16 @@ def open_tree(directory: Path) -> SandboxTree:
 
 
 def is_unchanged(entry: IndexEntry, status: os.stat_result, written_ns: int) -> bool:
-    """Whether the file is as the index has it. One that changed when the index was written may have changed
-    again since, within the same tick of the clock."""
+    """Return whether the file matches the index.
+
+    A file changed at the time the index was written does not match: it may have changed again within the same
+    clock tick.
+    """
     return entry.key == stat_key(status) and status.st_ctime_ns < written_ns
 
 
 def _settled(stats: Mapping[str, os.stat_result], began_ns: int) -> dict[str, os.stat_result | None]:
-    """The stat data that tells a file from what it may become: a change from now on gives it another time."""
+    """Return stat data that will differ after any later change; None for a file changed too recently."""
     return {
         path: status if status.st_ctime_ns < began_ns - _TICK_NS else None for path, status in stats.items()
     }
@@ -386,9 +394,9 @@ def ignored_by(
     *,
     unless_in: Path | None = None,
 ) -> frozenset[str]:
-    """Those of the paths that are ignored; directories end in a slash. `rules` are .gitignore files by path.
+    """Return the ignored paths; directories end in a slash. `rules` are .gitignore files by path.
 
-    `unless_in` names an index: what it holds is not ignored.
+    With `unless_in`, an index, its entries do not count as ignored.
     """
     if not paths:
         return frozenset()
@@ -398,7 +406,7 @@ def ignored_by(
         for path, content in rules.items():
             with directory_of(shadow, path, make=True):
                 (shadow / path).write_bytes(content)
-        # A file may be called as git calls many; with this before it, no name is anything but a name.
+        # A name may have a special meaning for git; this prefix makes it a plain path.
         feed = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
         indexed = ("--no-index",) if unless_in is None else ()
         options = ("check-ignore", *indexed, "-z", "--stdin")
@@ -407,7 +415,7 @@ def ignored_by(
         ) as running:
             listed = running.finish(feed, succeeds=(0, 1))[0]
     except GitFailed as error:
-        reason = f"its .gitignore files cannot be used: git gave no answer within {_SECONDS:.0f} s"
+        reason = f"cannot use its .gitignore files: git did not finish within {_SECONDS:.0f} s"
         raise SandboxRefused(str(place.tree), reason) from error
     finally:
         remove_all(shadow)
@@ -415,7 +423,7 @@ def ignored_by(
 
 
 def rules_for(root: Path, paths: Iterable[str]) -> tuple[list[str], dict[str, bytes]]:
-    """The paths, with a slash behind those that are directories now, and the .gitignore files above them."""
+    """Return the paths, with a slash appended to directories, and the .gitignore files above them."""
     spelled: list[str] = []
     rules: dict[str, bytes] = {}
     seen: set[str] = set()

@@ -1,11 +1,10 @@
-"""Merges the result of a sub-plan into its parent's tree as git would, and keeps what git cannot decide.
+"""Merge the result of a sub-plan into its parent's tree as git does, and keep the conflicts.
 
-Nothing is decided here that git does not decide: what merges, merges as git merges it, and each conflict is
-where git has one. Text is left as git marks it, both sides in the file. Of everything else one side only fits
-into a tree: that is ours, or, where the question is merely in which directory a file belongs, the place that
-git proposes. Both sides are told.
+All decisions are git's: clean merges are git's merges, and conflicts are git's conflicts. Text keeps git's
+conflict markers, with both sides in the file. For other conflicts only one side fits into the tree: ours, or,
+if only the directory of a file is in question, the location that git proposes. Both sides are recorded.
 
-Content on its way from one sandbox to another, so that neither needs the other afterwards.
+Also copies content from one sandbox to another, so that neither needs the other afterwards.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _Stages = dict[int, FileState]
 
 @dataclass(frozen=True, slots=True)
 class MergeLocation:
-    """Where a merge is made: our git directory, and the files whose attributes count."""
+    """The surroundings of a merge: our git directory, and the files whose attributes apply."""
 
     engine: PrivateRepository
     work_tree: Path
@@ -52,7 +51,9 @@ class MergeLocation:
 
 
 def merge_of(place: MergeLocation, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> TreeMerge:
-    """Base → theirs brought into `ours`; `labels` name the sides in text with marks. No file changes."""
+    """Merge the change base → theirs into `ours`; `labels` name the sides in conflict markers. Changes no
+    file.
+    """
     if theirs in (base, ours):
         return TreeMerge(ours)
     if ours == base:
@@ -61,8 +62,8 @@ def merge_of(place: MergeLocation, base: str, ours: str, theirs: str, labels: tu
     try:
         said = _said(place, trees, directory_renames="conflict")  # guard: git's own default
     except GitFailed:
-        # Seldom, where a renamed directory and a file in its place meet, git 2.39 loses a file in its own
-        # answer, or gives none. It does if it leaves directories alone.
+        # In rare cases, where a renamed directory meets a file in its place, git 2.39 loses a file in its own
+        # answer, or gives none. It succeeds without directory renames.
         said = _said(place, trees, directory_renames="false")
     if not said.stages and not said.messages:
         return TreeMerge(said.tree)
@@ -77,14 +78,14 @@ def _said(place: MergeLocation, trees: tuple[str, str, str], *, directory_rename
         work_tree=place.work_tree,
         index=place.index,
     )
-    if said.lost:  # guard: what git lost is not taken for what nobody has
-        raise GitFailed("merge-tree", f"its answer has no content for {', '.join(said.lost)}")
+    if said.lost:  # guard: a file that git lost must not count as deleted
+        raise GitFailed("merge-tree", f"no content for {', '.join(said.lost)}")
     return said
 
 
 @dataclass
 class _Keeping:
-    """One merge with conflicts. Not thread-safe: the call that makes it uses it."""
+    """One merge with conflicts. Not thread-safe: used only by its creating call."""
 
     place: MergeLocation
     said: GitMergeResult
@@ -120,8 +121,11 @@ class _Keeping:
         return found
 
     def _kinds(self, stages: Mapping[str, _Stages]) -> dict[str, str]:
-        """Each conflict's path with what git calls it: where there are stages, or, where a message is about
-        none of these, the first path that it names. The most telling word wins over `content`."""
+        """Return each conflict's path with git's name for the conflict.
+
+        A message applies to its paths with stages, or else to its first path. A specific name wins over
+        `content`.
+        """
         kinds: dict[str, str] = {}
         for message in self.said.messages:
             paths = list(map(self.said.named, message.paths))
@@ -131,7 +135,7 @@ class _Keeping:
         return dict.fromkeys(stages, "content") | kinds
 
     def _old_places(self) -> dict[str, str]:
-        """Where files were put because their directory was renamed, and where their own side had them."""
+        """Return the files that git moved because their directory was renamed, with their original paths."""
         return {
             message.paths[0]: message.paths[1] for message in self.said.messages if _is_about_place(message)
         }
@@ -140,11 +144,11 @@ class _Keeping:
         base, ours, theirs = stages.get(1), self._named(stages.get(2)), self._named(stages.get(3))
         left, marked = ours, False
         if ours is not None and theirs is not None and _are_files(merged, ours, theirs):
-            # Either marked, or both contents are in it and only the mode is not clear, or it is ours.
+            # Conflict markers, or a clean content with an unclear mode, or our version.
             left = self._named(merged)
             marked = self._is_marked(merged)
         elif _is_directory(merged):
-            # A directory of the one side, a file of the other.
+            # A directory on one side, a file on the other.
             if ours is None:
                 ours = left = merged
             elif theirs is None:
@@ -152,8 +156,11 @@ class _Keeping:
         return MergeConflict(path, kind, base, ours, theirs, left, marked)
 
     def _left(self, kept: Iterable[MergeConflict], merged: Mapping[str, FileState]) -> TreeMerge:
-        """The merged tree, less the files that made way, with what is left at each conflicted path. A file
-        takes the place of a directory last: then the directory is as it is kept."""
+        """Return the merged tree with the kept version at each conflicted path.
+
+        Renamed-away files are removed. Files replace directories last, when the directories have their final
+        content.
+        """
         changed = [one for one in kept if one.left != merged.get(one.path)]
         over = [one for one in kept if _is_directory(merged.get(one.path))]
         first = self._changed(self.said.tree, self._made_way(), [one for one in changed if one not in over])
@@ -167,7 +174,7 @@ class _Keeping:
         return [path for path in self.said.stages if path != self.said.named(path)]
 
     def _changed(self, tree: str, gone: Iterable[str], conflicts: Iterable[MergeConflict]) -> str:
-        """The tree without what is gone, and with what is left of these."""
+        """Return the tree without the `gone` paths, and with the kept versions of the conflicts."""
         none = "0" * len(tree)
         lines = [index_line(0, none, path) for path in gone]
         lines += [index_line(0, none, one.path) for one in conflicts if one.left is None]
@@ -179,7 +186,7 @@ class _Keeping:
         return self.place.engine.tree_with(tree, lines, self.place.scratch)
 
     def _named(self, state: FileState | None) -> FileState | None:
-        """The same, with our names for the sides in what git marked."""
+        """Return the state with our labels in git's conflict markers."""
         if state is None or state.mode not in _FILES:
             return state
         return FileState(state.mode, self._relabel(state.content)[0])
@@ -188,7 +195,7 @@ class _Keeping:
         return state is not None and state.mode in _FILES and self._relabel(state.content)[1]
 
     def _relabel(self, content: str) -> tuple[str, bool]:
-        """The content's name with our labels in it, and whether there were any to put."""
+        """Return the content with our labels, and whether it has conflict markers."""
         if content not in self._relabelled:
             engine = self.place.engine
             text = engine.git("cat-file", "blob", content)
@@ -201,12 +208,12 @@ class _Keeping:
 
 
 def files_of(engine: PrivateRepository, tree: str) -> dict[str, FileState]:
-    """Every file of a tree."""
+    """Return every file of a tree."""
     return dict(_listed(engine, tree, "-r"))
 
 
 def _entries(engine: PrivateRepository, tree: str, paths: Collection[str]) -> dict[str, FileState]:
-    """What the tree has at these paths, directories too; those that it has not are left out."""
+    """Return the tree's entries at these paths, including directories; missing ones are omitted."""
     return {path: state for path, state in _listed(engine, tree, "-r", "-t") if path in paths}
 
 
@@ -223,7 +230,7 @@ def _is_directory(state: FileState | None) -> bool:
 
 
 def _with_directory(conflict: MergeConflict, directories: Mapping[str, FileState]) -> MergeConflict:
-    """The same, with the directory as it is in the tree that is left."""
+    """Return the conflict with the directory as it is in the final tree."""
     now = directories.get(conflict.path)
     return replace(
         conflict,
@@ -242,7 +249,7 @@ def _are_files(*states: FileState | None) -> bool:
 
 
 def _with_labels(text: bytes, sides: tuple[str, str], labels: tuple[str, str]) -> bytes:
-    """git's marks, with the labels in place of the names of the commits that it was given."""
+    """Replace the commit names in git's conflict markers by the labels."""
     for mark, side, label in zip((b"<", b">"), sides, labels, strict=True):
         pattern = b"^(" + mark + b"{7,} )" + side.encode("ascii") + b"(?=[:\r\n]|$)"
         text = re.sub(pattern, rb"\g<1>" + label.encode("ascii"), text, flags=re.MULTILINE)
@@ -256,7 +263,9 @@ def _placed(
     ours: Mapping[str, FileState],
     theirs: Mapping[str, FileState],
 ) -> MergeConflict:
-    """The file as git merged it, at the place that it proposes; who had it elsewhere would have it there."""
+    """Return the conflict for a merged file at git's proposed location; a side that had it elsewhere prefers
+    that.
+    """
     return MergeConflict(
         conflict.path,
         conflict.kind,
@@ -270,7 +279,7 @@ def _placed(
 
 
 def stored_forms(place: SandboxLayout, traits: Mapping[str, str], filters: Collection[str]) -> StoredForms:
-    """The two git directories of a sandbox whose trees are exact."""
+    """Return the two git directories of a sandbox whose trees are exact."""
     converting = PrivateRepository(place.converting, objects=place.engine / "objects")
     return StoredForms(PrivateRepository(place.engine), converting, traits, frozenset(filters))
 
@@ -278,8 +287,10 @@ def stored_forms(place: SandboxLayout, traits: Mapping[str, str], filters: Colle
 def copy_objects(
     source: SandboxLayout, target: SandboxLayout, tree: str, *, known: str | None, durable: bool = False
 ) -> None:
-    """All that the tree is made of is in the target's own store, less what `known`, a tree that it has, is
-    made of. Appears whole, by a rename. `GitFailed`."""
+    """Copy a tree's objects into the target's own store, except those of `known`, a tree it already has.
+
+    The pack appears as a whole, by a rename. Raises `GitFailed`.
+    """
     if tree == known:
         return
     revisions = [tree] if known is None else [tree, f"^{known}"]
@@ -291,9 +302,9 @@ def copy_objects(
 
 
 def start_from(start: StartTree, source: SandboxLayout, target: SandboxLayout, *, known: str | None) -> None:
-    """`copy_objects` for a sandbox on its way. `SandboxRefused` if the source does not have that tree."""
+    """Copy the initial tree into a new sandbox. Raises `SandboxRefused` if the source lacks that tree."""
     try:
         copy_objects(source, target, start.tree, known=known)
     except GitFailed as error:
-        reason = f"the sandbox of plan {start.plan_id} does not give its tree {start.tree} ({error.problem})"
+        reason = f"cannot read tree {start.tree} of plan {start.plan_id} ({error.problem})"
         raise SandboxRefused(str(target.directory), reason) from error

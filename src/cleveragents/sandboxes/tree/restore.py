@@ -1,18 +1,14 @@
-"""Puts files back into a sandbox while hostile processes may be changing its directories.
+"""Restore files of a sandbox while hostile processes may change its directories.
 
-git writes the files into a directory that no command can reach. From there each is moved into place by a
-rename between open directories, so a directory that is swapped for a link at any moment leads nowhere.
+git writes the files into a directory that no command can reach. From there each is renamed into place between
+open directories, so a directory that is replaced by a link at any moment leads nowhere.
 
-Moves entries out of a sandbox's files for a while, and back, however often a process is killed over it.
+Ignored files can be hidden for a while and restored, even after repeated crashes. The list of files is
+written first, and nothing is copied: until the list is deleted, each entry is in one of two places, and the
+next writer restores the hidden ones.
 
-What is moved is written down first, and nothing is copied: until the list is gone, each entry on it is in one
-of two places, and whoever comes next brings back what is still in the wrong one.
-
-What a checkout gives, and telling a change from a conversion by it.
-
-Where attributes or settings convert line endings, git compares what it would store, not what is there: a file
-that was committed with other endings than its attributes want counts as changed though nobody touched it. For
-us a file is unchanged when its bytes are those that a checkout of the base gives.
+A file counts as unchanged if its bytes are those of a checkout of the base. git compares what it would store
+instead: a file committed with other line endings than its attributes require would count as changed.
 """
 
 from __future__ import annotations
@@ -46,16 +42,16 @@ __all__ = ["FileQuarantine", "exported", "restore_files", "untouched"]
 
 
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.ELOOP})
-# Only a process that fights for the place makes it take more than one.
+# More than one is needed only if a process keeps interfering.
 _ATTEMPTS = 100
 
 
 def restore_files(
     place: SandboxLayout, engine: PrivateRepository, states: Mapping[str, FileState | None], index: Path
 ) -> None:
-    """Makes each path be in its state, in place of whatever is there; `index` is used up.
+    """Set each path to its state, replacing whatever is there. Modifies `index`.
 
-    `SandboxRefused` if a process keeps putting something in the way.
+    Raises `SandboxRefused` if a process keeps interfering.
     """
     for path, state in states.items():
         if state is None:
@@ -72,7 +68,7 @@ def restore_files(
 
 
 def _make_directory(tree: Path, path: str) -> None:
-    """The place of a submodule."""
+    """Create the directory of a submodule."""
     with _made_directory_of(tree, path) as (directory, name):
         below = _made(directory, name)
         if below is None:
@@ -84,7 +80,7 @@ def _put(export: Path, tree: Path, path: str) -> None:
     with directory_of(export, path) as source, _made_directory_of(tree, path) as (directory, name):
         assert source is not None
         for _ in range(_ATTEMPTS):
-            remove_entry(directory, name)  # first: some file systems flush what replaces another file
+            remove_entry(directory, name)  # first: some file systems flush a file that replaces another
             with suppress(IsADirectoryError, FileExistsError):
                 os.rename(source[1], name, src_dir_fd=source[0], dst_dir_fd=directory)
                 return
@@ -93,7 +89,7 @@ def _put(export: Path, tree: Path, path: str) -> None:
 
 @contextmanager
 def _made_directory_of(tree: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The open directory that holds `path`, and its last part. What is in a directory's way is removed."""
+    """Yield the open parent directory of `path` and the last part. Replaces anything else by directories."""
     *parents, name = path.split("/")
     descriptor = open_root(tree)
     try:
@@ -124,14 +120,15 @@ def _made(directory: int, name: str) -> int | None:
 
 
 def _contested(tree: Path, path: str) -> SandboxRefused:
-    return SandboxRefused(str(tree), f"{path!r} cannot be restored: a process keeps replacing its directory")
+    return SandboxRefused(str(tree), f"cannot restore {path!r}: a process keeps replacing its directory")
 
 
 @dataclass(frozen=True, slots=True)
 class FileQuarantine:
-    """For one sandbox. Stateless but for the place; whoever moves anything holds the sandbox's lock.
+    """Hides entries of one sandbox and restores them. Holds no other state; the caller holds the sandbox's
+    lock.
 
-    Entries are paths below its files; a directory's may end in a slash.
+    Entries are paths below its tree; a directory's may end in a slash.
     """
 
     place: SandboxLayout
@@ -139,14 +136,14 @@ class FileQuarantine:
     faults: FaultPoints = field(default_factory=NoFaults)
 
     def entries(self) -> tuple[str, ...]:
-        """What is set aside now, or is just coming or going."""
+        """Return the entries that are hidden, or are being moved."""
         try:
             return tuple(json.loads(self._list.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
             return ()
 
     def move(self, entries: Sequence[str]) -> None:
-        """None of them is among the files afterwards. `SandboxRefused`: then some may be; `put_back`."""
+        """Hide the entries. Raises `SandboxRefused`; some may then be hidden, so call `put_back`."""
         if not entries:
             return
         try:
@@ -157,17 +154,20 @@ class FileQuarantine:
                     if found is not None:
                         os.rename(found[1], self._held(number), src_dir_fd=found[0])
         except OSError as error:
-            reason = f"what is ignored cannot be set aside for a check ({error.strerror}: {error.filename})"
+            reason = f"cannot hide ignored files during a check ({error.strerror}: {error.filename})"
             raise SandboxRefused(str(self.place.tree), reason) from error
         self.faults.reach("sandbox.aside.moved")
 
     def put_back(self) -> None:
-        """Every entry is where it was, in place of whatever came there meanwhile; one whose way is blocked is
-        kept beside the files. Costs nothing if none is set aside."""
+        """Restore every entry, replacing whatever took its place. An entry that cannot return is kept beside
+        the tree.
+
+        Costs nothing if no entry is hidden.
+        """
         if not self.place.set_aside.is_dir() or not self.place.tree.is_dir():
             return
         for number, entry in enumerate(self.entries()):
-            if os.path.lexists(self._held(number)):  # guard: one that was not moved, or is back, stays
+            if os.path.lexists(self._held(number)):  # guard: some may not be moved, or be back
                 self._return(number, entry.rstrip("/"))
         self.faults.reach("sandbox.aside.returned")
         if any(path.name.isdigit() for path in self.place.set_aside.iterdir()):  # guard: nothing is lost
@@ -176,7 +176,7 @@ class FileQuarantine:
             remove_all(self.place.set_aside)
 
     def remove(self, entry: str) -> None:
-        """Takes an entry away for good."""
+        """Delete an entry permanently."""
         with directory_of(self.place.tree, entry.rstrip("/")) as found:
             if found is not None:
                 remove_entry(*found)
@@ -196,7 +196,7 @@ class FileQuarantine:
             flush(draft)
         draft.replace(self._list)
         if self.durable:
-            flush(self.place.set_aside)  # guard: files in a place of which no list tells
+            flush(self.place.set_aside)  # guard: never hide files without a durable list of them
 
     def _return(self, number: int, path: str) -> None:
         with directory_of(self.place.tree, path, make=True) as found:
@@ -208,8 +208,11 @@ class FileQuarantine:
 def untouched(
     place: SandboxLayout, engine: PrivateRepository, states: Mapping[str, FileState], index: Path
 ) -> frozenset[str]:
-    """The paths whose files are, byte for byte, what a checkout of these states gives under the attributes in
-    the index, a copy of the caller's own that is used up."""
+    """Return the paths whose files equal, byte by byte, a checkout of these states under the index's
+    attributes.
+
+    Modifies the index, the caller's own copy.
+    """
     with exported(place, engine, states, index) as export:
         return frozenset(path for path in states if _are_alike(place.tree, export, path))
 
@@ -218,9 +221,9 @@ def untouched(
 def exported(
     place: SandboxLayout, engine: PrivateRepository, states: Mapping[str, FileState | None], index: Path
 ) -> Iterator[Path]:
-    """A directory with the files that a checkout of these states gives; no command can reach it.
+    """Yield a directory with a checkout of these states, which no command can reach.
 
-    Attributes are those of the index, a copy of the caller's own, with these states in it.
+    Attributes come from the index, the caller's own copy, with these states added.
     """
     export = place.scratch("export")
     export.mkdir()
@@ -239,7 +242,7 @@ def exported(
 
 
 def _are_alike(tree: Path, export: Path, path: str) -> bool:
-    """By size first: what a command left there may be larger than memory."""
+    """Compare two files, by size first: a command's file may be larger than memory."""
     if _size_of(tree, path) != _size_of(export, path):
         return False
     return read_file(tree, path) == read_file(export, path)

@@ -1,17 +1,18 @@
-"""The git directories that commands see in a sandbox, made harmless for the person who looks there next.
+"""The git directories that commands see in a sandbox, made harmless for the next person who looks there.
 
-Commands use `tree/.git` as they like, and may plant what runs when somebody types `git status` there: a file
-monitor, an alias, a filter, a hook, a submodule with such configuration. After each call
+Commands use `tree/.git` freely, and may plant code that runs on the next `git status` there: a file monitor,
+an alias, a filter, a hook, a submodule with such configuration. After each call
+- `tree/.git` is a valid git directory again, so that git looks no further, with our configuration and without
+  hooks or links; branches, commits, the index and the stash stay;
+- the index has entries and no extensions, in bytes that we wrote, and refers to no other repository;
+  otherwise
+  ours replaces it;
+- repositories that commands created inside the tree keep only their configuration of remotes, branches and
+  the
+  author; files and links that point to a git directory elsewhere are removed. The same applies to ignored
+  directories, where a commit may name a repository that no index does.
 
-- `tree/.git` is a valid git directory again, so that git looks no further, with our configuration, no hooks
-  and no links; branches, commits, the index and the stash stay;
-- the index has entries and no extensions, in bytes that we wrote, and leads git into no other repository, or
-  it is replaced by ours;
-- repositories that commands made inside the tree keep what their configuration says of remotes, branches and
-  the author, and nothing else; files and links that name a git directory elsewhere are removed. The same goes
-  for ignored directories, where a commit may name a repository that no index does.
-
-Every step is taken from an open directory, and no link is followed: commands may still be running.
+Every step starts from an open directory, and no link is followed: commands may still be running.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ __all__ = ["VisibleGit"]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-# Replaced by what the sandbox began with; what it began without is removed.
+# Replaced by the sandbox's originals; files without an original are removed.
 _OURS = ("config", "info/exclude", "info/attributes", "objects/info/alternates")
-# None of these is there in a sandbox that nobody tampered with.
+# None of these exists in an untouched sandbox.
 _FOREIGN = (
     *("config.worktree", "commondir", "gitdir", "hooks", "worktrees", "modules"),
     "objects/info/http-alternates",
@@ -83,14 +84,16 @@ _MOST_DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class VisibleGit:
-    """Those of one sandbox. Stateless: any thread may share it; whoever resets holds the sandbox's lock."""
+    """The visible git directories of one sandbox. Stateless: any thread may share it; `reset` needs the
+    sandbox's lock.
+    """
 
     place: SandboxLayout
     facts: SandboxFacts
     engine: PrivateRepository
 
     def reset(self) -> None:
-        """Replaces what a person's git would believe. `OSError` if commands keep it from being replaced."""
+        """Replace everything that git trusts. Raises `OSError` if commands prevent that."""
         if not self.place.tree.is_dir():
             return
         root = open_root(self.place.tree)
@@ -113,8 +116,10 @@ class VisibleGit:
             os.close(root)
 
     def disarm(self, repositories: Iterable[str]) -> list[str]:
-        """Removes what runs a program from the configuration of the repositories in these directories.
-        Returns those whose `.git` it removed, because it is a file or a link that leads elsewhere."""
+        """Remove settings that run programs from the repositories in these directories.
+
+        Return the directories whose `.git` was removed, because it is a file or a link to another place.
+        """
         removed = []
         problem: OSError | None = None
         for number, path in enumerate(repositories):
@@ -123,21 +128,22 @@ class VisibleGit:
                     try:
                         if found is not None and not self._disarm(found[0], filtered=number < _MOST_FILTERED):
                             removed.append(path)
-                    except OSError as error:  # the others are disarmed all the same
+                    except OSError as error:  # still disarm the others
                         problem = error
         if problem is not None:
             raise problem
         return removed
 
     def has_other_commits(self, repositories: Collection[str]) -> bool:
-        """Whether one of these repositories may lead to other commits than the sandbox began with: those that
-        commands made, or older ones of the user."""
+        """Return whether a repository may lead to commits that the sandbox did not start with: commits of
+        commands, or older ones of the user.
+        """
         if set(repositories) != {""}:
             return bool(repositories)
         try:
             if self._refers_to_others():
                 return True
-        except OSError:  # what cannot be read may name anything
+        except OSError:  # an unreadable file may name anything
             return True
         with directory_of(self.place.tree, ".git/objects/pack/*") as packs:
             if packs is None or names_in(packs[0]):
@@ -146,8 +152,9 @@ class VisibleGit:
             return loose is None or not {*names_in(loose[0])} <= {"info", "pack"}
 
     def _refers_to_others(self) -> bool:
-        """Whether `HEAD` or a ref changed, or something was added that may name a commit: packed refs, a
-        reflog, `ORIG_HEAD`."""
+        """Return whether `HEAD` or a ref changed, or a file was added that may name a commit: packed refs, a
+        reflog, `ORIG_HEAD`.
+        """
         template = self._template
         with DirectoryCursor(self.place.tree) as cursor:
             git = cursor.open(".git")
@@ -170,25 +177,28 @@ class VisibleGit:
         return False
 
     def disarm_below(self, directories: Iterable[str]) -> None:
-        """The same for every git directory at any depth below these, whatever it is called. What is there is
-        ignored, or part of no result: nothing but git directories is looked into, and none is told of."""
+        """Disarm every git directory at any depth below these, whatever its name.
+
+        These directories are ignored or not part of a result, so only git directories are examined, and none
+        is reported.
+        """
         problem: OSError | None = None
         left = _MOST_FILTERED
         with DirectoryCursor(self.place.tree) as cursor:
             for path in sorted(directories):
                 try:
                     top = cursor.open(path)
-                    itself = path not in self.facts.gitlinks  # a submodule's own `.git` goes with the reset
+                    itself = path not in self.facts.gitlinks  # the reset handles a submodule's own `.git`
                     for directory, names in () if top is None else git_holders(top, itself=itself):
                         self._disarm_in(directory, names, filtered=left > 0)
                         left -= 1
-                except OSError as error:  # the others are disarmed all the same
+                except OSError as error:  # still disarm the others
                     problem = error
         if problem is not None:
             raise problem
 
     def _disarm_in(self, directory: int, names: Collection[str], *, filtered: bool) -> None:
-        """What makes an open directory, with these entries, a repository or a git directory."""
+        """Disarm an open directory with these entries that is or contains a git directory."""
         if ".git" in names:
             self._disarm(directory, filtered=filtered)
         if is_git_directory(names):
@@ -196,9 +206,9 @@ class VisibleGit:
 
     @property
     def _template(self) -> Path:
-        """What `tree/.git` began as, or would have."""
+        """The original content of `tree/.git`; for a plain directory, an equivalent one."""
         template = self.place.engine / "visible"
-        if not template.is_dir():  # made by an earlier version, or of a plain directory
+        if not template.is_dir():  # created by an earlier version, or for a plain directory
             draft = self.place.scratch("visible")
             settings = {"core.bare": "false", "core.logallrefupdates": "true", **self.facts.traits}
             stores = tuple(map(Path, self.facts.readable))
@@ -210,7 +220,7 @@ class VisibleGit:
     def _reset_own(self, root: int, template: Path) -> None:
         git = _made_directory(root, ".git")
         try:
-            for path in _OURS:  # what runs a program goes first, should something else be in the way
+            for path in _OURS:  # first remove what runs a program, in case a later step fails
                 _remove_unlike(git, path, template / path)
             self._clean(git)
             name_bytes = 20 if self.facts.object_format == "sha1" else 32
@@ -219,7 +229,7 @@ class VisibleGit:
                 with directory_of(self.place.tree, f"{path}/.git") as found:
                     if found is not None:
                         _drop(*found)
-            # Only now, when all that was planted is gone, is something written.
+            # Write only after everything planted is removed.
             _complete(git, template)
             for path in _OURS:
                 _put(git, path, template / path)
@@ -238,31 +248,33 @@ class VisibleGit:
     def _kept_index(
         self, git: int, name_bytes: int, submodules: Collection[str] = ()
     ) -> tuple[bytes, int] | None:
-        """Removes the index unless it is safe and has entries only; returns what of it may be written again,
-        and its time. git looks into every submodule that an index names, with the configuration that it finds
-        there, and writes files by the names in it."""
+        """Remove the index unless it is safe and plain; return the data to write again, and its time.
+
+        git enters every submodule that an index names, with the configuration found there, and writes files
+        by the names in the index.
+        """
         data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
         plain = None if data is None else plain_index(data, name_bytes=name_bytes)
         safe = plain if plain is not None and _is_safe(plain, submodules) else None
         if safe is not None and safe.data == data:
             return None
-        # A change right after `git add` is found by comparing a file's time with that of the index.
+        # git detects a change right after `git add` by comparing the file's time with that of the index.
         modified_ns = os.lstat("index", dir_fd=git).st_mtime_ns if safe is not None else 0
         _drop(git, "index")
         return None if safe is None else (safe.data, modified_ns)
 
     def _disarm(self, directory: int, *, filtered: bool = True) -> bool:
-        """The `.git` in an open directory; whether it is left there."""
+        """Disarm the `.git` in an open directory; return whether it is still there."""
         try:
             status = os.lstat(".git", dir_fd=directory)
         except FileNotFoundError:
             return True
-        if not stat.S_ISDIR(status.st_mode):  # guard: it leads to a git directory that is called otherwise
+        if not stat.S_ISDIR(status.st_mode):  # guard: it points to a git directory with another name
             _drop(directory, ".git")
             return False
         try:
             git = open_directory(directory, ".git")
-        except PermissionError:  # guard: it lets nobody in, so nobody can look what is in it
+        except PermissionError:  # guard: access is denied, so its content cannot be checked
             _drop(directory, ".git")
             return False
         try:
@@ -272,14 +284,14 @@ class VisibleGit:
         return True
 
     def _strip(self, git: int, *, filtered: bool) -> None:
-        """An open git directory."""
+        """Disarm an open git directory."""
         _let_us_write(git)
         config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
         kept = self._filtered(config) if config is not None and filtered else b""
         if kept != config:
             _drop(git, "config")
         self._clean(git)
-        if _OTHER_FORMAT in kept.lower():  # guard: such an index may read otherwise to git
+        if _OTHER_FORMAT in kept.lower():  # guard: git may read such an index differently
             _drop(git, "index")
         index = self._kept_index(git, _SHA1_BYTES)
         if kept and kept != config:
@@ -288,7 +300,7 @@ class VisibleGit:
             _write(git, "index", *index)
 
     def _filtered(self, config: bytes) -> bytes:
-        """The settings that run nothing, each spelled out; the same bytes if there are no others."""
+        """Return only the settings that run nothing; the same bytes if there are no others."""
         try:
             listed = self.engine.git("config", "--no-includes", "--file", "-", "--list", "-z", feed=config)
         except (GitFailed, OSError):
@@ -300,7 +312,7 @@ class VisibleGit:
 
 
 def _is_same(directory: int, name: str, known: Path) -> bool:
-    """Whether an entry of an open directory is a file like the known one."""
+    """Return whether an entry of an open directory is a file equal to the known one."""
     if not known.is_file():
         return False
     return read_bytes(directory, name, at_most=_LARGEST_HEAD) == known.read_bytes()
@@ -331,7 +343,7 @@ def _quoted(text: bytes) -> bytes:
 
 
 def _open_at(directory: int, name: str) -> int | None:
-    """A directory; None if there is none. `PermissionError` if it lets nobody in."""
+    """Open a directory; return None if there is none. Raises `PermissionError` if access is denied."""
     try:
         return open_directory(directory, name)
     except PermissionError:
@@ -341,7 +353,7 @@ def _open_at(directory: int, name: str) -> int | None:
 
 
 def _made_directory(parent: int, name: str) -> int:
-    """A directory of that name, in place of whatever else is there."""
+    """Open a directory with that name, replacing anything else."""
     found = _open_at(parent, name)
     if found is None:
         _drop(parent, name)
@@ -352,7 +364,7 @@ def _made_directory(parent: int, name: str) -> int:
 
 
 def _drop(directory: int, name: str) -> None:
-    """Removes an entry of an open directory, also where a command took our permission to."""
+    """Remove an entry of an open directory, even if a command took away our permission."""
     _let_us_write(directory)
     remove_entry(directory, name)
 
@@ -360,12 +372,12 @@ def _drop(directory: int, name: str) -> None:
 def _let_us_write(descriptor: int) -> None:
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if mode & stat.S_IRWXU != stat.S_IRWXU:
-        with suppress(PermissionError):  # another user's: then what follows says so
+        with suppress(PermissionError):  # another user's; the next step reports it
             os.fchmod(descriptor, mode | stat.S_IRWXU)
 
 
 def _is_git_directory(root: int) -> bool:
-    """Whether git would take the tree itself for a git directory, as it does where there is no `.git`."""
+    """Return whether git would treat the tree itself as a git directory, as it does without a `.git`."""
     return not _has(root, ".git") and is_git_directory(names_in(root))
 
 
@@ -389,7 +401,7 @@ def _open_below(directory: int, path: str) -> int | None:
 
 
 def _complete(git: int, template: Path) -> None:
-    """Makes it a git directory that git believes; else git would go on looking for another one."""
+    """Make it a valid git directory; otherwise git would search for another one."""
     head = read_bytes(git, "HEAD", at_most=_LARGEST_HEAD)
     if head is None or not _HEAD.fullmatch(head):  # guard: see above
         _drop(git, "HEAD")
@@ -427,7 +439,7 @@ def _remove(git: int, path: str) -> None:
 
 
 def _remove_unlike(git: int, path: str, template: Path) -> None:
-    """Removes a file that is not as in the template."""
+    """Remove a file that differs from the template."""
     directory, _, name = path.rpartition("/")
     parent = _open_below(git, directory) if directory else os.dup(git)
     if parent is None:
@@ -441,7 +453,7 @@ def _remove_unlike(git: int, path: str, template: Path) -> None:
 
 
 def _put(git: int, path: str, template: Path) -> None:
-    """Writes a file of the template that is missing."""
+    """Write a missing file of the template."""
     directory, _, name = path.rpartition("/")
     parent = _open_below(git, directory) if directory else os.dup(git)
     if parent is None:
@@ -454,7 +466,7 @@ def _put(git: int, path: str, template: Path) -> None:
 
 
 def _write(directory: int, name: str, data: bytes, modified_ns: int | None = None) -> None:
-    """Writes a file that is missing, whole or not at all."""
+    """Write a missing file atomically."""
     draft = f"{name}.{secrets.token_hex(4)}"
     _let_us_write(directory)
     descriptor = os.open(draft, _WRITE, mode=0o644, dir_fd=directory)
@@ -473,8 +485,9 @@ def _write(directory: int, name: str, data: bytes, modified_ns: int | None = Non
 
 
 def _remove_special(directory: int, depth: int) -> None:
-    """Removes whatever below is neither a file nor a directory. A git directory needs none of it: a link
-    leads elsewhere, and git waits without end for a pipe or a device."""
+    """Remove everything below that is neither a file nor a directory. A git directory needs none of it: a
+    link leads elsewhere, and git blocks on a pipe or a device.
+    """
     _let_us_write(directory)
     with os.scandir(directory) as entries:
         found = [

@@ -1,11 +1,10 @@
-"""Walks the files of a sandbox while hostile processes may be changing them.
+"""Walk the files of a sandbox while hostile processes may change them.
 
-git looks files up by path, so a process that replaces a directory by a symbolic link at the right moment
-makes git read, or write, outside the tree. Here every directory is opened from its parent with `O_NOFOLLOW`,
-and everything else is done through those descriptors: whatever a process does meanwhile, no step leaves the
-tree.
+git opens files by path, so a process that replaces a directory by a symbolic link at the right moment makes
+git read or write outside the tree. Here every directory is opened from its parent with `O_NOFOLLOW`, and all
+other operations use those descriptors: whatever a process does meanwhile, no step leaves the tree.
 
-What is in a `.git`, at any depth, is nobody's work and may say anything: it is never looked at.
+The content of a `.git`, at any depth, is untrusted and never examined.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = [
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# A system call takes 4,095 bytes; our own directories come before these.
+# A system call accepts 4,095 bytes, including our own directories before these.
 _LONGEST_PATH = 3_500
 _DEEPEST_PATH = 200
 _LARGEST_RULES = 1 << 20
@@ -41,7 +40,7 @@ _IGNORE_FILE = ".gitignore"
 
 
 def read_bytes(directory: int, name: str, *, at_most: int) -> bytes | None:
-    """The content of a regular file in an open directory; None if there is none, or it is too large."""
+    """Return the content of a regular file in an open directory; None if it is missing or too large."""
     try:
         descriptor = os.open(name, _READ, dir_fd=directory)
     except OSError:
@@ -59,17 +58,18 @@ def read_bytes(directory: int, name: str, *, at_most: int) -> bytes | None:
 
 
 def is_git_directory(names: Collection[str]) -> bool:
-    """Whether git would take a directory with such entries for a git directory. Its objects and refs may be
-    where `commondir` says."""
+    """Return whether git would treat a directory with these entries as a git directory. Its objects and refs
+    may be where `commondir` points.
+    """
     return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
 
 
 def git_holders(top: int, *, itself: bool = True) -> Iterator[tuple[int, Collection[str]]]:
-    """The directories that hold a `.git`, or are a git directory: those below an open one, and `itself`. Each
-    comes with the names in it, and is open until the next is asked for.
+    """Yield the directories that hold a `.git` or are a git directory: those below an open one, and `itself`.
 
-    One descriptor is enough at any depth: the way up is `..`, if that is where we came from. `OSError` if
-    not. What does not let us in, and is not ours, is passed over: it keeps a person's git out as well.
+    Each comes with its entries, and stays open until the next one. One descriptor is enough at any depth: the
+    way up is `..`, verified by identity. Raises `OSError` if it changed. Directories of other users that deny
+    access are skipped: they keep a person's git out as well.
     """
     here = os.dup(top)
     above: list[tuple[os.stat_result, list[str]]] = []
@@ -93,7 +93,7 @@ def git_holders(top: int, *, itself: bool = True) -> Iterator[tuple[int, Collect
                 os.close(here)
                 here = parent
                 if not os.path.samestat(known, os.fstat(here)):  # guard: it would lead elsewhere
-                    raise OSError(errno.EBUSY, "a directory was moved meanwhile")
+                    raise OSError(errno.EBUSY, "a directory was moved during the walk")
             else:
                 return
     finally:
@@ -101,13 +101,13 @@ def git_holders(top: int, *, itself: bool = True) -> Iterator[tuple[int, Collect
 
 
 def names_in(directory: int) -> list[str]:
-    """What an open directory holds."""
+    """Return the names in an open directory."""
     with os.scandir(directory) as entries:
         return [entry.name for entry in entries]
 
 
 def _entries_in(directory: int) -> tuple[Collection[str], list[str]]:
-    """All names, and those of directories that are to be entered."""
+    """Return all names, and those of the directories to enter."""
     with os.scandir(directory) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     return [name for name, _ in found], [
@@ -124,11 +124,13 @@ def _opened(directory: int, name: str) -> int | None:
 
 @dataclass(slots=True)
 class TreeSurvey:
-    """What a tree holds. `files` are the files and links that are tracked or not ignored, with stat data.
-    `ignored` names the rest: a directory ends in a slash, and nothing but ignored files is in it.
-    `repositories` are the directories that hold a `.git`. `unseen` are the directories that were not looked
-    into: ignored ones, those of submodules, and those whose path is too long. `problem` says why the rest is
-    not to be relied on: repositories were looked for all the same."""
+    """The content of a tree.
+
+    `files` are the files and links that are tracked or not ignored, with stat data. `ignored` lists the rest;
+    a directory in it ends in a slash and contains only ignored files. `repositories` are the directories with
+    a `.git`. `unseen` are directories that were not entered: ignored ones, submodules, and those with a too
+    long path. `problem` is the reason why the result is unreliable; `repositories` is complete even then.
+    """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
@@ -138,14 +140,16 @@ class TreeSurvey:
 
 
 Ignores = Callable[[Collection[str], dict[str, bytes]], frozenset[str]]
-"""Those of some paths that are ignored, given the .gitignore files on the way to them; directories end in a
-slash."""
+"""A function that returns the ignored ones of some paths, given the .gitignore files above them; directories
+end in a slash.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPaths:
-    """What is known before a walk: the paths that are `tracked`, those of submodules, which are `left_alone`,
-    and names of directories that are `never_entered` unless something in them is tracked."""
+    """Facts known before a walk: the `tracked` paths, the submodules (`left_alone`), and names of directories
+    that are `never_entered` unless they contain tracked files.
+    """
 
     tracked: Collection[str]
     left_alone: frozenset[str] = frozenset()
@@ -153,9 +157,10 @@ class KnownPaths:
 
 
 def survey(root: Path, known: KnownPaths, ignores: Ignores) -> TreeSurvey:
-    """Looks at every file below `root` that is tracked or not ignored.
+    """TreeSurvey every file below `root` that is tracked or not ignored.
 
-    It has a `problem` if a path is too long for any system call, or the rules are too large, or of no use.
+    The result has a `problem` if a path is too long for a system call, or the ignore rules are too large or
+    unusable.
     """
     with DirectoryCursor(root) as cursor:
         return _Walk(cursor, known, ignores).run()
@@ -176,7 +181,7 @@ class _Walk:
         self._untracked_directories: list[str] = []
 
     def run(self) -> TreeSurvey:
-        """Level by level where nothing is tracked: the rules above decide whether a directory is entered."""
+        """Walk untracked directories level by level: the rules above decide which directories to enter."""
         waiting = [""]
         entered: list[str] = []
         while waiting:
@@ -199,12 +204,12 @@ class _Walk:
             return frozenset()
         try:
             return self._ignores(asked, self._rules)
-        except SandboxRefused as refusal:  # rules that are of no use hide no repository
+        except SandboxRefused as refusal:  # unusable rules must not hide a repository
             self._found.problem = refusal.reason
             return frozenset()
 
     def _visit(self, top: str) -> None:
-        """One directory, and all tracked ones below it."""
+        """Survey one directory and all tracked ones below it."""
         pending = [top]
         while pending:
             path = pending.pop()
@@ -213,7 +218,7 @@ class _Walk:
                 pending += reversed(self._look(descriptor, f"{path}/" if path else ""))
 
     def _look(self, descriptor: int, before: str) -> list[str]:
-        """The tracked directories in an open one."""
+        """Survey an open directory; return its tracked subdirectories."""
         tracked: list[str] = []
         with os.scandir(descriptor) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
@@ -227,7 +232,7 @@ class _Walk:
                 continue
             if len(os.fsencode(path)) > _LONGEST_PATH or path.count("/") > _DEEPEST_PATH:
                 bounds = f"{_LONGEST_PATH} bytes or {_DEEPEST_PATH} directories"
-                self._found.problem = f"{path[:60]!r}… cannot be recorded: its path is longer than {bounds}"
+                self._found.problem = f"cannot record {path[:60]!r}…: its path is longer than {bounds}"
                 self._pass_over(entry, path)
                 continue
             if entry.is_dir(follow_symlinks=False):
@@ -247,7 +252,7 @@ class _Walk:
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError:
-            return  # gone, or replaced while we look
+            return  # removed or replaced meanwhile
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
             return
         if entry.name == _IGNORE_FILE and stat.S_ISREG(status.st_mode):
@@ -262,7 +267,7 @@ class _Walk:
             return
         self._rule_bytes += len(rules)
         if self._rule_bytes > _ALL_RULES:
-            self._found.problem = f"its .gitignore files have more than {_ALL_RULES >> 20} MiB together"
+            self._found.problem = f"its .gitignore files exceed {_ALL_RULES >> 20} MiB"
             return
         self._rules[path] = rules
 
@@ -278,7 +283,7 @@ def _directories_of(paths: Iterable[str]) -> set[str]:
 
 
 def _collapsed(found: TreeSurvey, entered: list[str]) -> list[str]:
-    """The ignored entries; an untracked directory with nothing else in it takes the place of its files."""
+    """Return the ignored entries; an untracked directory with only ignored files replaces them."""
     holding = _directories_of(found.files)
     hiding = _directories_of(path.rstrip("/") for path in found.ignored)
     whole = {path for path in entered if path not in holding and path in hiding}
