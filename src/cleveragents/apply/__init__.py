@@ -1,4 +1,4 @@
-"""Apply: merges a result into the user's files, all or nothing, and undoes it.
+"""Apply: merge a result into the user's files atomically, and undo it.
 
-A journal in the database survives a crash; the next start completes or undoes what it finds there.
+A journal in the database survives a crash; the next start completes or undoes each open entry.
 """

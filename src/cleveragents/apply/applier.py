@@ -1,12 +1,10 @@
-"""`Applier` on git's merges, a journal in the database, and swaps of files.
+"""`Applier` with git merges, a journal in the database, and atomic file swaps.
 
-Who changed a file that a plan conflicts with: its user, or the plan that was applied before.
+Also finds the cause of a conflict: the user, or a plan that was applied before.
 
-Refuses a result that makes a directory a git directory, or changes one.
-
-git takes a directory with `HEAD`, `objects` and `refs`, or with `HEAD` and `commondir`, for a git directory,
-whatever it is called, and runs programs that its configuration names. Whoever then types `git status` there,
-or in a directory below, would run what a plan has written.
+Also refuses a result that creates or changes a git directory. git treats any directory with `HEAD`, `objects`
+and `refs`, or with `HEAD` and `commondir`, as a git directory, and runs programs that its configuration
+names. A later `git status` there, or in a directory below, would run code that the plan has written.
 """
 
 from __future__ import annotations
@@ -43,19 +41,19 @@ __all__ = ["TreeApplier", "blamed", "ensure_no_git_directory"]
 
 _APPLIES_LOOKED_AT = 100
 
-# Folded: some file systems do not tell them from other spellings.
+# Case-folded: some file systems do not distinguish other spellings.
 _FILES = frozenset({"head", "config", "config.worktree", "commondir"})
 _DIRECTORIES = frozenset({"objects", "refs", "hooks"})
 _MOST_NAMED = 5
 
 
 class TreeApplier:
-    """Applies trees to the resources they were made from. Stateless but for the database: any thread may
-    share it, and any number of processes may have one each; the resource's own lock orders them.
+    """Applies trees to the resources they were made from.
 
-    `conclusion` is called in the transaction in which an apply ends, so that a plan's own state is kept
-    together with it. `durability="full"`: also against a power cut. `home` names the state directory, where
-    several share the database.
+    Holds no state but the database: any thread may share it, and any number of processes may have one each;
+    the resource's own lock orders them. `conclusion` is called in the transaction that ends an apply, to
+    store the plan's own state with it. With `durability="full"`, applies survive a power cut. `home` names
+    the state directory if several share the database.
     """
 
     def __init__(
@@ -96,7 +94,7 @@ class TreeApplier:
             self._engine.recovery.recover_held(presence.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
-                raise ApplyRefused(plan_id, "there is nothing of it to undo")
+                raise ApplyRefused(plan_id, "it has no apply to undo")
             wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
             with self._prepared(presence, wish) as preparation:
                 yield preparation
@@ -115,7 +113,7 @@ class TreeApplier:
     def deciding(self, plan_id: str, resource: str, terms: ApplyOptions = USUAL) -> Iterator[None]:
         directory = Path(resource)
         with ExitStack() as held:
-            # What is out of reach nobody applies anything to, either.
+            # An unreachable resource cannot be applied to by others either.
             with suppress(FileNotFoundError, NotADirectoryError):
                 held.enter_context(_lock(directory, terms))
                 self._engine.recovery.recover_held(directory, plan_id)
@@ -137,7 +135,7 @@ class TreeApplier:
 
     @contextmanager
     def _prepared(self, presence: ApplyTarget, wish: MergeInput) -> Iterator[TreePreparation]:
-        """The merge, decided. The resource is held."""
+        """Yield the decided merge. The caller holds the resource's lock."""
         self._engine.recovery.recover_held(presence.resource, wish.plan_id)
         presence.ensure_no_other_journal(wish.plan_id)
         presence.begin()
@@ -145,7 +143,7 @@ class TreeApplier:
             presence.know({file.path: file.after for file in wish.undoes.files if file.after is not None})
         try:
             merge = presence.merge(wish.base, presence.capture(), wish.theirs)
-            if wish.undoes is None:  # guard: what was the user's own comes back as it was
+            if wish.undoes is None:  # guard: an undo restores the user's own files
                 ensure_no_git_directory(wish.plan_id, presence.repository, merge, presence.resource)
             if merge.conflicts:
                 merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
@@ -167,7 +165,7 @@ def _lock(resource: Path, terms: ApplyOptions) -> AbstractContextManager[None]:
 def _presence_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
     resource = Path(sandbox.facts.resource)
     if not resource.is_dir():
-        raise ApplyRefused(plan_id, f"{resource} is no directory any more")
+        raise ApplyRefused(plan_id, f"{resource} is no longer a directory")
     directory = None if sandbox.facts.common_dir is None else git_directory_of(resource)
     index = sandbox.repository.directory / f"apply-{secrets.token_hex(8)}.index"
     facts = sandbox.facts
@@ -180,7 +178,9 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
 def blamed(
     journal: ApplyJournal, presence: ApplyTarget, plan_id: str, merge: MergeResult
 ) -> tuple[FileConflict, ...]:
-    """The conflicts, each with its cause: a file that is as an earlier apply left it is that plan's doing."""
+    """Return the conflicts with their causes: a file still as an earlier apply left it is caused by that
+    plan.
+    """
     paths = [conflict.path for conflict in merge.conflicts]
     present = states_in(presence.repository, merge.ours, paths)
     left = _left_behind(journal, str(presence.resource), set(paths))
@@ -195,7 +195,7 @@ def blamed(
 def _left_behind(
     journal: ApplyJournal, resource: str, paths: set[str]
 ) -> dict[str, tuple[FileState | None, str]]:
-    """What the last apply of each path made of it, and whose it was."""
+    """Return the last applied state of each path, with its plan."""
     found: dict[str, tuple[FileState | None, str]] = {}
     for entry in journal.latest(resource, _APPLIES_LOOKED_AT):
         for file in entry.journal.files:
@@ -205,7 +205,7 @@ def _left_behind(
 
 
 class _IsThere(Protocol):
-    """Whether something is at a path afterwards; `as_file`: and no directory."""
+    """A check of whether a path exists after the merge; with `as_file`, not as a directory."""
 
     def __call__(self, path: str, *, as_file: bool = False) -> bool: ...
 
@@ -213,7 +213,7 @@ class _IsThere(Protocol):
 def ensure_no_git_directory(
     plan_id: str, repository: PrivateRepository, merge: MergeResult, resource: Path | None = None
 ) -> None:
-    """`ApplyRefused` if a directory would be a git directory afterwards, and the merge writes a part of it.
+    """Raise `ApplyRefused` if the merge writes a part of a directory that would then be a git directory.
 
     `resource` has the user's files: some of them are in no tree, such as empty directories.
     """
@@ -239,7 +239,7 @@ def ensure_no_git_directory(
 
 
 def _touched(changes: Mapping[str, Difference]) -> dict[str, list[str]]:
-    """The directories that get something which a git directory has, with the paths of that."""
+    """Return the directories that receive typical entries of a git directory, with the paths of these."""
     touched: dict[str, list[str]] = {}
     for path, change in changes.items():
         parts = path.split("/")
@@ -258,19 +258,21 @@ def _is_git_directory(directory: str, is_there: _IsThere) -> bool:
 
 
 def _folded(path: str) -> str:
-    """The path as a file system without letter case compares it; some ignore characters of no width, too."""
+    """Return the path as a case-insensitive file system compares it; some also
+    ignore zero-width characters.
+    """
     return normalize("NFC", path).translate(IGNORED_BY_HFS).casefold()
 
 
 def _listed(repository: PrivateRepository, tree: str) -> dict[str, str]:
-    """Every path of a tree, folded, with its kind; directories are a `tree`."""
+    """Return every path of a tree, folded, with its kind; a directory is a `tree`."""
     said = repository.git("ls-tree", "-r", "-t", "-z", "--full-tree", tree)
     rows = (line.partition("\t") for line in os.fsdecode(said).split("\0")[:-1])
     return {_folded(path): about.split(" ")[1] for about, _, path in rows}
 
 
 def _stays(resource: Path, path: str, gone: Collection[str], *, as_file: bool) -> bool:
-    """Whether something of the user's is there that the merge does not take away."""
+    """Return whether the path has files of the user that the merge does not remove."""
     place = resource / path
     if path in gone or not os.path.lexists(place):
         return False

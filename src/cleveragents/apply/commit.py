@@ -1,8 +1,8 @@
-"""Makes a commit of what is applied, beside whatever else the user has changed and not committed.
+"""Commit an applied result, separately from the user's uncommitted changes.
 
-The commit is the merge of the plan into HEAD, not into the files: the user's own uncommitted edits stay
-theirs. All of it is made before any file is moved; then the index and at last the branch follow, and the
-branch's move decides whether it happened.
+The commit merges the plan into HEAD, not into the files: the user's own uncommitted edits stay uncommitted.
+It is prepared before any file is moved; then the index and finally the branch follow. The move of the branch
+decides whether the apply happened.
 """
 
 from __future__ import annotations
@@ -39,19 +39,21 @@ _TRAILERS = re.compile(r"(?:\A|\n\n)(?:[A-Za-z0-9-]+: .*\n?)+\Z")
 
 @dataclass(frozen=True, slots=True)
 class CommitBuilder:
-    """One commit on its way. Not thread-safe: the call that makes it uses it."""
+    """The preparation of one commit. Not thread-safe: used only by its creating call."""
 
     plan_id: str
     presence: ApplyTarget
     scratch: Path
 
     def lock(self) -> None:
-        """Nobody else changes the index until `unlock_index`. `ApplyRefused`."""
+        """Lock the index until `unlock_index`. Raises `ApplyRefused`."""
         if not lock_index(self.scratch, patience_seconds=_INDEX_PATIENCE_SECONDS):
-            raise self._refused("another git command holds the repository's index (index.lock); wait for it")
+            raise self._refused("another git command holds index.lock; wait until it ends")
 
     def make(self, merge: MergeResult, message: str) -> CommitFacts | None:
-        """Commit and index, both ready and neither in place; None when HEAD has it all. `ApplyRefused`."""
+        """Prepare the commit and the index without publishing them; None if HEAD has all changes. Raises
+        `ApplyRefused`.
+        """
         user = self._user()
         head = user.head()
         tree = head.tree or self.presence.repository.text("hash-object", "-t", "tree", os.devnull)
@@ -60,8 +62,8 @@ class CommitBuilder:
         if merged.conflicts:
             named = ", ".join(conflict.path for conflict in merged.conflicts)
             raise self._refused(
-                f"it builds on changes of yours that are not committed ({named}); commit them first, or "
-                "apply it without a commit"
+                f"it depends on your uncommitted changes ({named}); commit them first, or "
+                "apply without a commit"
             )
         if not merged.changes:
             return None
@@ -74,7 +76,7 @@ class CommitBuilder:
         return CommitFacts(str(user.git_directory), head.ref, head.commit, new, before, after)
 
     def _as_committed(self, merge: MergeResult, head: str) -> tuple[str, str]:
-        """The two trees in the form in which git commits files (line endings and the like)."""
+        """Return both trees in the form in which git commits files (line endings and the like)."""
         repository, forms = self.presence.repository, self.presence.forms
         changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)
         if forms is None or not (self.presence.has_other_forms or any(map(_is_attributes, changes))):
@@ -82,18 +84,18 @@ class CommitBuilder:
         return forms.to_commit(head, merge.base, changes)
 
     def ensure_possible(self) -> None:
-        """`ApplyRefused` when no commit can be made here at all."""
+        """Raise `ApplyRefused` if no commit can be made here."""
         if self.presence.git_directory is None:
-            raise self._refused("the directory is not a git repository, so there is nothing to commit to")
+            raise self._refused("the directory is not a git repository; apply without a commit")
         user = self._user()
         under_way = user.under_way()
         if under_way:
-            raise self._refused(f"{under_way} is under way; end it first, or apply without a commit")
+            raise self._refused(f"{under_way} is in progress; finish it first, or apply without a commit")
         if not user.has_identity():
-            raise self._refused("git does not know who you are; set user.name and user.email")
-        if user.signs_commits():  # guard: a commit that should be signed is not made without
+            raise self._refused("git has no identity for you; set user.name and user.email")
+        if user.signs_commits():  # guard: never skip a required signature
             raise self._refused(
-                "commit.gpgSign is set, and only your own git signs; apply without a commit, then commit it "
+                "commit.gpgSign is set, but only your own git can sign; apply without a commit, then commit "
                 "yourself"
             )
 
@@ -102,9 +104,9 @@ class CommitBuilder:
 
     def _ensure_committable(self, user: UserGit, tree: str, paths: set[str]) -> None:
         staged = sorted(user.staged(tree) & paths)
-        if staged:  # guard: what the user has staged is neither committed nor lost
+        if staged:  # guard: staged changes of the user are neither committed nor lost
             raise self._refused(
-                f"you have staged changes of {', '.join(staged)}; commit or unstage them, "
+                f"you have staged changes to {', '.join(staged)}; commit or unstage them, "
                 "or apply without a commit"
             )
         feed = b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
@@ -113,12 +115,12 @@ class CommitBuilder:
         filtered = [os.fsdecode(path) for path, value in values if _is_set(value)]
         if filtered:
             raise self._refused(
-                f"{', '.join(filtered)} goes through a filter that only your own git runs; apply without a "
+                f"{', '.join(filtered)} uses a filter that only your own git runs; apply without a "
                 "commit, then commit it yourself"
             )
 
     def _hand_over(self, user: UserGit, tree: str, known: str, changes: int) -> None:
-        """Copies the commit's objects into the user's store."""
+        """Copy the commit's objects into the user's store."""
         feed = f"{tree}\n^{known}\n".encode("ascii")
         pack = self.presence.repository.git("pack-objects", "--revs", "--stdout", "-q", feed=feed)
         if changes <= _LOOSE_LIMIT:
@@ -136,7 +138,7 @@ class CommitBuilder:
     def _new_index(self, user: UserGit, index: Path, changes: Mapping[str, Difference]) -> str:
         draft = self.scratch / "index.new"
         copy_index(index, draft)
-        # What leaves comes first: a directory may take a file's name.
+        # Removals first: a directory may take a file's name.
         ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
         feed = b"".join(index_line_of(path, change) for path, change in ordered)
         variables = {"GIT_INDEX_FILE": str(draft)}
@@ -145,7 +147,7 @@ class CommitBuilder:
         staying = {path for path, change in changes.items() if change.after is not None}
         for mark, paths in zip(("--assume-unchanged", "--skip-worktree"), marked, strict=True):
             again = b"".join(os.fsencode(path) + b"\0" for path in paths if path in staying)
-            if again:  # guard: a new entry has none of the marks that its user gave the old one
+            if again:  # guard: a new entry lacks the user's marks of the old one
                 user.git("update-index", mark, "-z", "--stdin", feed=again, variables=variables)
         return fingerprint_of(draft)
 
@@ -154,22 +156,22 @@ class CommitBuilder:
 
 
 def publish_index(facts: CommitFacts, scratch: Path, plan_id: str) -> None:
-    """The index that was made takes the place of the one it was made from, which is kept. `ApplyRefused`."""
+    """Replace the index by the prepared one, and keep the old one. Raises `ApplyRefused`."""
     index = Path(facts.git_directory, "index")
-    if fingerprint_of(index) != facts.index_before:  # guard: only the index that we looked at is replaced
-        raise ApplyRefused(plan_id, "the repository's index changed at this very moment")
+    if fingerprint_of(index) != facts.index_before:  # guard: replace only the index that was read
+        raise ApplyRefused(plan_id, "the repository's index changed during the apply; try again")
     if facts.index_before:
         os.link(index, scratch / "index.old")
     (scratch / "index.new").replace(index)
 
 
 def is_committed(facts: CommitFacts, resource: Path, apply_id: str) -> bool:
-    """Whether the branch has moved, which is what makes it done."""
+    """Return whether the branch has moved, which makes the apply complete."""
     return UserGit(Path(facts.git_directory), resource).has_moved(facts.ref, facts.new, apply_id)
 
 
 def take_back_commit(facts: CommitFacts, scratch: Path, resource: Path, apply_id: str) -> None:
-    """Branch and index as they were; an index that somebody else has changed since is left alone."""
+    """Restore the branch and the index; an index changed by another program meanwhile is left alone."""
     user = UserGit(Path(facts.git_directory), resource)
     if user.value_of(facts.ref) == facts.new:
         user.take_back(facts.ref, facts.new, facts.old, apply_id)
@@ -177,14 +179,16 @@ def take_back_commit(facts: CommitFacts, scratch: Path, resource: Path, apply_id
     if fingerprint_of(index) != facts.index_after:
         return
     if facts.index_before:
-        # Kept under its own name until it is in place, so that this may be done again.
+        # The old index keeps its own name until it is in place, so this can be repeated.
         (scratch / "index.old").replace(index)
     else:
         index.unlink()
 
 
 def wait_for_stragglers(entry: JournalEntry) -> bool:
-    """A git process that moves the branch may outlive the one that started it. Whether none does."""
+    """Wait for a git process that moves the branch and may outlive its parent; return whether
+    none is left.
+    """
     if entry.journal.commit is None:
         return True
     import psutil

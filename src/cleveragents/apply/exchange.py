@@ -1,11 +1,11 @@
-"""Moves files by name, below one directory, so that nothing is ever overwritten and nothing is followed.
+"""Move files by name below one directory, without ever overwriting a file or following a link.
 
-The kernel swaps two names in one step (`renameat2`), so at every moment a path holds the old file or the new
-one, and what was there is kept under the other name. Where the kernel or the filesystem cannot, a hard link
-keeps the old file while the new one takes its name. Parents are opened one by one without following links,
-so that a directory that becomes a symbolic link meanwhile leads nowhere.
+The kernel swaps two names in one step (`renameat2`), so a path always holds the old or the new file, and the
+replaced one is kept under the other name. Where the kernel or the file system cannot swap, a hard link keeps
+the old file while the new one takes its name. Parents are opened one by one without following links, so a
+directory that becomes a symbolic link meanwhile leads nowhere.
 
-Permissions, owner and extended attributes of the user's files and directories, kept by apply and undo.
+Also reads and writes the permissions, owner and extended attributes that apply and undo preserve.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 ABSENT = ""
-"""The fingerprint of no file."""
+"""The fingerprint of a missing file."""
 _NOREPLACE, _EXCHANGE = 1, 2
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,15 +52,16 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Place = tuple[int, str]
 """A name in an open directory."""
 
-# Granted to a program by its content; the system takes it away when the file is written to, too.
+# Privileges granted to a program's content; the system also removes them on every write.
 _CAPABILITY = "security.capability"
 _SYSTEM = "system."
 
 
 @dataclass(frozen=True, slots=True)
 class FileObservation:
-    """A file as it was seen: its fingerprint, git's name for it, its permissions, when and how much was
-    last written."""
+    """A file as it was read: its fingerprint, git's name for it, its permissions, and its last modification
+    and size.
+    """
 
     fingerprint: str
     blob: str = ""
@@ -81,16 +82,18 @@ class FileObservation:
 
 
 class DirectoryHandle:
-    """A directory below which paths are looked up. Not thread-safe: use it in the call that opened it."""
+    """A directory for looking up paths. Not thread-safe: use it in the call that opened it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # The parent of the last path: files come sorted, so the next one is mostly there, too.
+        # The parent of the last path: files come sorted, so the next one is usually there, too.
         self._parent = ""
         self._descriptor = self._root
 
     def place(self, path: str) -> Place:
-        """Where `path` is; valid until the next call. `OSError` when a parent is missing, a link, a file."""
+        """Return the place of `path`, valid until the next call. Raises `OSError` if a parent is missing, a
+        link or a file.
+        """
         parent, _, name = path.rpartition("/")
         if parent != self._parent:
             self._leave()
@@ -100,7 +103,7 @@ class DirectoryHandle:
         return self._descriptor, name
 
     def make_parents(self, path: str) -> None:
-        """Makes the directories that `path` needs."""
+        """Create the parent directories of `path`."""
         parent = path.rpartition("/")[0]
         if not parent:
             return
@@ -112,17 +115,17 @@ class DirectoryHandle:
             os.mkdir(name, dir_fd=directory)
 
     def remove_directory(self, path: str) -> bool:
-        """Removes it if it is empty; whether it did."""
+        """Remove an empty directory; return whether it was removed."""
         try:
             directory, name = self.place(path)
             os.rmdir(name, dir_fd=directory)
         except OSError:
             return False
-        self._leave()  # guard: one of that name that is made later is another directory
+        self._leave()  # guard: a later directory with that name is another one
         return True
 
     def look(self, path: str, hash_like: str = "") -> FileObservation:
-        """What is there now; nothing is beyond what is no directory."""
+        """Read the file at `path`; it counts as missing if a parent is not a directory."""
         try:
             place = self.place(path)
         except OSError as error:
@@ -132,7 +135,7 @@ class DirectoryHandle:
         return look(place, hash_like)
 
     def fingerprint(self, path: str) -> str:
-        """What is there now; `ABSENT` for nothing."""
+        """Return the fingerprint of the file at `path`; `ABSENT` if it is missing."""
         return self.look(path).fingerprint
 
     def close(self) -> None:
@@ -165,13 +168,14 @@ class DirectoryHandle:
 
 
 def fingerprint(place: Place) -> str:
-    """Kind, executable bit and every byte of what is there; `ABSENT` for nothing."""
+    """Return a fingerprint of kind, executable bit and content; `ABSENT` if the file is missing."""
     return look(place).fingerprint
 
 
 def look(place: Place, hash_like: str = "") -> FileObservation:
-    """What is there. `hash_like` is a name that git gave to some content: then `blob` is git's name for this
-    one, if git keeps it as it is."""
+    """Read what is there. With `hash_like`, an object name of git, `blob` is git's name for the unconverted
+    content.
+    """
     directory, name = place
     try:
         descriptor = os.open(name, _FILE, dir_fd=directory)
@@ -195,8 +199,8 @@ def look(place: Place, hash_like: str = "") -> FileObservation:
 
 
 def _digests(descriptor: int, size: int, hash_like: str) -> tuple[str, str]:
-    """Of all bytes that the file holds: its SHA-256, and git's name."""
-    # One byte more than there should be, so that a small file is read whole, and seen to be, at once.
+    """Return the SHA-256 of the file's content, and git's name."""
+    # One byte more than expected, so that one read shows that a small file is complete.
     chunk = os.read(descriptor, min(size, _CHUNK_BYTES) + 1)
     digest = hashlib.sha256(chunk)
     if len(chunk) == size:
@@ -223,33 +227,36 @@ def _blob_digest(size: int, like: str) -> hashlib._Hash:
 
 
 def exchange(one: Place, other: Place, spare: Place) -> None:
-    """Swaps what the two names hold, both of which exist. `spare` is a free name beside `one`, for where
-    the kernel cannot swap: then, at every moment, `other` still holds one of the two."""
+    """Swap two existing files.
+
+    `spare` is a free name beside `one`, for kernels that cannot swap: even then, `other` always holds one of
+    the two files.
+    """
     rename = _renameat2()
     if rename is not None and _tried(rename, one, other, _EXCHANGE):
         return
     os.link(other[1], spare[1], src_dir_fd=other[0], dst_dir_fd=spare[0], follow_symlinks=False)
     kept = os.stat(spare[1], dir_fd=spare[0], follow_symlinks=False)
     present = os.stat(other[1], dir_fd=other[0], follow_symlinks=False)
-    if not os.path.samestat(kept, present):  # guard: the file that is replaced is the one that is kept
+    if not os.path.samestat(kept, present):  # guard: the kept file must be the replaced one
         os.unlink(spare[1], dir_fd=spare[0])
-        raise FileExistsError(errno.EEXIST, "it was replaced at this very moment", other[1])
+        raise FileExistsError(errno.EEXIST, "it was replaced during the apply", other[1])
     os.rename(one[1], other[1], src_dir_fd=one[0], dst_dir_fd=other[0])
     os.rename(spare[1], one[1], src_dir_fd=spare[0], dst_dir_fd=one[0])
 
 
 def move(source: Place, target: Place) -> None:
-    """Gives a file another name, which nothing has. `FileExistsError` otherwise; nothing is overwritten."""
+    """Rename a file to a free name. Raises `FileExistsError` instead of overwriting."""
     rename = _renameat2()
     if rename is not None and _tried(rename, source, target, _NOREPLACE):
         return
-    # A link is made only where nothing is, too.
+    # A link also fails if the name exists.
     os.link(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0], follow_symlinks=False)
     os.unlink(source[1], dir_fd=source[0])
 
 
 def sync_filesystem(path: str | os.PathLike[str]) -> None:
-    """Returns when all that was written to the filesystem of `path` would survive a power cut."""
+    """Return once everything written to the file system of `path` would survive a power cut."""
     sync = _syncfs()
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -263,7 +270,7 @@ def sync_filesystem(path: str | os.PathLike[str]) -> None:
 
 
 def _tried(rename: Callable[..., int], one: Place, other: Place, flag: int) -> bool:
-    """Whether the kernel did it; False if it cannot, here."""
+    """Return whether the kernel did it; False if it is not supported here."""
     if rename(one[0], os.fsencode(one[1]), other[0], os.fsencode(other[1]), flag) == 0:
         return True
     number = ctypes.get_errno()
@@ -290,7 +297,7 @@ def _syncfs() -> Callable[..., int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Of a file, a directory or a symbolic link; `mode` holds its kind and its permissions."""
+    """The metadata of a file, directory or symbolic link; `mode` holds its kind and permissions."""
 
     mode: int
     uid: int
@@ -303,11 +310,11 @@ class Metadata:
 
 
 def for_new_content(metadata: Metadata, change: Difference) -> Metadata:
-    """What the file gets with the content of `change.after`: all but the right to run as another user.
+    """Return the metadata for the content of `change.after`: everything except set-user-ID and capabilities.
 
     The executable bit follows the change: users who may read a new program may run it.
     """
-    mode = metadata.mode & ~stat.S_ISUID  # new content does not run with the privileges of the old
+    mode = metadata.mode & ~stat.S_ISUID  # new content must not run with the privileges of the old
     was_program, is_program = (
         state is not None and bool(state.mode & stat.S_IXUSR) for state in (change.before, change.after)
     )
@@ -320,7 +327,7 @@ def for_new_content(metadata: Metadata, change: Difference) -> Metadata:
 
 
 def read_metadata(place: Place) -> Metadata | None:
-    """What the file, directory or link has; None if there is none of them."""
+    """Return the metadata of a file, directory or link; None for anything else."""
     directory, name = place
     try:
         status = os.lstat(name, dir_fd=directory)
@@ -338,7 +345,7 @@ def read_metadata(place: Place) -> Metadata | None:
 
 
 def write_metadata(place: Place, metadata: Metadata) -> None:
-    """Give it to the file, directory or link, as far as its user may; without the owner if need be."""
+    """Set the metadata as far as the user may; keep the owner if it cannot be changed."""
     directory, name = place
     if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode) or metadata.is_link:
         with suppress(PermissionError):
@@ -353,7 +360,7 @@ def write_metadata(place: Place, metadata: Metadata) -> None:
         if status.st_gid != metadata.gid:
             mode &= ~stat.S_ISGID
         _remove_attributes(descriptor, but={name for name, _ in metadata.attributes})
-        # Access control lists change permissions; all other attributes need the permission to write.
+        # Access control lists change permissions; other attributes need write permission.
         lists = [pair for pair in metadata.attributes if pair[0].startswith(_SYSTEM)]
         _set_attributes(descriptor, [pair for pair in metadata.attributes if pair not in lists])
         os.fchmod(descriptor, mode)
@@ -388,7 +395,7 @@ def _remove_attributes(descriptor: int, *, but: Collection[str]) -> None:
 
 
 def _set_attributes(descriptor: int, attributes: Iterable[tuple[str, bytes]]) -> None:
-    """Those that only the system may set (some of `security` and `trusted`) stay as they are."""
+    """Set the attributes, except those that only the system may set (some of `security` and `trusted`)."""
     for name, value in attributes:
         with suppress(OSError):
             os.setxattr(descriptor, name, value)
@@ -399,5 +406,5 @@ def _attribute_names(descriptor: int) -> list[str]:
         return []
     try:
         return os.listxattr(descriptor)
-    except OSError:  # a filesystem without them
+    except OSError:  # not supported by the file system
         return []

@@ -1,11 +1,11 @@
-"""The journal of applies and undos: what is about to happen to which file, kept before it happens.
+"""The journal of applies and undos: the planned change of every file, stored before it happens.
 
-    staging ─▶ prepared ─▶ done
-        └──────────┴─────▶ undone
+  staging ─▶ prepared ─▶ done
+    └──────────┴─────▶ undone
 
-`staging`: a directory for new contents may exist, no file of the user's was touched. `prepared`: files may
-have been moved, and the journal says for each what it was and what it is to be. The last two are final; an
-entry is open until `ended_at` says that what it had left in the resource is gone, too.
+`staging`: a directory for new contents may exist, but no file of the user was touched. `prepared`: files may
+have been moved, and the journal has the old and new state of each. The last two are final; an entry is open
+until `ended_at` is set, when its temporary files are gone from the resource.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _DONE_OF_RESOURCE = (
 
 @dataclass(frozen=True, slots=True)
 class MovedFile:
-    """One file: git's state before and after, and the fingerprint of the very bytes before and after."""
+    """One file: git's states before and after, and the fingerprints of the exact bytes before and after."""
 
     path: str
     before: FileState | None
@@ -93,7 +93,7 @@ class MovedFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit does to the repository: which ref moves from where to where, and the index's hash."""
+    """The effect of a commit on the repository: the move of the ref, and the hashes of the index."""
 
     git_directory: str
     ref: str
@@ -105,15 +105,14 @@ class CommitFacts:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """All that is needed to complete or to undo an apply, without the sandbox.
+    """Everything needed to complete or undo an apply without the sandbox.
 
-    `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
-    index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
-    what they have; in journals of earlier versions that is their permissions. `home` names the state
-    directory of who applies. `metadata` is what each file had that was changed or deleted; journals of
-    earlier versions have none. `permissions` are what directories get that an undo makes again. `renames`
-    are those that the merge followed; `submodules` are those whose directory comes or goes, and whether it
-    is there afterwards.
+    `staging` holds new contents before the swap and old ones after it; `scratch`, in the git directory, holds
+    the new index. `made` are new directories; `emptied` are directories that deletions may empty, with their
+    metadata (only permissions in journals of earlier versions). `home` names the state directory of the
+    applying process. `metadata` is that of each changed or deleted file; journals of earlier versions have
+    none. `permissions` are for directories that an undo recreates. `renames` are those that the merge
+    followed. `submodules` are those whose directory is created or removed, and whether it exists afterwards.
     """
 
     staging: str
@@ -145,19 +144,20 @@ class JournalEntry:
 
     @property
     def record(self) -> ApplyRecord:
-        """What it did, or is to do."""
+        """The summary of the entry's changes."""
         made, journal = self.journal.commit, self.journal
         changed = {*(file.path for file in journal.files), *journal.submodules}
         return ApplyRecord(self.kind, len(changed), None if made is None else made.new, journal.renames)
 
 
 Conclusion = Callable[[Connection, JournalEntry, bool], None]
-"""Called in the transaction in which an apply ends, with its entry and whether it was done: what else is to
-be kept together with that, or not at all."""
+"""A callback in the transaction that ends an apply, with its entry and whether it is done, to store other
+state together with it.
+"""
 
 
 class ApplyJournal:
-    """The journal on a `Database`. Stateless but for the database, so any thread may share it."""
+    """The journal on a `Database`. Holds no other state, so any thread may share it."""
 
     def __init__(
         self,
@@ -172,11 +172,11 @@ class ApplyJournal:
         self._conclusion = conclusion
 
     def begin(self, entry: JournalEntry) -> None:
-        """From here on a crash leaves nothing behind that nobody knows of."""
+        """Start an entry. From here on, recovery knows every trace that a crash leaves."""
         self._database.write(lambda connection: self._insert(connection, entry, STAGING))
 
     def prepare(self, entry: JournalEntry) -> None:
-        """From here on files may be moved."""
+        """Record the planned moves. From here on, files may be moved."""
         text = _encoded(entry.journal)
         event = self._event(EventType.APPLY_STARTED, entry)
 
@@ -187,11 +187,11 @@ class ApplyJournal:
         self._database.write(unit)
 
     def announce(self, entry: JournalEntry, fence: Fence | None) -> None:
-        """Both in one step, for who touches no file here: from here on it may be pushed. `StaleFence`."""
+        """Start and prepare in one step, for a push, which touches no local file. Raises `StaleFence`."""
         event = self._event(EventType.APPLY_STARTED, entry)
 
         def unit(connection: Connection) -> None:
-            ensure_owned(connection, fence)  # guard: who lost the job pushes nothing
+            ensure_owned(connection, fence)  # guard: a worker that lost the job must not push
             self._insert(connection, entry, PREPARED)
             append_to_outbox(connection, event)
 
@@ -200,7 +200,7 @@ class ApplyJournal:
     def end(
         self, entry: JournalEntry, *, done: bool, left_alone: Sequence[str] = (), fence: Fence | None = None
     ) -> bool:
-        """Done or undone; an entry ends once. Whether it was this call that ended it. `StaleFence`."""
+        """End the entry as done or undone; return False if it had already ended. Raises `StaleFence`."""
         facts: dict[str, JsonValue] = {"done": done, "left_alone": [_shown(path) for path in left_alone]}
         event = self._event(EventType.APPLY_ENDED, entry, facts)
         values = {"apply_id": entry.id, "ended": DONE if done else UNDONE}
@@ -218,12 +218,12 @@ class ApplyJournal:
         return self._database.write(unit)
 
     def close(self, entry: JournalEntry) -> None:
-        """Nothing of it is left in the resource, so nobody needs to look at it again."""
+        """Close the entry: its temporary files are gone from the resource."""
         values = {"apply_id": entry.id, "moment": self._moment()}
         self._database.write(lambda connection: connection.execute(_CLOSE, values).rowcount)
 
     def record_empty(self, entry: JournalEntry, fence: Fence | None = None) -> None:
-        """An apply that had nothing to do. `StaleFence`."""
+        """Record an apply without changes. Raises `StaleFence`."""
         events = [
             self._event(EventType.APPLY_STARTED, entry),
             self._event(EventType.APPLY_ENDED, entry, {"done": True, "left_alone": []}),
@@ -239,12 +239,14 @@ class ApplyJournal:
         self._database.write(unit)
 
     def open_entries(self, *, remote: bool | None = None) -> list[JournalEntry]:
-        """Those that are not over; of living processes, too. Of remotes or of directories only, if said."""
+        """Return the open entries, including those of living processes; filtered to remotes or directories by
+        `remote`.
+        """
         found = self._entries(_OPEN, {})
         return [one for one in found if remote is None or remote == (remote_of(one.resource) is not None)]
 
     def since_last_done(self, plan_id: str) -> list[JournalEntry]:
-        """The plan's entries that were begun after the last one that was done, the last first."""
+        """Return the plan's entries after its last completed one, newest first."""
         found = self._entries(_OF_PLAN, {"plan_id": plan_id})
         return list(takewhile(lambda entry: entry.state != DONE, found))
 
@@ -253,12 +255,12 @@ class ApplyJournal:
         return found[0] if found else None
 
     def last_of_plan(self, plan_id: str) -> JournalEntry | None:
-        """The plan's last apply or undo that was done."""
+        """Return the plan's last completed apply or undo."""
         found = self._entries(_DONE_OF_PLAN, {"plan_id": plan_id})
         return found[0] if found else None
 
     def latest(self, resource: str, count: int) -> list[JournalEntry]:
-        """What was last done to the resource, the last first."""
+        """Return the last completed entries of the resource, newest first."""
         return self._entries(_DONE_OF_RESOURCE, {"resource": resource, "count": count})
 
     def _entries(self, query: Any, parameters: Mapping[str, object]) -> list[JournalEntry]:
@@ -299,13 +301,13 @@ class ApplyJournal:
 
 
 def _shown(path: str) -> str:
-    """The path as text: a name need not be any."""
+    """Return the path as text: a file name may be invalid Unicode."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _encoded(journal: Journal) -> str:
-    # By hand, because `asdict` copies every value of a thousand files; ASCII, because a file's name may hold
-    # bytes that are no text.
+    # By hand, because `asdict` copies every value of a thousand files; ASCII, because a file's name may be
+    # invalid Unicode.
     facts: dict[str, object] = {
         "staging": journal.staging,
         "scratch": journal.scratch,

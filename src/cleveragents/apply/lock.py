@@ -1,12 +1,10 @@
-"""One apply at a time per resource, across processes and users.
+"""Locks for an apply: one at a time per resource, across processes and users.
 
-The lock is on the resource's root directory itself: it leaves no file behind, and the kernel lets go of it
-when its holder dies, however it dies.
+The lock is on the resource's root directory itself: it leaves no file behind, and the kernel releases it when
+its holder dies, however that happens.
 
-git's own lock of the user's index, taken the way git takes it, and known again after a crash.
-
-The lock is a file that git never removes for another. Ours names the apply it belongs to from the first
-moment on, so that a recovery removes it and no other.
+The index of the user's repository is locked with git's own lock file, which git never removes for another
+process. Ours names its apply from the first moment, so that a recovery removes only our own.
 """
 
 from __future__ import annotations
@@ -39,8 +37,10 @@ def resource_lock(
     timeout_seconds: float,
     stop: StopSignal | None = None,
 ) -> Iterator[None]:
-    """Holds the resource. `waiting` is told once when somebody else holds it. `ApplyBusy`; `Cancelled` when
-    it is told to `stop` meanwhile."""
+    """Hold the lock of the resource. Raises `ApplyBusy` on timeout and `Cancelled` on `stop`.
+
+    `waiting` is called once if another apply holds the lock.
+    """
     deadline = time.monotonic() + timeout_seconds
     pause = _FIRST_PAUSE_SECONDS
     told = False
@@ -48,7 +48,7 @@ def resource_lock(
         if not told and waiting is not None:
             waiting(f"another plan is being applied to {resource}")
         told = True
-        if stop is not None:  # guard: who was cancelled does not wait for minutes
+        if stop is not None:  # guard: a cancelled caller must not wait for minutes
             stop.raise_if_cancelled()
         left = deadline - time.monotonic()
         if left <= 0:
@@ -63,7 +63,7 @@ def resource_lock(
 
 @contextmanager
 def try_resource_lock(resource: Path) -> Iterator[bool]:
-    """Holds the resource if nobody else does, and says whether."""
+    """Hold the lock of the resource if it is free; yield whether it is held."""
     descriptor = _locked(resource)
     try:
         yield descriptor is not None
@@ -73,19 +73,19 @@ def try_resource_lock(resource: Path) -> Iterator[bool]:
 
 
 def _let_go(descriptor: int) -> None:
-    # Explicitly: what another thread is about to start has a copy of the descriptor until its program runs.
-    with suppress(OSError):  # a file system of another machine that is away; to close it is enough then
+    # Unlock explicitly: a child being started by another thread has a copy of the descriptor until its exec.
+    with suppress(OSError):  # an unreachable network file system; closing is enough then
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
 def _locked(resource: Path) -> int | None:
-    """A descriptor that holds the lock, or None when somebody else has it."""
+    """Return a descriptor that holds the lock, or None if another process has it."""
     descriptor = os.open(resource, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     held = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Somebody may have put another directory in its place: then we would hold what nobody looks at.
+        # If another directory took its place, we would lock a directory that no one else checks.
         held = os.path.samestat(os.fstat(descriptor), resource.stat())  # guard: the lock is on the right one
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
@@ -97,14 +97,15 @@ def _locked(resource: Path) -> int | None:
 
 
 def lock_index(scratch: Path, *, patience_seconds: float) -> bool:
-    """Whether the index of `scratch`'s git directory is locked for us now. git commands are short, so it is
-    worth to wait a moment for one."""
+    """Lock the index of `scratch`'s git directory; return whether that succeeded. git commands are short, so
+    wait for them for a moment.
+    """
     mark = scratch / "index.mark"
     mark.write_text(_mark(scratch), encoding="ascii")
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            # A link appears with its content, or not at all.
+            # A hard link appears together with its content.
             os.link(mark, _lock_of(scratch))
         except FileExistsError:
             if time.monotonic() >= deadline:
@@ -115,17 +116,17 @@ def lock_index(scratch: Path, *, patience_seconds: float) -> bool:
 
 
 def unlock_index(scratch: Path) -> None:
-    """Lets go of the index if the lock is ours. Twice is harmless."""
+    """Release the index if the lock is ours. Idempotent."""
     try:
         content = _lock_of(scratch).read_bytes()
     except OSError:
         return
-    if content == _mark(scratch).encode("ascii"):  # guard: another's lock stays
+    if content == _mark(scratch).encode("ascii"):  # guard: keep the lock of another program
         _lock_of(scratch).unlink(missing_ok=True)
 
 
 def fingerprint_of(index: Path) -> str:
-    """What the file holds; empty if there is none."""
+    """Return a hash of the file's content; empty if it does not exist."""
     try:
         return hashlib.sha256(index.read_bytes()).hexdigest()
     except FileNotFoundError:

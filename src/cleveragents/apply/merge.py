@@ -1,12 +1,9 @@
-"""Three-way merges of a plan's result into the user's files, and what of them a person has to decide.
+"""Three-way merges of a plan's result into the user's files, and their conflicts as readable text.
 
-Shows a conflict: each place with both sides, as a person would want to read it.
-
-Submodules in a merge: a plan can remove one, and an undo brings it back. Nothing else happens to them.
-
-In the user's files a submodule is a directory. It is removed while it is empty, and made empty again: what is
-checked out in it may be nowhere else. In the repository a submodule is an entry of a tree and a section of
-.gitmodules, and a merge that would have the one without the other is refused.
+A plan can remove a submodule, and an undo restores it; nothing else happens to submodules. In the user's
+files a submodule is a directory. It is removed only while it is empty, and restored empty: its checked-out
+content may exist nowhere else. In the repository a submodule is an entry of a tree and a section of
+.gitmodules, and a merge that would leave one without the other is refused.
 """
 
 from __future__ import annotations
@@ -36,17 +33,19 @@ __all__ = [
 
 _LINES_SHOWN = 40
 
-_ENTRY_ONLY = ".gitmodules does not name it any more: remove its directory in the plan, too, or keep both"
-_SECTION_ONLY = ".gitmodules names it, and a plan cannot add it: add it yourself with `git submodule add`"
+_ENTRY_ONLY = ".gitmodules no longer names it; remove its directory in the plan, too, or keep both"
+_SECTION_ONLY = ".gitmodules names it, but a plan cannot add it; add it yourself with `git submodule add`"
 _UNREADABLE = "git cannot read it"
-_MOVED = "another commit of it is wanted: check that out in its directory yourself"
+_MOVED = "the plan needs another commit of it; check that out in its directory yourself"
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What came of a merge: the tree, what it changes in `ours`, and where both sides changed one place.
-    `drift` is what `ours` changed since the base, and `renames` are those that were followed, as far as
-    the caller asked for them."""
+    """The result of a merge: the tree, its changes to `ours`, and the conflicts.
+
+    `drift` are the changes of `ours` since the base, and `renames` the followed renames, both only if
+    requested.
+    """
 
     base: str
     ours: str
@@ -59,7 +58,7 @@ class MergeResult:
 
 
 def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str) -> MergeResult:
-    """Brings base → theirs into `ours`. Objects go to the repository; no file changes."""
+    """MergeResult the change base → theirs into `ours`. Objects go to the repository; no file changes."""
     if theirs in (base, ours):
         return MergeResult(base, ours, theirs, ours, {})
     merged = theirs
@@ -71,7 +70,7 @@ def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str
 
 
 def changed_between(repository: PrivateRepository, one: str, other: str) -> dict[str, Difference]:
-    """Every path whose state differs, with both states."""
+    """Return every path whose state differs, with both states."""
     if one == other:
         return {}
     said = repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", one, other)
@@ -84,7 +83,7 @@ def changed_between(repository: PrivateRepository, one: str, other: str) -> dict
 
 
 def states_in(repository: PrivateRepository, tree: str, paths: Iterable[str]) -> dict[str, FileState]:
-    """What these paths are in the tree; those that are not in it are left out."""
+    """Return the states of these paths in the tree; missing ones are omitted."""
     named = [os.fsencode(path) for path in paths]
     found: dict[str, FileState] = {}
     said = repository.git("ls-tree", "-r", "-z", "--full-tree", tree) if named else b""
@@ -122,7 +121,7 @@ def _merged(
 
 
 def _kinds(said: GitMergeResult) -> dict[str, str]:
-    """Each conflicted path with what git calls it. The most telling word wins over `content`."""
+    """Return each conflicted path with git's name for the conflict. A specific name wins over `content`."""
     kinds: dict[str, str] = {}
     for message in said.messages:
         for path in map(said.named, message.paths):
@@ -134,7 +133,7 @@ def _kinds(said: GitMergeResult) -> dict[str, str]:
 
 
 def _contents(repository: PrivateRepository, merged: str, kinds: Mapping[str, str]) -> dict[str, bytes]:
-    """What git wrote for each conflicted path whose conflict is in its lines."""
+    """Return the content with conflict markers of each path with a conflict in its lines."""
     wanted = [path for path, kind in kinds.items() if kind in ("content", "add/add", "rename/rename")]
     states = states_in(repository, merged, wanted)
     if not states:
@@ -150,9 +149,9 @@ def _contents(repository: PrivateRepository, merged: str, kinds: Mapping[str, st
 
 
 def conflict_hunks(content: bytes, ours: str, theirs: str) -> tuple[str, ...]:
-    """The conflicted places of a file in which git has marked them, by the names it gave the sides.
+    """Return the conflicts of a file with markers as text; `ours` and `theirs` are git's names for the sides.
 
-    The lines are counted as they are in the present file.
+    Line numbers refer to the current file.
     """
     opening, middle, closing = f"<<<<<<< {ours}", "=======", f">>>>>>> {theirs}"
     hunks: list[str] = []
@@ -181,11 +180,11 @@ def _hunk(first: int, present: list[str], planned: list[str]) -> str:
     where = f"line {first}" if last == first else f"lines {first}-{last}"
     if _differ_in_endings(present, planned):
         where += " (line endings differ)"
-    return "\n".join([f"{where}, present:", *_shown(present), "wanted:", *_shown(planned)])
+    return "\n".join([f"{where}, current:", *_shown(present), "proposed:", *_shown(planned)])
 
 
 def _differ_in_endings(present: list[str], planned: list[str]) -> bool:
-    """Whether no ending is on both sides, or nothing but endings differs: neither can be seen."""
+    """Return whether the sides differ only in line endings, or share none: such a difference is invisible."""
     endings = [{line.endswith("\r") for line in side} for side in (present, planned)]
     alike = [line.rstrip("\r") for line in present] == [line.rstrip("\r") for line in planned]
     return all(endings) and (alike or endings[0].isdisjoint(endings[1]))
@@ -196,12 +195,12 @@ def _shown(lines: list[str]) -> list[str]:
         return ["  (nothing)"]
     more = len(lines) - _LINES_SHOWN
     return [f"  | {line}" for line in lines[:_LINES_SHOWN]] + (
-        [f"  (and {more} lines more)"] if more > 0 else []
+        [f"  (and {more} more lines)"] if more > 0 else []
     )
 
 
 def submodules_in(changes: Mapping[str, Difference]) -> dict[str, bool]:
-    """The submodules that come or go, and whether each is there afterwards."""
+    """Return the submodules that are created or removed, and whether each exists afterwards."""
     return {
         path: _is_link(change.after)
         for path, change in changes.items()
@@ -210,7 +209,7 @@ def submodules_in(changes: Mapping[str, Difference]) -> dict[str, bool]:
 
 
 def files_in(changes: Mapping[str, Difference]) -> dict[str, Difference]:
-    """The changes without those of submodules."""
+    """Return the changes without those of submodules."""
     links = submodules_in(changes)
     return {path: change for path, change in changes.items() if path not in links}
 
@@ -220,7 +219,7 @@ def submodule_conflict(path: str, problem: str) -> FileConflict:
 
 
 def submodule_conflicts(repository: PrivateRepository, merge: MergeResult) -> tuple[FileConflict, ...]:
-    """What the merge would do to submodules by half, or not at all."""
+    """Return conflicts for submodule changes that cannot be applied completely."""
     links = submodules_in(merge.changes)
     if not links and MODULES not in merge.changes:
         return ()
@@ -245,7 +244,7 @@ def _is_link(state: FileState | None) -> bool:
 
 
 def _named_in(repository: PrivateRepository, tree: str) -> frozenset[str] | None:
-    """The submodules that .gitmodules names there; None if it cannot be read."""
+    """Return the submodules named in .gitmodules of the tree; None if it cannot be read."""
     state = states_in(repository, tree, [MODULES]).get(MODULES)
     if state is None:
         return frozenset()

@@ -1,9 +1,9 @@
-"""Moves the user's files from one state to the next, and back, one swap at a time.
+"""Move the user's files from one state to the next, and back, one swap at a time.
 
-Forward, whatever was swapped out must be, byte for byte, what the merge was made of; otherwise it goes back
-at once. Back is decided by what is there, not by what was remembered, so that it is the same after an error
-and after a crash: a file in its new state gives way to the one that was kept, a file in neither state is
-somebody else's work and stays.
+Forward: a file that was swapped out must be, byte for byte, the one that was merged; otherwise it is swapped
+back at once. Back: the current files decide, not memory, so it works the same after an error and after a
+crash. A file in its new state is replaced by the kept one; a file in neither state is the work of others and
+stays.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cleveragents.core.faults import FaultPoints
 
 __all__ = ["FileChanged", "Mover", "parents_of", "remove_staging"]
 
-# What the kernel says when a name holds something else than a moment ago.
+# The kernel's errors if a name holds something else than a moment ago.
 _ANOTHERS_DOING = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOTEMPTY)
 
 
 class FileChanged(Exception):
-    """A file is not what the merge was made of; it is as its user left it."""
+    """A file is not the one that was merged; it stays as its user left it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -46,7 +46,10 @@ class FileChanged(Exception):
 
 class Mover:
     """The moves of one journal. Not thread-safe: use it in the call that opened it, under the resource's
-    lock. `name` begins the names of its fault points."""
+    lock.
+
+    `name` is the prefix of its fault points.
+    """
 
     def __init__(self, resource: Path, journal: Journal, faults: FaultPoints, name: str) -> None:
         self._journal = journal
@@ -58,7 +61,7 @@ class Mover:
             self._old = opened.enter_context(DirectoryHandle(Path(journal.staging, "old")))
             self._opened = opened.pop_all()
         self._written: dict[str, tuple[int, int]] = {}
-        # Deletions first: what becomes a directory was a file, and the other way round.
+        # Deletions first: a file may become a directory, and a directory a file.
         numbered = list(enumerate(journal.files))
         self._deletions = [(n, file) for n, file in numbered if file.becomes == ABSENT]
         self._arrivals = [(n, file) for n, file in numbered if file.becomes != ABSENT]
@@ -72,7 +75,9 @@ class Mover:
         self._opened.close()
 
     def forward(self) -> None:
-        """Every file is in its new state. `FileChanged`, `OSError`: some are, and `back` is to be called."""
+        """Move every file to its new state. After `FileChanged` or `OSError` some are moved,
+        so call `back`.
+        """
         for number, file in self._deletions:
             self._step(self._take_out, number, file)
         for path in sorted(self._journal.emptied, reverse=True):
@@ -87,7 +92,7 @@ class Mover:
         self._ensure_nobody_wrote()
 
     def back(self) -> list[str]:
-        """Every file is in its old state, but for those that somebody else has changed; these are named."""
+        """Move every file to its old state, except those changed by others; return these."""
         alone = [file.path for number, file in reversed(self._arrivals) if not self._returned(number, file)]
         for path in sorted(self._journal.made, reverse=True):
             self._folder.remove_directory(path)
@@ -100,14 +105,14 @@ class Mover:
         return sorted(alone)
 
     def is_complete(self) -> bool:
-        """Whether every file is in its new state."""
+        """Return whether every file is in its new state."""
         links = self._journal.submodules.items()
         return all(self._folder.look(path).is_directory == there for path, there in links) and all(
             self._now(file) == file.becomes for file in self._journal.files
         )
 
     def holds_only_known(self) -> bool:
-        """Whether all that was put aside is either what was merged or what came of it."""
+        """Return whether all kept files are either merged versions or their results."""
         for number, file in enumerate(self._journal.files):
             slots = [(self._old, str(number)), (self._old, f"{number}.spare")]
             if file.becomes != ABSENT:
@@ -133,7 +138,7 @@ class Mover:
             self._folder.remove_directory(path)
             return
         self._reach("before")
-        if not self._folder.remove_directory(path):  # guard: somebody checked it out meanwhile
+        if not self._folder.remove_directory(path):  # guard: it was checked out meanwhile
             raise FileChanged(path)
         self._reach("after")
 
@@ -144,14 +149,14 @@ class Mover:
     def _take_out(self, number: int, file: MovedFile) -> None:
         target, slot = self._folder.place(file.path), self._old.place(str(number))
         move(target, slot)
-        if not self._is_expected(slot, file):  # guard: only what was merged is deleted
+        if not self._is_expected(slot, file):  # guard: delete only the version that was merged
             move(slot, target)
             raise FileChanged(file.path)
 
     def _swap(self, number: int, file: MovedFile) -> None:
         target, slot = self._folder.place(file.path), self._new.place(file.path)
         exchange(slot, target, self._spare(number))
-        if not self._is_expected(slot, file):  # guard: only what was merged is replaced
+        if not self._is_expected(slot, file):  # guard: replace only the version that was merged
             exchange(slot, target, self._spare(number))
             raise FileChanged(file.path)
 
@@ -161,7 +166,7 @@ class Mover:
         return sight.fingerprint == file.was
 
     def _ensure_nobody_wrote(self) -> None:
-        """A writer that had opened a file before it was swapped out writes into what we keep."""
+        """Raise `FileChanged` if a program that had a file open wrote to it after it was swapped out."""
         for number, file in enumerate(self._journal.files):
             if file.was == ABSENT or file.was.startswith("120000:"):
                 continue
@@ -172,11 +177,11 @@ class Mover:
                 raise FileChanged(file.path)
 
     def _returned(self, number: int, file: MovedFile) -> bool:
-        """Undoes an arrival; whether the path is in its old state."""
+        """Undo a creation or replacement; return whether the path is in its old state."""
         now = self._now(file)
         if now == file.was:
             return True
-        if now != file.becomes:  # guard: what somebody else wrote stays
+        if now != file.becomes:  # guard: keep the changes of others
             return False
         self._reach("before")
         undone = self._withdrawn(file) if file.was == ABSENT else self._swapped_back(number, file)
@@ -186,7 +191,7 @@ class Mover:
     def _withdrawn(self, file: MovedFile) -> bool:
         target, slot = self._folder.place(file.path), self._new.place(file.path)
         if fingerprint(slot) != ABSENT:
-            # Either the move was a link and an unlink and only half was done, or it is another's own file.
+            # Either only the link of a link-and-unlink move was made, or it is a file of another program.
             if not _same(target, slot):
                 return False
             os.unlink(target[1], dir_fd=target[0])
@@ -212,7 +217,7 @@ class Mover:
         return False
 
     def _put_back(self, number: int, file: MovedFile) -> bool:
-        """Undoes a deletion; whether the path is in its old state."""
+        """Undo a deletion; return whether the path is in its old state."""
         slot = self._old.place(str(number))
         kept = fingerprint(slot) != ABSENT
         now = self._now(file)
@@ -241,7 +246,7 @@ class Mover:
     def _remade_directory(self, path: str) -> bool:
         try:
             self._make_parents(f"{path}/.", self._journal.emptied)
-        except (FileExistsError, NotADirectoryError):  # what another process put there stays
+        except (FileExistsError, NotADirectoryError):  # keep what another process created there
             return False
         return True
 
@@ -254,7 +259,7 @@ class Mover:
 
     def _now(self, file: MovedFile) -> str:
         sight = self._folder.look(file.path)
-        # A directory is no file: one is there when a file has made way for others below its name.
+        # A directory counts as no file: it exists if the file was replaced by files below its name.
         return ABSENT if sight.is_directory else sight.fingerprint
 
     def _spare(self, number: int, *, beside: bool = False) -> Place:
@@ -265,14 +270,14 @@ class Mover:
 
 
 def parents_of(path: str) -> Iterable[str]:
-    """The directories above it, the nearest first."""
+    """Yield the parent directories, nearest first."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
 
 
 def remove_staging(directory: str) -> bool:
-    """Takes the directory away, and the one above it if that is ours and empty; whether it is gone."""
+    """Remove the directory, and its parent if that is ours and empty; return whether it is gone."""
     if not directory:
         return True
     shutil.rmtree(directory, ignore_errors=True)

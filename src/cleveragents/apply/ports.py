@@ -1,4 +1,4 @@
-"""Bringing a plan's result into the user's files, all of it or nothing, and taking it out again."""
+"""Apply a plan's result to the user's files, all or nothing, and undo it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ _WORDS = {
     "rename/delete": "one side renamed it and the other deleted it",
     "rename/rename": "the two sides renamed it differently",
     "file/directory": "it is a file on one side and a directory on the other",
+    "in the way": "the path of the new file is taken",
+    "a rename that cannot be named": "a rename is ambiguous",
 }
 _ONE_SIDED = {
-    "not checked out": "your sparse checkout leaves it out",
+    "not checked out": "it is outside your sparse checkout",
     "submodule": "it is a submodule",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FileConflict:
-    """A file on which both sides changed the same place. `hunks` shows each place with both sides, as text;
-    `cause` says who changed it: the user, or the plan that was applied before."""
+    """A file with conflicting changes. `hunks` shows each conflict with both sides, as text; `cause` names
+    the author of the other change: the user, or a plan that was applied before.
+    """
 
     path: str
     kind: str
@@ -59,8 +62,10 @@ class FileConflict:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Make a commit of it, too. The plan's id is added as a trailer. On a remote, where a commit is made
-    anyway, `branch` is a new one that gets it, in the place of the one that the plan began with."""
+    """A request to commit the applied result. The plan's id is added as a trailer.
+
+    On a remote a commit is always made; `branch` then names a new branch for it instead of the plan's branch.
+    """
 
     message: str
     branch: str | None = None
@@ -68,9 +73,11 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How an apply is prepared: `waiting` is told once when another apply is under way, and that is waited
-    for `timeout_seconds`, or until `stop` says so. Of remotes only: it is done while the job of the `fence`
-    runs under it, and to a new `branch`, if that is said."""
+    """Options of an apply.
+
+    `waiting` is called once if another apply holds the resource; the wait ends after `timeout_seconds` or on
+    `stop`. For remotes: `fence` must be valid while the job runs, and `branch` names a new branch to push to.
+    """
 
     waiting: Callable[[str], None] | None = None
     timeout_seconds: float = 600.0
@@ -95,7 +102,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an apply or an undo did to the user's files."""
+    """The changes of an apply or an undo to the user's files."""
 
     id: str
     changes: Mapping[str, Difference]
@@ -105,8 +112,9 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRecord:
-    """What an apply or an undo (`kind`) did, as the journal keeps it: how many files it changed, the commit
-    that it made, if any, and the renames that it followed."""
+    """The record of an apply or an undo (`kind`) in the journal: the number of changed files, the commit, if
+    any, and the followed renames.
+    """
 
     kind: str
     files: int
@@ -116,7 +124,7 @@ class ApplyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """An apply that a crash had interrupted: `completed`, or undone."""
+    """An apply that a crash had interrupted and recovery has ended: `completed`, or undone."""
 
     plan_id: str
     apply_id: str
@@ -126,11 +134,11 @@ class Recovered:
 
 
 class Preparation(Protocol):
-    """A merge that is decided and not yet made. The resource is locked while it exists."""
+    """A decided merge that is not yet applied. The resource is locked while it exists."""
 
     @property
     def merged(self) -> str:
-        """The tree that would result, in the sandbox's store."""
+        """The resulting tree, in the sandbox's store."""
         ...
 
     @property
@@ -138,68 +146,83 @@ class Preparation(Protocol):
 
     @property
     def landed(self) -> bool:
-        """Whether it is done already, by an attempt that could not say so: only the record is to be made."""
+        """Whether an earlier attempt already applied it without recording that: only the
+        record is missing.
+        """
         ...
 
     @property
     def changes(self) -> Mapping[str, Difference]:
-        """What would be done to the user's files; empty when there is nothing to do."""
+        """The changes to the user's files; empty if there are none."""
         ...
 
     def apply(self, commit: CommitRequest | None = None) -> Applied:
-        """Does it: all, or nothing and an error. `ApplyConflict` when there are conflicts, or when a file
-        changed since; `ApplyRefused`. When it returned, it survives a kill -9."""
+        """Apply the merge completely, or raise an error and change nothing. The result survives a kill -9.
+
+        Raises `ApplyConflict` if there are conflicts or a file changed meanwhile, and `ApplyRefused`.
+        """
         ...
 
 
 class Applier(Protocol):
-    """Every method from any thread and process; one apply at a time per resource."""
+    """Applies and undoes results. Any thread and process may call every method; one apply runs at a time per
+    resource.
+    """
 
     def prepare(
         self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
-        """Merges base → `tree` into the resource's present files. `ApplyBusy`. On a remote `StaleFence`,
-        `RemoteMoved` if somebody pushed meanwhile, `RemoteUnreachable`; `ApplyRefused` if the branch that it
-        is for is gone, or the new one is there already, and somebody else's."""
+        """Merge base → `tree` into the resource's current files. Raises `ApplyBusy`.
+
+        On a remote, also raises `StaleFence`, `RemoteUnreachable`, and `RemoteMoved` if another push came
+        first; `ApplyRefused` if the target branch is gone, or the new branch already exists and belongs to
+        others.
+        """
         ...
 
     def prepare_undo(
         self, plan_id: str, sandbox: Sandbox, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
-        """The same for taking out what the plan's last apply brought in. `ApplyRefused` if there is none."""
+        """Prepare to undo the plan's last apply. Raises `ApplyRefused` if there is none."""
         ...
 
     def is_busy(self, resource: str) -> bool:
-        """Whether an apply or undo to that resource is under way in a living process. Of a remote nobody can
-        tell, and so it may be."""
+        """Return whether a living process applies to or undoes in the resource. For a remote this is unknown,
+        so True is possible at any time.
+        """
         ...
 
     def is_busy_here(self, resource: str) -> bool:
-        """The same, as far as processes of this state directory are concerned."""
+        """Return the same for processes of this state directory only."""
         ...
 
     def deciding(
         self, plan_id: str, resource: str, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[None]:
-        """For a plan that whoever applied it does not any more: what of it is done is recorded as done, the
-        rest taken back. In the block nobody else of this machine applies anything to that resource; who does
-        is waited for. `ApplyBusy`, `ApplyRefused`; of a remote `RemoteUnreachable`, `StaleFence`."""
+        """Settle an abandoned apply of the plan: record it if it is complete, else undo it.
+
+        Within the block, no other process on this machine applies to the resource; a running apply is waited
+        for. Raises `ApplyBusy`, `ApplyRefused`; on a remote `RemoteUnreachable`, `StaleFence`.
+        """
         ...
 
     def recover(self) -> Sequence[Recovered]:
-        """Completes or undoes what applies of dead processes left half done; leaves living ones alone, and
-        those that cannot be ended now."""
+        """Complete or undo the interrupted applies of dead processes. Skips living ones, and those that
+        cannot be ended now.
+        """
         ...
 
     def last_of_plan(self, plan_id: str) -> ApplyRecord | None:
-        """The last completed apply or undo of the plan."""
+        """Return the last completed apply or undo of the plan."""
         ...
 
     def undecided(self) -> Collection[str]:
-        """The plans of which an apply or undo was begun and is neither done nor taken back."""
+        """Return the plans with an apply or undo that is neither complete nor undone."""
         ...
 
     def give_up(self, plan_id: str) -> Sequence[str]:
-        """Forgets what the plan's applies left half done, whose files stay as they are; says where that is.
-        `ApplyBusy` while one is under way."""
+        """Give up the plan's interrupted applies, leaving their files as they are; return their resources.
+
+        Raises `ApplyBusy` while one is running.
+        """
         ...

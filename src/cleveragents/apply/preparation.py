@@ -1,7 +1,6 @@
-"""A merge that is decided, and how it is made: staged, journalled, moved, ended.
+"""A decided merge and its execution: stage, journal, move, end.
 
-What a merge that is decided tells, and that it is made once: the same for files that are moved and for a
-branch that is pushed.
+`PreparedMerge` is shared by applies to files and pushes to a branch; it can be executed only once.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = ["ApplyEngine", "MergeInput", "PreparedMerge", "TreePreparation"]
 
 @dataclass(frozen=True, slots=True)
 class ApplyEngine:
-    """What every preparation of an applier shares."""
+    """The parts that all preparations of an applier share."""
 
     journal: ApplyJournal
     recovery: Recovery
@@ -57,7 +56,7 @@ class ApplyEngine:
 
 
 class PreparedMerge:
-    """The part of `Preparation` that looks. Not thread-safe: use it in the block that prepared it, once."""
+    """The read-only part of `Preparation`. Not thread-safe: use it in the block that prepared it, once."""
 
     def __init__(self, wish: MergeInput, merge: MergeResult, faults: FaultPoints) -> None:
         self._wish = wish
@@ -78,13 +77,13 @@ class PreparedMerge:
         return MappingProxyType(dict(self._merge.changes))
 
     def close(self) -> None:
-        """The resource is let go, so nothing may be done any more."""
+        """Invalidate the preparation: the resource's lock is released."""
         self._usable = False
 
     def _use(self) -> None:
-        """Whoever goes on from here makes it. `ApplyRefused`, `ApplyConflict`."""
-        if not self._usable:  # guard: nothing is done without the resource's lock, or twice
-            raise ApplyRefused(self._wish.plan_id, "its preparation is over; prepare it again")
+        """Claim the single use. Raises `ApplyRefused`, `ApplyConflict`."""
+        if not self._usable:  # guard: never without the resource's lock, and never twice
+            raise ApplyRefused(self._wish.plan_id, "its preparation has ended; prepare it again")
         if self._merge.conflicts:
             paths = tuple(conflict.path for conflict in self._merge.conflicts)
             raise ApplyConflict(self._wish.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
@@ -95,7 +94,7 @@ class PreparedMerge:
 
 
 class TreePreparation(PreparedMerge):
-    """`Preparation` of files that are moved. Not thread-safe: use it in the block that prepared it, once."""
+    """A `Preparation` that moves files. Not thread-safe: use it in the block that prepared it, once."""
 
     def __init__(
         self, engine: ApplyEngine, presence: ApplyTarget, wish: MergeInput, merge: MergeResult
@@ -134,21 +133,21 @@ class TreePreparation(PreparedMerge):
         return self._applied(entry, commit)
 
     def _looked_again(self) -> dict[str, FileObservation]:
-        """The files that are to change, as they are: byte for byte what was merged, or `ApplyConflict`;
-        `ApplyRefused` for a file of a filter program, of which the merge saw the stored form only.
+        """Return the files to change, verified to be byte for byte the merged ones.
 
-        What the user did to other files since the merge is no part of it, and is not touched.
+        Raises `ApplyConflict` if they differ, and `ApplyRefused` for a file with a filter program, because
+        the merge saw only its stored form. Other files that the user changed since the merge are not touched.
         """
         files = files_in(self._merge.changes)
         seen = see(self._presence.resource, files)
         strange = strange_content(self._presence, files, seen)
         filtered = self._presence.filtered(strange)
         if filtered:
-            reason = f"{', '.join(filtered)} goes through a filter that only your own git runs"
+            reason = f"{', '.join(filtered)} uses a filter that only your own git runs"
             text = "Leave it out and change it yourself"
             review = Remedy("plan.review", self._wish.plan_id, {"reject": None}, text)
             raise ApplyRefused(self._wish.plan_id, reason, remedies=(review,))
-        if strange:  # guard: whoever edits later than this is found out when the bytes are swapped out
+        if strange:  # guard: later edits are detected when the bytes are swapped out
             raise self._changed_since(strange)
         return seen
 
@@ -172,7 +171,7 @@ class TreePreparation(PreparedMerge):
         except BaseException:
             self._undone(entry)
             raise
-        # From here on it is done: if this cannot be kept, the next start finds all files in their new state.
+        # From here on it is done: if recording fails, the next start finds all files in their new state.
         engine.journal.end(entry, done=True)
         self._reach("done.after")
         engine.recovery.discard(entry)
@@ -182,7 +181,7 @@ class TreePreparation(PreparedMerge):
         return Applied(entry.id, changes, facts.new if facts else None, self._merge.renames)
 
     def _begun(self, entry: JournalEntry, commit: CommitRequest | None) -> JournalEntry:
-        """The journal knows every place in which a crash could leave something."""
+        """Start the journal entry with every place in which a crash could leave files."""
         presence = self._presence
         scratch = ""
         if commit is not None:
@@ -205,13 +204,13 @@ class TreePreparation(PreparedMerge):
             making.lock()
             facts = making.make(self._merge, commit.message)
         with Staging(presence, staging, files_in(changes), self._wish.undoes) as arriving:
-            presence.keep(self._merge)  # guard: an undo needs what the user may throw away
+            presence.keep(self._merge)  # guard: an undo needs content that the user may delete
             files, metadata = arriving.finish(self._looked_again())
         made, emptied = made_by(presence.resource, changes), emptied_by(presence.resource, changes)
         permissions: dict[str, Metadata | int] = {}
         if self._wish.undoes is not None:
             before = self._wish.undoes
-            # A directory that was there before the apply stays, and one that it removed comes back as it was.
+            # A directory that existed before the apply stays, and one that it removed is restored.
             gone = {*before.made, *before.submodules}
             emptied = {path: had for path, had in emptied.items() if path in gone}
             permissions = {path: before.emptied[path] for path in made if path in before.emptied}
@@ -252,7 +251,7 @@ class TreePreparation(PreparedMerge):
         try:
             user.move_ref(facts.ref, facts.new, facts.old, reason=reason)
         except GitFailed as error:
-            raise ApplyRefused(entry.plan_id, f"{facts.ref} did not move: {error.problem}") from error
+            raise ApplyRefused(entry.plan_id, f"cannot move {facts.ref}: {error.problem}") from error
         self._reach("ref.after")
 
     def _undone(self, entry: JournalEntry) -> None:
@@ -267,8 +266,9 @@ class TreePreparation(PreparedMerge):
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
-    """What is to be brought in: base → theirs. `kind` is `apply` or `undo`; `undoes` is the journal of the
-    apply that is undone."""
+    """The change to merge: base → theirs. `kind` is `apply` or `undo`; `undoes` is the journal of the undone
+    apply.
+    """
 
     kind: str
     plan_id: str

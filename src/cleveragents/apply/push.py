@@ -1,9 +1,8 @@
-"""An apply to a remote that is decided: one commit on the branch as it was seen, pushed if it still is there.
+"""Apply to a remote: one commit on top of the known branch, pushed only if the branch has not moved.
 
-Whoever pushes has written down before that it is about to, under the fence of its job, with the commit that
-it expects the branch to be at. So however many try, stopped ones that wake up among them, one push at most
-gets through from one state of the branch; and each commit carries the name of its entry in the journal, by
-which everybody else finds out.
+Before a push, the intent and the expected commit of the branch are recorded under the fence of the job. So
+however many workers try, including suspended ones that wake up, at most one push succeeds from one state of
+the branch. Each commit names its entry in the journal, by which all others detect the success.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from cleveragents.sandboxes.mirror import REF_LOCKED, Mirrors
 __all__ = ["APPLY_MARK", "PushPreparation", "PushTarget", "PushedCommit", "RemoteEngine"]
 
 APPLY_MARK = "CleverAgents-Apply: "
-"""Begins the line of a commit's message that names the entry in the journal."""
+"""The prefix of the line in a commit message that names the journal entry."""
 
 _NAME, _MAIL = "CleverAgents", "cleveragents@localhost"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteEngine:
-    """What all applies to remotes share."""
+    """The parts that all applies to remotes share."""
 
     journal: ApplyJournal
     mirrors: Mirrors
@@ -51,7 +50,7 @@ class RemoteEngine:
     home: str
 
     def landed(self, plan_id: str, address: RemoteAddress, base: str) -> PushedCommit | None:
-        """What an attempt pushed of which nobody knows that it was done. The mirror was fetched just now."""
+        """Return a commit that an attempt pushed without recording it. The mirror must be freshly fetched."""
         attempts = {f"{APPLY_MARK}{one.id}": one for one in self.journal.since_last_done(plan_id)}
         refs = dict.fromkeys(one.journal.commit.ref for one in attempts.values() if one.journal.commit)
         for ref in refs:
@@ -63,13 +62,15 @@ class RemoteEngine:
         return None
 
     def record_landed(self, landed: PushedCommit, fence: Fence | None) -> Applied:
-        """It is done, in our records, too, whatever somebody believed of it meanwhile. `StaleFence`."""
+        """Record a pushed commit as done, even if it was meanwhile recorded
+        otherwise. Raises `StaleFence`.
+        """
         entry = landed.entry
         if not self.journal.end(entry, done=True, fence=fence):
             known = self.journal.get(entry.id)
-            if known is not None and known.state == DONE:  # guard: somebody else has said so meanwhile
+            if known is not None and known.state == DONE:  # guard: another worker recorded it meanwhile
                 return _applied(landed)
-            # It counted as not done before its push got through.
+            # It was recorded as not done before its push succeeded.
             entry = replace(entry, id=self.identifiers.new(), state=DONE)
             self.journal.record_empty(entry, fence)
         self.journal.close(entry)
@@ -78,13 +79,13 @@ class RemoteEngine:
 
 @dataclass(frozen=True, slots=True)
 class PushedCommit:
-    """A commit of the branch that some attempt of this very apply has pushed."""
+    """A commit on the branch that an attempt of this apply has pushed."""
 
     entry: JournalEntry
     commit: str
 
     def target(self, address: RemoteAddress) -> PushTarget:
-        """Where it is: there is nothing to be moved any more."""
+        """Return the place of the commit: nothing is left to move."""
         facts = self.entry.journal.commit
         ref = address.ref if facts is None else facts.ref
         return PushTarget(address, ref, self.commit, self.commit)
@@ -92,8 +93,9 @@ class PushedCommit:
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """What is to be moved, and from where: the new commit's parent is `tip`. `expected` is what `ref` names
-    now; empty if there is no such branch."""
+    """The ref to move: `tip` is the new commit's parent. `expected` is the current commit of `ref`; empty if
+    the branch does not exist.
+    """
 
     address: RemoteAddress
     ref: str
@@ -102,7 +104,7 @@ class PushTarget:
 
 
 class PushPreparation(PreparedMerge):
-    """`Preparation` of a push. Not thread-safe: use it in the block that prepared it, once."""
+    """A `Preparation` of a push. Not thread-safe: use it in the block that prepared it, once."""
 
     def __init__(
         self,
@@ -168,14 +170,17 @@ class PushPreparation(PreparedMerge):
         self._reach("push.after")
         if words:
             self._not_pushed(entry, new, words)
-        # If this cannot be kept, whoever gets the job finds the commit in the branch.
+        # If this fails, the next owner of the job finds the commit in the branch.
         applied = engine.record_landed(PushedCommit(entry, new), self._fence)
         self._reach("done.after")
         return applied
 
     def _not_pushed(self, entry: JournalEntry, new: str, words: str) -> None:
-        """Returns if it was, and only the answer was lost. While the remote cannot be asked, the entry stays
-        open: nobody knows. `RemoteMoved`, `ApplyRefused`, `RemoteUnreachable`."""
+        """Return if the push succeeded and only its answer was lost; else raise the reason.
+
+        While the remote is unreachable the outcome is unknown, so the entry stays open. Raises `RemoteMoved`,
+        `RemoteHeld`, `ApplyRefused`, `RemoteUnreachable`.
+        """
         engine, target = self._engine, self._target
         engine.mirrors.fetch(target.address)
         now = engine.mirrors.value_of(target.address, target.ref) or ""
@@ -188,13 +193,13 @@ class PushPreparation(PreparedMerge):
             raise RemoteMoved(target.address.shown, branch)
         if words.startswith(REF_LOCKED):
             raise RemoteHeld(target.address.shown, branch, words)
-        raise ApplyRefused(entry.plan_id, f"{target.address.shown} did not take it: {words}")
+        raise ApplyRefused(entry.plan_id, f"{target.address.shown} refused the push: {words}")
 
     def _commit(self, entry: JournalEntry, commit: CommitRequest | None) -> str:
         user = UserGit(self._repository.directory, self._repository.directory)
-        if user.signs_commits():  # guard: a commit that should be signed is not made without
+        if user.signs_commits():  # guard: never skip a required signature
             raise ApplyRefused(
-                entry.plan_id, "commit.gpgSign is set, and only your own git signs; unset it for this worker"
+                entry.plan_id, "commit.gpgSign is set, but this worker cannot sign; unset it for this worker"
             )
         variables = {} if user.has_identity() else _identity()
         text = (commit.message if commit else "").strip() or self._message
@@ -211,6 +216,6 @@ def _applied(landed: PushedCommit) -> Applied:
 
 
 def _identity() -> dict[str, str]:
-    """Who it is by, on a machine whose user never said who they are."""
+    """Return a default author for a machine without a git identity."""
     said = {"NAME": _NAME, "EMAIL": _MAIL}
     return {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in said.items()}

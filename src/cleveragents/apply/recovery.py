@@ -1,6 +1,7 @@
-"""Ends what was begun: an apply is completed or undone, whether it failed or its process died.
+"""Complete or undo interrupted applies, whether they failed or their process died.
 
-What is there decides, so that it may be done again, by anybody, at any time; the caller holds the resource.
+The files on disk decide, so any process may repeat the recovery at any time; the caller holds the resource's
+lock.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ __all__ = ["Recovery", "is_absent"]
 
 
 class Recovery:
-    """Ends entries of the journal. Stateless but for the journal, so any thread may share it.
+    """Ends open entries of the journal. Holds no other state, so any thread may share it.
 
-    `home` names the state directory where several share the database: of what another one began, only that is
-    ended whose files are here.
+    `home` names the state directory if several share the database: entries of another home are ended only if
+    their files are here.
     """
 
     def __init__(self, journal: ApplyJournal, faults: FaultPoints, *, full: bool, home: str = "") -> None:
@@ -35,12 +36,12 @@ class Recovery:
         self._home = home
 
     def recover(self) -> list[Recovered]:
-        """Ends every entry whose resource nobody holds."""
+        """End every entry whose resource is not locked."""
         found = [self._isolated(entry) for entry in self._open_here()]
         return [recovered for recovered in found if recovered is not None]
 
     def _isolated(self, entry: JournalEntry) -> Recovered | None:
-        """One that cannot be ended now stays open, and keeps nobody from ending the others."""
+        """End one entry; on failure it stays open and does not block the others."""
         try:
             return self._attempted(entry)
         except (OSError, CleverAgentsError) as error:
@@ -51,12 +52,14 @@ class Recovery:
             return None
 
     def recover_held(self, resource: Path, plan_id: str) -> None:
-        """Ends every entry of this resource, which the caller holds for the plan. `ApplyRefused`."""
+        """End every entry of this resource, whose lock the caller holds for the
+        plan. Raises `ApplyRefused`.
+        """
         for entry in self._open_here():
             if entry.resource == str(resource):
                 if not wait_for_stragglers(entry):
                     raise ApplyBusy(str(resource))
-                problem = f"the interrupted {entry.kind} of plan {entry.plan_id} cannot be ended"
+                problem = f"cannot end the interrupted {entry.kind} of plan {entry.plan_id}"
                 if is_absent(entry):
                     raise ApplyRefused(plan_id, f"{problem}: {entry.journal.staging} is out of reach")
                 try:
@@ -65,14 +68,16 @@ class Recovery:
                     raise ApplyRefused(plan_id, f"{problem}: {error}") from error
 
     def give_up(self, plan_id: str) -> list[str]:
-        """Ends the plan's entries as they are: no file is looked at or moved. The resources of those that
-        were not over. `ApplyBusy` while somebody is at one."""
+        """End the plan's entries without examining or moving files; return the resources of open ones.
+
+        Raises `ApplyBusy` while a process is applying.
+        """
         given_up = []
         for entry in self._journal.open_entries(remote=False):
             if entry.plan_id != plan_id:
                 continue
             with _held_if_there(Path(entry.resource)) as held:
-                if not held or not wait_for_stragglers(entry):  # guard: a living one is not given up
+                if not held or not wait_for_stragglers(entry):  # guard: never give up a running apply
                     raise ApplyBusy(entry.resource)
                 if entry.journal.scratch:
                     with suppress(OSError):
@@ -83,7 +88,7 @@ class Recovery:
         return given_up
 
     def conclude(self, entry: JournalEntry) -> Recovered | None:
-        """Ends the entry; None when it had ended already, or had touched nothing."""
+        """End the entry; return None if it had already ended or touched nothing."""
         recovered = None
         if entry.state == PREPARED:
             recovered = self._decided(entry)
@@ -93,25 +98,27 @@ class Recovery:
         return recovered
 
     def undo(self, entry: JournalEntry) -> list[str]:
-        """Takes back what an apply that failed had moved; names what somebody else has changed since."""
+        """Undo the moves of a failed apply; return the paths that others have changed since."""
         left_alone = self._back(entry)
         self._end(entry, done=False, left_alone=left_alone)
         self.clear(entry)
         return left_alone
 
     def clear(self, entry: JournalEntry) -> None:
-        """Removes what the entry had laid out, unless it holds what is nowhere else; closes the entry."""
+        """Remove the entry's temporary files, unless they hold the only copy of something;
+        close the entry.
+        """
         if Path(entry.journal.staging, "old").exists() and not self._is_disposable(entry):
             self._journal.close(entry)
             return
         self.discard(entry)
 
     def discard(self, entry: JournalEntry) -> None:
-        """Removes what the entry had laid out, and closes the entry."""
+        """Remove the entry's temporary files and close the entry."""
         if entry.journal.scratch:
             unlock_index(Path(entry.journal.scratch))
         gone = [remove_staging(directory) for directory in (entry.journal.staging, entry.journal.scratch)]
-        # A git process that outlived its parent may still write there; then the next one removes it.
+        # A git process that outlived its parent may still write there; the next recovery then removes them.
         if all(gone):
             self._journal.close(entry)
 
@@ -119,17 +126,17 @@ class Recovery:
         return [entry for entry in self._journal.open_entries(remote=False) if self._is_here(entry)]
 
     def _is_here(self, entry: JournalEntry) -> bool:
-        """Whether it is of this machine; whoever began it, where what it laid out is here."""
+        """Return whether the entry belongs to this machine, or its files are here."""
         journal = entry.journal
-        if journal.home not in ("", self._home):  # guard: another may have a directory of the same name
+        if journal.home not in ("", self._home):  # guard: another machine may have the same path
             return Path(journal.staging).is_dir()
         return True
 
     def _attempted(self, entry: JournalEntry) -> Recovered | None:
-        if is_absent(entry):  # guard: what is out of reach may come back, half done
+        if is_absent(entry):  # guard: an unreachable resource may come back, half done
             return None
         with try_resource_lock(Path(entry.resource)) as held:
-            # Somebody may have ended it while we looked.
+            # Another process may have ended it meanwhile.
             present = self._journal.get(entry.id) if held else None
             if present is None or not wait_for_stragglers(present):
                 return None
@@ -150,7 +157,7 @@ class Recovery:
         return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
 
     def _lost(self, entry: JournalEntry) -> Recovered:
-        """What was put aside is gone, so nothing can be moved any more: the files stay as they are."""
+        """End an entry whose kept files are gone: nothing can be moved, so the files stay as they are."""
         paths = tuple(file.path for file in entry.journal.files)
         self._end(entry, done=False, left_alone=list(paths))
         return Recovered(entry.plan_id, entry.id, entry.kind, False, paths)
@@ -180,17 +187,19 @@ class Recovery:
 
 
 def is_absent(entry: JournalEntry) -> bool:
-    """Whether the resource is out of reach: moved away, or on a disk that is not there at the moment."""
+    """Return whether the resource is unreachable: moved, or on an unmounted disk."""
     resource = Path(entry.resource)
     above = Path(entry.journal.staging).parent
     home = above.parent if above.name == "cleveragents" else above
-    # What stays of a disk is an empty directory; what was begun in the resource never leaves one.
+    # An unmounted disk leaves an empty directory; a resource with a started apply is never empty.
     return not resource.is_dir() or not home.is_dir() or not any(resource.iterdir())
 
 
 @contextmanager
 def _held_if_there(resource: Path) -> Iterator[bool]:
-    """Whether nobody else holds the resource, and then it is held; nobody can hold what is not there."""
+    """Hold the lock of the resource if it is free; yield whether it is held. A missing resource counts as
+    held.
+    """
     if not resource.is_dir():
         yield True
         return

@@ -1,8 +1,8 @@
-"""Lays out the new contents beside the user's files, and says what every one of them was and becomes.
+"""Write the new contents beside the user's files, and record the old and new state of each.
 
-git writes the new files, byte for byte as the merged tree has them; in sandboxes of earlier versions, as a
-checkout would have them. They get the metadata of the files that they are to replace, and are on the same
-filesystem, for only there a swap is one step.
+git writes the new files, byte for byte as in the merged tree; for sandboxes of earlier versions, as a
+checkout would write them. They get the metadata of the files they replace. They are on the same file system,
+because a swap is atomic only there.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _LONGEST_TARGET = 4096
 
 
 def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
-    """In the git directory, out of everybody's sight, if that is on the same filesystem."""
+    """Return a directory in the git directory, hidden from view, if that is on the same file system."""
     if git_directory is not None and git_directory.stat().st_dev == resource.stat().st_dev:
         return git_directory / "cleveragents" / apply_id
     return resource / f".cleveragents-{apply_id}"
 
 
 def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObservation]:
-    """Every path that is to change, as it is now. A directory that gives way to a file is no file."""
+    """Read every path that is to change. A directory that a file replaces counts as missing."""
     with DirectoryHandle(resource) as folder:
         seen = {path: folder.look(path, _any_name(changes[path])) for path in sorted(changes)}
     return {path: FileObservation(ABSENT) if sight.is_directory else sight for path, sight in seen.items()}
@@ -57,8 +57,9 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObse
 def strange_content(
     presence: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
 ) -> list[str]:
-    """Paths whose bytes are not those that were merged: changed since, or hidden from git by their user,
-    whose index may say "assume unchanged" of a file that is not."""
+    """Return the paths whose bytes are not the merged ones: changed since, or hidden from git by the user,
+    whose index may mark a changed file as "assume unchanged".
+    """
     doubtful: dict[str, str] = {}
     strange: list[str] = []
     links_as_files = cache(presence.writes_links_as_files)
@@ -74,7 +75,7 @@ def strange_content(
                 strange.append(path)
         elif sight.blob != before.content:
             doubtful[path] = before.content
-    # Not kept byte for byte: line ends are converted, or it was changed.
+    # Not stored byte for byte: line endings are converted, or the file was changed.
     regular = [path for path in doubtful if seen[path].is_regular]
     names = names_of_content(presence.repository, presence.resource, regular)
     strange += [path for path, blob in doubtful.items() if names.get(path) != blob]
@@ -82,10 +83,9 @@ def strange_content(
 
 
 class Staging:
-    """New contents on their way into `directory`, while something else is done.
+    """New contents being written to `directory` in the background.
 
-    Leaving the block waits for git, whatever happened in it. Not thread-safe: use it in the call that made
-    it.
+    Leaving the block waits for git, whatever happened. Not thread-safe: use it in the call that made it.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class Staging:
         self._undoes = undoes
         self._new.mkdir(mode=0o700, parents=True)
         (directory / "old").mkdir(mode=0o700)
-        # Whoever looks at the resource meanwhile does not take this for a part of it.
+        # Keeps this directory out of concurrent reads of the resource.
         (directory / ".gitignore").write_text("*\n", encoding="ascii")
         index = directory / "index"
-        # The whole merged tree, for the attributes that its other files set for these.
+        # The whole merged tree, because other files in it may define attributes for these.
         copy_index(presence.index, index)
         ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
         feed = b"".join(index_line_of(path, change) for path, change in ordered)
@@ -130,7 +130,9 @@ class Staging:
     def finish(
         self, seen: Mapping[str, FileObservation]
     ) -> tuple[tuple[MovedFile, ...], dict[str, Metadata]]:
-        """The new contents are there; what each path was and becomes, and what each file had besides."""
+        """Wait for the new contents; return the old and new state of each path, and the metadata of existing
+        files.
+        """
         self._written.result()
         files = []
         kept: dict[str, Metadata] = {}
@@ -147,7 +149,7 @@ class Staging:
         return tuple(files), kept
 
     def _arrived(self, place: Place, path: str, change: Difference, found: Metadata | None) -> str:
-        """The fingerprint of what was written, now with the metadata of the file that it replaces."""
+        """Give the written file the metadata of the one it replaces; return its fingerprint."""
         original = None if self._undoes is None else self._undoes.metadata.get(path)
         _keep_link(place, change, found, original)
         wanted = self._wanted(path, change, found, original)
@@ -160,9 +162,9 @@ class Staging:
     def _wanted(
         self, path: str, change: Difference, found: Metadata | None, original: Metadata | None
     ) -> Metadata | None:
-        """What a new file is to have; None: what it has."""
+        """Return the metadata for a new file; None to keep its own."""
         if original is not None and (found is None or found == for_new_content(original, _back(change))):
-            # Undone, and its user did not change it since.
+            # An undo, and the user did not change the metadata since.
             return original if self._is_original(path, change) else for_new_content(original, change)
         return found and for_new_content(found, change)
 
@@ -172,7 +174,7 @@ class Staging:
 
 
 def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...]:
-    """The directories that the changes bring with them."""
+    """Return the directories that the changes create."""
     needed = {
         parent for path, change in changes.items() if change.before is None for parent in parents_of(path)
     }
@@ -181,7 +183,7 @@ def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...
 
 
 def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Metadata]:
-    """The directories that the changes may leave empty, and what they have."""
+    """Return the directories that the changes may leave empty, with their metadata."""
     above = {
         parent for path, change in changes.items() if change.after is None for parent in parents_of(path)
     }
@@ -195,14 +197,16 @@ def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, M
 
 
 def index_line_of(path: str, change: Difference) -> bytes:
-    """What the path is to be, as `git update-index -z --index-info` reads it."""
-    state = change.after or FileState(0, _any_name(change))  # mode 0 takes an entry out
+    """Return the new state of the path in the format of `git update-index -z --index-info`."""
+    state = change.after or FileState(0, _any_name(change))  # mode 0 removes an entry
     head = f"{state.mode:o} {state.content}"
     return head.encode("ascii") + b"\t" + os.fsencode(path) + b"\0"
 
 
 def _keep_link(place: Place, change: Difference, found: Metadata | None, original: Metadata | None) -> None:
-    """Make a link of what git wrote as a file (`core.symlinks=false`), if there is, or was, a link."""
+    """Replace a file that git wrote for a link (`core.symlinks=false`) by a link, if there is or
+    was a link.
+    """
     directory, name = place
     known = found or original
     if change.after is None or not stat.S_ISLNK(change.after.mode) or known is None or not known.is_link:
@@ -214,7 +218,7 @@ def _keep_link(place: Place, change: Difference, found: Metadata | None, origina
 
 
 def _inherit_group(place: Place, path: Path) -> None:
-    """Give a new file the group of a setgid directory, which it would have if it were made there."""
+    """Give a new file the group of a setgid directory, as if it were created there."""
     above = next((parent.lstat() for parent in path.parents if os.path.lexists(parent)), None)
     if above is not None and above.st_mode & stat.S_ISGID:
         with suppress(PermissionError):

@@ -1,13 +1,12 @@
-"""The resource as it is now: its files as a tree, and what stands in the way of a change.
+"""The current state of the resource: its files as a tree, and obstacles to a change.
 
-The tree is captured through an index of ours that starts as a copy of the user's, so that only what changed
-since the user's last git command is read. What git would not look at counts where the plan touches it: an
-ignored file that the sandbox had brought along, or that is in the way of a new one, is captured, too.
+The tree is captured through our own index, a copy of the user's, so that only files changed since the user's
+last git command are read. Ignored files count if the plan touches them: those copied into the sandbox, and
+those in the place of a new file.
 
-Merges that follow renames to tracked files only, and name each rename that they followed.
-
-git finds a rename by likeness: a file that is gone and a new one that resembles it. If git tracks the new
-file, that is a rename. An untracked file may merely resemble the deleted one, and is never changed for it.
+Merges follow renames only to tracked files, and list each followed rename. git detects a rename by
+similarity: a file that is gone and a similar new one. If git tracks the new file, that is a rename. An
+untracked file may merely resemble the deleted one, and is never changed for it.
 """
 
 from __future__ import annotations
@@ -47,26 +46,26 @@ __all__ = [
 ]
 
 
-_OUTSIDE = "renames are followed in git repositories only: if you renamed it, rename it back and apply again"
-_UNTRACKED = "only renames of tracked files are followed: if you renamed it, `git add` it and apply again"
-_DEINIT = "it is checked out: run `git submodule deinit {}`, then apply again"
+_OUTSIDE = "apply follows renames only in git repositories; if you renamed it, rename it back and apply again"
+_UNTRACKED = "apply follows only renames of tracked files; if you renamed it, `git add` it and apply again"
+_DEINIT = "it is checked out; run `git submodule deinit {}`, then apply again"
 _CHECK_OUT = "check it out (`git sparse-checkout add {}`), then apply again"
 _STAGING = re.compile(r"(?:\.cleveragents-)?[0-9A-HJKMNP-TV-Z]{26}")
 
-# Below what every kernel takes as one argument list.
+# Below the limit of every kernel for one argument list.
 _ARGUMENT_BYTES = 100_000
 _GONE = ("modify/delete", "rename/delete")
 
 Untracked = Callable[[Collection[str]], Collection[str]]
-"""Returns those of some paths that git does not track."""
+"""A function that returns the untracked ones of some paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyTarget:
-    """A resource and the repository in which its trees are kept. `git_directory` is None outside of git.
+    """A resource and the repository that stores its trees. `git_directory` is None outside of git.
 
-    `forms` is there if the trees hold the bytes of files instead of what git would commit, and these may
-    differ; `converts` tells that they do even without a .gitattributes file.
+    `forms` is set if the trees hold the bytes of files, which may differ from what git would commit;
+    `converts` is True if they differ even without a .gitattributes file.
     """
 
     resource: Path
@@ -78,42 +77,43 @@ class ApplyTarget:
 
     @property
     def required_git_directory(self) -> Path:
-        """For those who have made sure that there is one."""
+        """The git directory, for callers that have checked its existence."""
         return self.git_directory or self.resource / ".git"
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
-        """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""
+        """Raise `ApplyRefused` if an interrupted apply left files here that are not in our journal."""
         found = set_aside_directories(self.resource, self.git_directory)
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
                 plan_id,
-                f"{found[0]} holds files that an interrupted apply had put aside and that are nowhere "
-                "else; look at them, then remove the directory",
-                remedies=(Remedy("doctor", text="On the machine that began it, finish it"),),
+                f"{found[0]} holds the only copies of files from an interrupted apply; "
+                "check them, then remove the directory",
+                remedies=(Remedy("doctor", text="Finish it on the machine that started it"),),
             )
 
     def begin(self) -> None:
-        """Starts from what is known of unchanged files: the user's index, or ours of the last time.
+        """Copy the index of known files: the user's, or ours of the last apply.
 
-        The copy is this preparation's alone, so that a lock that a killed git left is in nobody's way.
+        The copy belongs to this preparation alone, so the lock of a killed git does not block it.
         """
         if copy_index(self._known, self.index) and self.git_directory is not None:
             copy_shared_indexes(self.git_directory, self.repository.directory)
-            reveal(self.repository, self.resource, self.index)  # guard: an edit that the index hides counts
+            reveal(self.repository, self.resource, self.index)  # guard: include edits that the index hides
 
     def know(self, states: Mapping[str, FileState]) -> None:
-        """Take it that these files are executable, or links, as their states say, where the filesystem or a
-        setting (`core.fileMode`, `core.symlinks`) leaves that to the index. Their content is read again."""
+        """Record the executable bit and link type of these files where the file system or a setting
+        (`core.fileMode`, `core.symlinks`) leaves them to the index. Their content is read again.
+        """
         lines = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
         self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
 
     def writes_links_as_files(self) -> bool:
-        """Whether git keeps symbolic links here as files that hold the target."""
+        """Return whether git stores symbolic links here as files that contain the target."""
         said = self.repository.git("config", "--type=bool", "--get", "core.symlinks", succeeds=(0, 1))
         return said.strip() == b"false"
 
     def end(self) -> None:
-        """Keeps what was learnt, where the user's index does not know it."""
+        """Keep the updated index outside of git, where the user has none."""
         if self.git_directory is None and self.index.exists():
             self.index.replace(self._known)
         self.index.unlink(missing_ok=True)
@@ -125,25 +125,25 @@ class ApplyTarget:
         return self.repository.directory / "apply.index"
 
     def capture(self) -> str:
-        """The tree of the files as they are now."""
+        """Return the tree of the current files."""
         self.repository.stage(self.resource, self.index)
         if self.forms is not None and self.has_other_forms:
             self.forms.read_exactly(self.resource, self.index)
         return self.repository.text("write-tree", index=self.index)
 
     def filtered(self, paths: Collection[str]) -> list[str]:
-        """Those whose files go through a filter program of the user's."""
+        """Return the paths whose files use one of the user's filter programs."""
         if self.forms is None or not paths:
             return []
         return sorted(self.forms.filtered(self.resource, self.index, paths))
 
     @property
     def has_other_forms(self) -> bool:
-        """Whether git may commit other bytes of a file than those on disk."""
+        """Whether git may commit other bytes for a file than those on disk."""
         return self.converts or holds_attributes(self.index)
 
     def merge(self, base: str, ours: str, theirs: str) -> MergeResult:
-        """Brings base → theirs into `ours`, the tree that was just captured."""
+        """MergeResult the change base → theirs into `ours`, the tree just captured."""
         merge = self._merged(base, ours, theirs)
         overlooked = self._overlooked(merge)
         if overlooked:
@@ -156,10 +156,11 @@ class ApplyTarget:
         return replace(merge, conflicts=blocked) if blocked else merge
 
     def keep(self, merge: MergeResult) -> None:
-        """All that an undo will need is in our own store: the user's may be pruned of what only their files
-        or a dropped branch had."""
+        """Copy everything that an undo needs into our own store: the user's may be pruned of uncommitted
+        content.
+        """
         if merge.ours == merge.base:
-            return  # the base is kept for as long as the sandbox is
+            return  # the base lives as long as the sandbox
         feed = f"{merge.ours}\n{merge.merged}\n^{merge.base}\n".encode("ascii")
         pack = self.repository.directory / "objects" / "pack" / "pack"
         self.repository.git("pack-objects", "--revs", "-q", str(pack), feed=feed)
@@ -171,33 +172,34 @@ class ApplyTarget:
         )
 
     def _untracked(self, paths: Collection[str]) -> Collection[str]:
-        """Those that are not in the user's index; outside of git, all of them."""
+        """Return the paths that are not in the user's index; outside of git, all of them."""
         if self.git_directory is None:
             return paths
         listed = os.fsdecode(self.repository.git("ls-files", "-z", index=self._known)).split("\0")
         return frozenset(paths).difference(listed)
 
     def _overlooked(self, merge: MergeResult) -> list[str]:
-        """Files that another side has and that exist, though git does not look at them here."""
+        """Return existing files that another side has, but that git ignores here."""
         lacking = {path for path, change in merge.changes.items() if change.before is None}
         lacking |= {path for path, change in merge.drift.items() if change.after is None}
         return sorted(path for path in lacking if _is_file(self.resource, path))
 
     def ensure_known_submodules(self, plan_id: str, changes: Mapping[str, Difference]) -> None:
-        """`ApplyRefused` for a submodule that comes and is not in the user's index: a directory alone is
-        none."""
+        """Raise `ApplyRefused` for a new submodule that is not in the user's index: a directory alone is not
+        a submodule.
+        """
         coming = [path for path, there in submodules_in(changes).items() if there]
         if not coming:
             return
         listed = os.fsdecode(self.repository.git("ls-files", "-s", "-z", index=self._known)).split("\0")
         known = {line.partition("\t")[2] for line in listed if line.startswith(f"{GITLINK:o} ")}
         unknown = [path for path in coming if path not in known]
-        if unknown:  # guard: it would be lost without a word
-            reason = f"{unknown[0]} is a submodule that your index does not have"
+        if unknown:  # guard: it would be lost silently
+            reason = f"{unknown[0]} is a submodule that is not in your index"
             raise ApplyRefused(plan_id, f"{reason}; apply it with a commit, or add it yourself")
 
     def _refused(self, merge: MergeResult) -> tuple[FileConflict, ...]:
-        """What keeps a merge without conflicts from being made."""
+        """Return the obstacles to a merge without conflicts."""
         return (
             submodule_conflicts(self.repository, merge)
             or self._checked_out(merge.changes)
@@ -206,15 +208,15 @@ class ApplyTarget:
         )
 
     def _checked_out(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
-        """The submodules that are to go, and in whose directory something is."""
+        """Return conflicts for submodules to be removed whose directory is not empty."""
         found = []
         for path, there in submodules_in(changes).items():
-            if not there and _is_used(self.resource / path):  # guard: its content may be nowhere else
+            if not there and _is_used(self.resource / path):  # guard: its content may exist nowhere else
                 found.append(submodule_conflict(path, _DEINIT.format(shlex.quote(path))))
         return tuple(found)
 
     def _not_checked_out(self, merge: MergeResult) -> tuple[FileConflict, ...]:
-        """What is to change and a sparse checkout leaves out: there is no file to change."""
+        """Return conflicts for changed files outside the sparse checkout: there is no file to change."""
         gone = [
             path
             for path, change in merge.changes.items()
@@ -230,7 +232,9 @@ class ApplyTarget:
         )
 
     def _blocked(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
-        """What is where a new file must go, and is not known to git: never overwritten, never followed."""
+        """Return conflicts for untracked files in the place of a new file: never
+        overwritten, never followed.
+        """
         leaving = {path for path, change in changes.items() if change.after is None}
         sound: set[str] = set()
         found = []
@@ -243,7 +247,7 @@ class ApplyTarget:
         return tuple(found)
 
     def _obstacle(self, path: str, leaving: set[str], sound: set[str]) -> str:
-        """What keeps a file from being made at `path`; empty if nothing does."""
+        """Return what prevents a new file at `path`; empty if nothing does."""
         parent = path.rpartition("/")[0]
         if parent and parent not in sound:
             above = self._parent_obstacle(parent, leaving)
@@ -254,7 +258,7 @@ class ApplyTarget:
         if here.is_dir() and not here.is_symlink():
             kept = [file for file in _files_below(self.resource, path) if file not in leaving]
             if kept:
-                return f"{path} is a directory that holds {kept[0]}"
+                return f"{path} is a directory that contains {kept[0]}"
         return ""
 
     def _parent_obstacle(self, parent: str, leaving: set[str]) -> str:
@@ -270,7 +274,9 @@ class ApplyTarget:
 
 
 def git_directory_of(resource: Path) -> Path | None:
-    """Where the repository keeps its HEAD and its index; None if the resource is none any more."""
+    """Return the directory of the repository's HEAD and index; None if the resource is no longer a
+    repository.
+    """
     found = resource / ".git"
     if found.is_dir():
         return found.resolve()
@@ -278,13 +284,14 @@ def git_directory_of(resource: Path) -> Path | None:
         named = found.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
-    # A linked worktree, or a submodule, has a file that says where.
+    # A linked worktree or a submodule has a file with the path.
     return (resource / named.removeprefix("gitdir:").strip()).resolve()
 
 
 def set_aside_directories(resource: Path, git_directory: Path | None) -> list[Path]:
-    """Where applies have put files aside: directories of ours by name and shape; what else is called so is
-    its user's."""
+    """Return the staging directories of applies, recognized by name and content; others belong
+    to the user.
+    """
     found = sorted(resource.glob(".cleveragents-*"))
     if git_directory is not None:
         found += sorted(git_directory.glob("cleveragents/*"))
@@ -296,7 +303,7 @@ def set_aside_directories(resource: Path, git_directory: Path | None) -> list[Pa
 
 
 def names_of_content(repository: PrivateRepository, resource: Path, paths: Iterable[str]) -> dict[str, str]:
-    """What git would call the present content of these files, conversions of line ends included."""
+    """Return git's names for the current content of these files, including conversions of line endings."""
     named = sorted(paths)
     if not named:
         return {}
@@ -323,7 +330,7 @@ def _is_file(resource: Path, path: str) -> bool:
         return False
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
         return False
-    # What is reached through a link is another's.
+    # A file reached through a link is not part of the resource.
     return not any((resource / parent).is_symlink() for parent in PurePosixPath(path).parents[:-1])
 
 
@@ -335,7 +342,7 @@ def _files_below(resource: Path, path: str) -> Iterable[str]:
 
 
 def _quoted(path: str) -> bytes:
-    """The path as git reads it from a line, whatever bytes it holds."""
+    """Quote the path for git's line-based input, whatever bytes it contains."""
     raw = os.fsencode(path)
     return (
         b'"'
@@ -353,10 +360,10 @@ def merge_following_renames(
     untracked: Untracked = lambda paths: (),
     hint: str = "",
 ) -> MergeResult:
-    """Brings base → theirs into `ours`, and names the renames that were followed.
+    """MergeResult the change base → theirs into `ours`, and list the followed renames.
 
-    `untracked` tells which of the files that `ours` added no rename is followed to. A conflict that may be
-    due to that says `hint`.
+    `untracked` returns the files added by `ours` to which no rename is followed. `hint` is added to conflicts
+    that may be due to that.
     """
     drift = changed_between(repository, base, ours)
     if not drift or theirs in (base, ours):
@@ -376,7 +383,7 @@ def _merged_apart(
     drift: Mapping[str, Difference],
     apart: Sequence[str],
 ) -> MergeResult:
-    """The merge without the files that are `apart`, which are then put beside what came of it."""
+    """MergeResult without the files in `apart`, then add them to the result."""
     base, ours, theirs = trees
     scratch = repository.directory / f"merge-{secrets.token_hex(8)}.index"
     tracked = repository.tree_with(ours, (index_line(0, "0" * len(ours), path) for path in apart), scratch)
@@ -399,8 +406,10 @@ def _collisions(
     states: Mapping[str, FileState],
     scratch: Path,
 ) -> tuple[FileConflict, ...]:
-    """The conflicts of the files that are apart with what arrives at the same place: another file, or a
-    directory. Only these are merged, so that git finds no rename among them."""
+    """Return conflicts between the files that are apart and files or directories arriving in their place.
+
+    Only these are merged, so that git detects no renames among them.
+    """
     arriving = {path: change.after for path, change in changes.items() if change.after is not None}
     arriving = {path: state for path, state in arriving.items() if states.get(path) != state}
     above = {parent for path in arriving for parent in parents_of(path)}
@@ -434,7 +443,7 @@ def _hinted(conflict: FileConflict, hint: str) -> FileConflict:
 
 
 def _named(repository: PrivateRepository, merge: MergeResult) -> MergeResult:
-    """The merge with the renames that it followed; a change that no rename explains is a conflict."""
+    """Add the followed renames to the merge; a change that no rename explains becomes a conflict."""
     drift, changes = merge.drift, merge.changes
     gone = {path for path, change in drift.items() if change.after is None}
     added = {path for path, change in drift.items() if change.before is None}
@@ -474,7 +483,7 @@ def _with_old_name(conflict: FileConflict, old_names: Mapping[str, str]) -> File
 def _pairs(
     repository: PrivateRepository, base: str, side: str, old: Collection[str], new: Collection[str]
 ) -> list[Rename]:
-    """The renames between the trees from one of the `old` paths to one of the `new` ones."""
+    """Return the renames between the trees from one of the `old` paths to one of the `new` ones."""
     if not old or not new:
         return []
     paths = sorted({*old, *new})

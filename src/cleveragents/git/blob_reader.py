@@ -1,4 +1,4 @@
-"""Reads contents by name from a repository, all through one git process: starting one costs more."""
+"""Read contents by name from a repository through one git process: starting a process per read costs more."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ANSWER_SECONDS = 20.0
 
 
 class BlobReader:
-    """The contents of the repository at `directory`; its process is started when the first one is wanted.
+    """A reader of the repository at `directory`; its process starts at the first read.
 
     Thread safety:
-        Owner: who made it closes it; any thread may read.
+        Owner: the creator closes it; any thread may read.
         Lock: `_lock` guards the process, and is held while it answers: its answers come in one stream.
-        Guarantee: each caller gets the content that it asked for; after `close` there is no process.
-    Cancel safety: a caller that is interrupted in the middle of an answer leaves a process that is out of
-        step; it is ended, and the next caller gets another.
+        Guarantee: each caller gets the requested content; after `close` there is no process.
+    Cancel safety: a caller interrupted in the middle of an answer would leave the process out of step; the
+        process is ended, and the next caller starts another.
     """
 
     def __init__(
@@ -41,16 +41,18 @@ class BlobReader:
         self._closed = False
 
     def read(self, name: str) -> bytes | None:
-        """The content of that name; None if there is none, git does not answer in time, or the reader is
-        closed. `ToolRefused`."""
+        """Return the content with that name. Raises `ToolRefused`.
+
+        None if it does not exist, git does not answer in time, or the reader is closed.
+        """
         with self._lock:
             if self._closed:
                 return None
             process = self._process or self._start()
-            # Whoever is interrupted from here on must not leave half an answer for the next.
+            # A caller interrupted from here on must not leave half an answer for the next.
             self._process = None
             data: bytes | None = None
-            # A thread and not a look at the pipe: git may stop in the middle of its answer, too.
+            # A timer instead of a poll of the pipe: git may also stop in the middle of its answer.
             alarm = threading.Timer(self._answer_seconds, process.kill)
             try:
                 alarm.start()
@@ -67,7 +69,7 @@ class BlobReader:
             return data
 
     def close(self) -> None:
-        """Ends the process. Twice is harmless."""
+        """End the process. Idempotent."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -87,7 +89,7 @@ class BlobReader:
 
 
 def _asked(process: subprocess.Popen[bytes], name: str) -> bytes | None:
-    """`OSError` or `ValueError` if it does not answer as it should."""
+    """Return the content. Raises `OSError` or `ValueError` if git does not answer properly."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(name.encode("ascii") + b"\n")
@@ -96,11 +98,11 @@ def _asked(process: subprocess.Popen[bytes], name: str) -> bytes | None:
     if len(words) == 2 and words[1] == b"missing":
         return None
     if len(words) != 3:
-        raise ValueError(f"git answers {words!r}")
+        raise ValueError(f"unexpected answer from git: {words!r}")
     size = int(words[2])
     data = process.stdout.read(size + 1)
     if len(data) != size + 1:
-        raise ValueError("git ended in the middle of its answer")
+        raise ValueError("git exited before the end of its answer")
     return data[:-1] if words[1] == b"blob" else None
 
 
@@ -109,7 +111,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     with suppress(OSError):
         process.stdin.close()
-    # It may be waiting for somebody to read the rest of an answer.
+    # git may be blocked until the rest of an answer is read.
     process.stdout.close()
     process.kill()
     process.wait()

@@ -1,13 +1,12 @@
-"""Git directories of ours, written file by file: `git init` costs a process and brings a user's templates.
+"""Our own git directories, objects and file system checks, without running git.
 
-Objects of ours, written and read without a git process: one for every recorded file would be too dear.
+Git directories are written file by file: `git init` costs a process and copies the user's templates. Objects
+are written and read directly: a process for every recorded file would cost too much. With `flush`, written
+files survive a power cut.
 
-Making sure that what was written is on the disk, for those who want to survive a power cut.
-
-What a filesystem makes of names, links and permissions: tried out, as `git init` does.
-
-A repository's configuration says what was true where it was cloned. Copied or mounted elsewhere it is wrong,
-and git then overlooks files.
+The file system's handling of names, links and permissions is probed, as `git init` does. A repository's
+configuration describes the place where it was cloned; after a copy or a mount elsewhere it is wrong, and git
+then misses files.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = [
 ]
 
 
-# What decides how a file's bytes and mode become an object, and nothing that names a program.
+# Settings for the conversion of a file's bytes and mode into an object; none of them names a program.
 _FAITHFUL = (
     "core.autocrlf",
     "core.eol",
@@ -47,9 +46,9 @@ _FAITHFUL = (
 )
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _CHUNK_BYTES = 1 << 20
-# Content is kept for the life of a sandbox; speed matters more than size.
+# Content lives as long as a sandbox; speed matters more than size.
 _LEVEL = 1
-# For git's own objects and indexes; versions before 2.36 do not know it.
+# For git's own objects and indexes; ignored by versions before 2.36.
 FSYNC_SETTINGS = {"core.fsync": "all"}
 
 _COMPOSED = "\u00e4"
@@ -58,7 +57,7 @@ _DECOMPOSED = "a\u0308"
 
 @dataclass(frozen=True, slots=True)
 class GitDirectory:
-    """What is to be in a git directory. `settings` are added to what `faithful` takes from the user's."""
+    """The content of a git directory. `settings` are added to those that `faithful` takes from the user's."""
 
     object_format: str = "sha1"
     faithful: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +70,7 @@ class GitDirectory:
     shallow: bytes = b""
 
     def write(self, directory: Path) -> None:
-        """Makes the directory, which does not exist yet."""
+        """Create the directory, which must not exist."""
         for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
             (directory / part).mkdir(parents=True)
         (directory / "HEAD").write_text(f"{self.head}\n", encoding="utf-8", errors="surrogateescape")
@@ -108,10 +107,10 @@ class GitDirectory:
 
 
 def copy_index(source: Path, target: Path) -> bool:
-    """Copies an index with its time; False if there is none.
+    """Copy an index with its time; return False if there is none.
 
-    git trusts an entry only if it is older than the index; a copy that looked younger would hide a file that
-    changed in the moment in which the index was written.
+    git trusts an entry only if it is older than the index. A copy with a newer time would hide a file changed
+    at the moment the index was written.
     """
     try:
         with source.open("rb") as file:
@@ -124,8 +123,10 @@ def copy_index(source: Path, target: Path) -> bool:
 
 
 def copy_shared_indexes(source: Path, target: Path) -> list[Path]:
-    """Copies what a split index of the git directory `source` is the difference to, because git looks for it
-    in its own directory. Returns what there was to copy."""
+    """Copy the shared parts of a split index from the git directory `source`, and return them.
+
+    git expects them in its own directory.
+    """
     found = list(source.glob("sharedindex.*"))
     for shared in found:
         copy_index(shared, target / shared.name)
@@ -136,8 +137,8 @@ def copy_shared_indexes(source: Path, target: Path) -> list[Path]:
 class LooseObjects:
     """The loose objects in an `objects` directory. Stateless: any thread and process may share it.
 
-    An object appears whole or not at all, under the name that git would give it. `durable`: it is on the disk
-    when it has its name.
+    An object appears atomically, under the name that git would give it. With `durable`, it is on disk before
+    it gets its name.
     """
 
     directory: Path
@@ -145,7 +146,7 @@ class LooseObjects:
     durable: bool = False
 
     def keep(self, data: bytes) -> str:
-        """The name of a blob of that content, which is here when this returns."""
+        """Store a blob with that content; return its name."""
         head = b"blob %d\0" % len(data)
         name = hashlib.new(self.algorithm, head + data, usedforsecurity=False).hexdigest()
         if not self._path(name).exists():
@@ -153,12 +154,12 @@ class LooseObjects:
         return name
 
     def keep_file(self, descriptor: int, size: int) -> str | None:
-        """The same for an open file of `size` bytes; None if it has another size by now."""
+        """Store a blob from an open file of `size` bytes; return None if the size has changed."""
         if size <= _CHUNK_BYTES:
             data = os.read(descriptor, size + 1)
             return self.keep(data) if len(data) == size else None
-        # Hashed and written in one pass: what is kept under a name is what was hashed, even while the file
-        # is being changed.
+        # Hashed and written in one pass: the stored content is what was hashed, even while the file is being
+        # changed.
         draft, name, length = self._draft(_with_head(descriptor, size))
         if length != size:
             draft.unlink()
@@ -167,11 +168,11 @@ class LooseObjects:
         return name
 
     def has(self, name: str) -> bool:
-        """Whether it is among these."""
+        """Return whether the object is stored here."""
         return self._path(name).exists()
 
     def read(self, name: str) -> bytes | None:
-        """The content of that blob; None if it is not among these."""
+        """Return the content of a blob; None if it is not stored here."""
         try:
             packed = self._path(name).read_bytes()
         except FileNotFoundError:
@@ -179,7 +180,7 @@ class LooseObjects:
         return zlib.decompress(packed).partition(b"\0")[2]
 
     def _draft(self, parts: Iterable[bytes]) -> tuple[Path, str, int]:
-        """A file with the parts, the name they have, and the length of all but the first."""
+        """Write the parts to a file; return it, the object's name, and the length without the first part."""
         digest = hashlib.new(self.algorithm, usedforsecurity=False)
         packer = zlib.compressobj(_LEVEL)
         length = 0
@@ -193,7 +194,7 @@ class LooseObjects:
             os.fchmod(file.fileno(), 0o444)
             if self.durable:
                 file.flush()
-                os.fsync(file.fileno())  # guard: what is recorded of a file is not lost before the record
+                os.fsync(file.fileno())  # guard: recorded content must not be lost before its record
         return path, digest.hexdigest(), length
 
     def _put(self, draft: Path, name: str) -> None:
@@ -210,14 +211,14 @@ class LooseObjects:
 
 def _with_head(descriptor: int, size: int) -> Iterator[bytes]:
     yield b"blob %d\0" % size
-    left = size + 1  # guard: one more than it should have tells that it grew; it may grow without end
+    left = size + 1  # guard: one more than it should have reveals growth; the file may grow forever
     while chunk := os.read(descriptor, min(_CHUNK_BYTES, left)):
         left -= len(chunk)
         yield chunk
 
 
 def flush(path: Path) -> None:
-    """Returns when the file, or the names in the directory, are on the disk."""
+    """Return once the file, or the names in the directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
@@ -226,7 +227,7 @@ def flush(path: Path) -> None:
 
 
 def flush_all(directory: Path) -> None:
-    """The same for all that is below, and the directory itself."""
+    """Flush everything below the directory, and the directory itself."""
     for place, _, names in os.walk(directory):
         for name in names:
             if not Path(place, name).is_symlink():
@@ -235,9 +236,9 @@ def flush_all(directory: Path) -> None:
 
 
 def ignores_case(directory: Path) -> bool:
-    """Whether the directory is found under its name in the other case, too. Nothing is written.
+    """Return whether the directory is also found under its name in the other case. Writes nothing.
 
-    Asked of a directory, because a file could have a second name on purpose.
+    Checks a directory, because a file could have a second name on purpose.
     """
     other = directory.with_name(directory.name.swapcase())
     if other == directory:
@@ -248,7 +249,7 @@ def ignores_case(directory: Path) -> bool:
 
 
 def traits_of(directory: Path) -> dict[str, str]:
-    """git's settings for files that are kept in this directory, which is ours to try things out in."""
+    """Return git's settings for files in this directory, determined by creating probe files in it."""
     with tempfile.TemporaryDirectory(prefix="probe-", dir=directory) as place:
         probe = Path(place)
         file = probe / _COMPOSED

@@ -1,11 +1,10 @@
-"""Index files, read and completed here without a git process.
+"""Read and complete index files without a git process.
 
-Only versions 2 and 3, which git writes unless configured otherwise; our own git directories are not.
+Supports only versions 2 and 3. git writes others only if configured to, and our own git directories are not.
 
-Files that an index tells git not to look at: assume-unchanged, skip-worktree and sparse checkouts.
-
-git takes such a file for what the index has, whatever its content is. We take the file that is there: only a
-file that is not checked out is what the index has.
+An index can tell git to skip files: assume-unchanged, skip-worktree and sparse checkouts. git then takes the
+index entry as the file's content. We use the existing file; only a file that is not checked out counts as its
+index entry.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = [
 
 _EXTENDED = 0x4000
 _LENGTH = 0x0FFF
-# Intent to add, and to be skipped in the work tree; git reads no index with others.
+# Intent-to-add and skip-worktree; git rejects an index with other flags.
 _EXTENDED_FLAGS = 0x6000
 _MODES = (REGULAR, EXECUTABLE, SYMLINK, GITLINK)
 # Each name ends with a NUL.
@@ -60,8 +59,9 @@ _SKIPPED = "S"
 
 
 class IndexEntry(NamedTuple):
-    """One file of an index. `position` is where its stat data is; `key` is `stat_key` of the file when it was
-    last looked at."""
+    """A file in an index. `position` is the offset of its stat data; `key` is its `stat_key` when it was last
+    read.
+    """
 
     position: int
     key: tuple[int, ...]
@@ -71,7 +71,9 @@ class IndexEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """`size_bytes` is what its files take together; `gitlinks` are the paths of submodules."""
+    """The totals of an index. `size_bytes` is the total size of its files; `gitlinks` are the paths of
+    submodules.
+    """
 
     files: int
     size_bytes: int
@@ -87,8 +89,9 @@ class PlainIndex:
 
 
 def holds_attributes(path: Path) -> bool:
-    """Whether a .gitattributes file is in the index; perhaps also if only a like name is, or if names are
-    abbreviated (version 4)."""
+    """Return whether the index contains a .gitattributes file. May be True for a similar name, or if names
+    are abbreviated (version 4).
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -97,7 +100,9 @@ def holds_attributes(path: Path) -> bool:
 
 
 def summary_of(path: Path, *, name_bytes: int) -> IndexSummary:
-    """Of the index at `path`, in a repository whose objects have names of that length. `GitFailed`."""
+    """Return the totals of the index at `path`. `name_bytes` is the length of object names. Raises
+    `GitFailed`.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -108,7 +113,7 @@ def summary_of(path: Path, *, name_bytes: int) -> IndexSummary:
 
 
 def entries_of(path: Path, *, name_bytes: int) -> dict[str, IndexEntry]:
-    """The entries of the index at `path`, by path; submodules are among them. `GitFailed`."""
+    """Return the entries of the index at `path`, by path, including submodules. Raises `GitFailed`."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -117,8 +122,10 @@ def entries_of(path: Path, *, name_bytes: int) -> dict[str, IndexEntry]:
 
 
 def plain_index(data: bytes, *, name_bytes: int) -> PlainIndex | None:
-    """The entries of an index that anybody may have written, in bytes of ours; None unless git and we read
-    the same entries in it, and all of them are there."""
+    """Return the entries of an untrusted index, in bytes that we wrote.
+
+    None unless git and we read the same entries in it, and all of them are there.
+    """
     limit = max(0, len(data) - name_bytes)
     entries: list[tuple[str, int]] = []
     body: list[bytes] = []
@@ -132,7 +139,7 @@ def plain_index(data: bytes, *, name_bytes: int) -> PlainIndex | None:
             more = _FLAGS.unpack_from(data, start - 2)[0] if flags & _EXTENDED else 0
             in_order = last < (name, stage) and (name != last[0] or last[1] > 0)
             entry = _padded(data[position:end])
-            if mode not in _MODES or more & ~_EXTENDED_FLAGS:  # guard: git looks at a few bits of a mode
+            if mode not in _MODES or more & ~_EXTENDED_FLAGS:  # guard: git only checks a few bits of a mode
                 return None
             if b"\0" in name or not data.startswith(entry, position):  # guard: git ends names in two ways
                 return None
@@ -154,7 +161,7 @@ def plain_index(data: bytes, *, name_bytes: int) -> PlainIndex | None:
 
 
 def stat_key(status: os.stat_result) -> tuple[int, ...]:
-    """What an index keeps to tell whether a file has changed: both times, the inode and the size."""
+    """Return the fields by which an index detects a changed file: both times, the inode and the size."""
     return (
         status.st_ctime_ns // _SECOND & _WORD,
         status.st_ctime_ns % _SECOND,
@@ -166,10 +173,10 @@ def stat_key(status: os.stat_result) -> tuple[int, ...]:
 
 
 def with_stats(path: Path, stats: Mapping[str, os.stat_result | None], *, name_bytes: int) -> frozenset[str]:
-    """Writes the stat data of these files into their entries, as git does when it reads the files itself;
-    None for a file that is to be read again the next time. Returns those that have an entry.
+    """Write the stat data of these files into their entries, as git does after reading the files itself.
 
-    The index at `path` is the caller's own: it is rewritten in place.
+    None marks a file to be read again the next time. Return the files that have an entry. Rewrites the index
+    at `path`, the caller's own copy, in place.
     """
     if not stats:
         return frozenset()
@@ -189,7 +196,7 @@ def _digest(data: bytes, name_bytes: int) -> bytes:
 
 
 def _padded(entry: bytes) -> bytes:
-    """With one to eight NULs, to a multiple of eight."""
+    """Pad with one to eight NULs to a multiple of eight."""
     return entry + bytes(8 - len(entry) % 8)
 
 
@@ -212,10 +219,10 @@ def _entries(data: bytes, path: Path, name_bytes: int) -> Iterator[tuple[str, In
 
 
 def _spans(data: bytes, called: str, name_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Where each entry begins, where its name begins and ends, and its flags."""
+    """Yield the offsets of each entry and of its name's beginning and end, and its flags."""
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3):
-        raise GitFailed("index", f"{called} is of version {version}, which is not one that we write")
+        raise GitFailed("index", f"{called} has the unsupported version {version}")
     position = 12
     fixed = _STAT_BYTES + name_bytes + 2
     for _ in range(count):
@@ -230,8 +237,9 @@ def _spans(data: bytes, called: str, name_bytes: int) -> Iterator[tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class HiddenFiles:
-    """`assumed` are marked assume-unchanged; `present` are marked skip-worktree, and are there all the same;
-    `absent` are marked skip-worktree, and not checked out."""
+    """The files that an index hides. `assumed` are marked assume-unchanged. Of those marked skip-worktree,
+    `present` exist all the same, and `absent` are not checked out.
+    """
 
     assumed: tuple[str, ...] = ()
     present: tuple[str, ...] = ()
@@ -239,14 +247,14 @@ class HiddenFiles:
 
 
 def marked_in(listed: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files that are marked assume-unchanged, and those that are marked skip-worktree."""
+    """Return the files marked assume-unchanged, and those marked skip-worktree."""
     entries = [(entry[0], entry[2:]) for entry in os.fsdecode(listed).split("\0")[:-1]]
     assumed = tuple(path for tag, path in entries if tag.islower())
     return assumed, tuple(path for tag, path in entries if tag.upper() == _SKIPPED)
 
 
 def hidden_files(repository: PrivateRepository, work_tree: Path, index: Path) -> HiddenFiles:
-    """What the index hides of the work tree."""
+    """Return the files of the work tree that the index hides."""
     assumed, skipped = marked_in(repository.git(*LISTING, index=index))
     present = {path for path in skipped if _is_there(work_tree, path)}
     return HiddenFiles(
@@ -257,8 +265,7 @@ def hidden_files(repository: PrivateRepository, work_tree: Path, index: Path) ->
 
 
 def reveal(repository: PrivateRepository, work_tree: Path, index: Path) -> HiddenFiles:
-    """Takes the marks from every file that is there, in an index of the caller's own, and returns what was
-    hidden by them."""
+    """Remove the marks from every existing file in the caller's own index; return what they hid."""
     hidden = hidden_files(repository, work_tree, index)
     for option, paths in (
         ("--no-assume-unchanged", hidden.assumed),
@@ -273,7 +280,7 @@ def reveal(repository: PrivateRepository, work_tree: Path, index: Path) -> Hidde
 
 
 def _is_there(work_tree: Path, path: str) -> bool:
-    """Whether something is at the path, and not behind a link."""
+    """Return whether the path exists and is not reached through a link."""
     return os.path.lexists(work_tree / path) and not any(
         (work_tree / parent).is_symlink() for parent in PurePosixPath(path).parents[:-1]
     )

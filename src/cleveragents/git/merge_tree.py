@@ -1,9 +1,7 @@
-"""Merges trees with `git merge-tree`, and reads all that it says.
+"""Merge trees with `git merge-tree` and parse its output; merge single files with `git merge-file`.
 
-git 2.39 merges commits only, so each tree is wrapped in one whose parent is the base. What a conflicted path
-is on either side, git tells as stages: 1 is the base, 2 is ours, 3 is theirs.
-
-Merges three versions of one file's content with git's own merge.
+git 2.39 merges only commits, so each tree is wrapped in a commit whose parent is the base. git reports the
+versions of a conflicted path as stages: 1 is the base, 2 is ours, 3 is theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _STAGE = re.compile(rb"([0-7]+) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class MergeMessage:
-    """A conflict as git tells it: what it calls it, and the paths it is about."""
+    """A conflict reported by git: its kind and its paths."""
 
     kind: str
     paths: tuple[str, ...]
@@ -38,8 +36,9 @@ class MergeMessage:
 
 @dataclass(frozen=True, slots=True)
 class GitMergeResult:
-    """What git says of a merge. `sides` are the names that it gave to ours and theirs, in the text it marked
-    and behind the `~` of a file that had to make way."""
+    """The result of a merge. `sides` are git's names for ours and theirs, in conflict markers and after the
+    `~` of a renamed file.
+    """
 
     tree: str
     sides: tuple[str, str]
@@ -48,7 +47,7 @@ class GitMergeResult:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Paths that git tells a side of, and not what it is."""
+        """Paths for which git reports a side without its content."""
         return tuple(
             path
             for path, states in self.stages.items()
@@ -56,7 +55,7 @@ class GitMergeResult:
         )
 
     def named(self, path: str) -> str:
-        """The path as it was before it had to make way."""
+        """Return the path before git renamed it to resolve a clash."""
         return re.sub(f"~({'|'.join(self.sides)})(_[0-9]+)?$", "", path)
 
 
@@ -70,8 +69,10 @@ def merged_trees(
     work_tree: Path | None = None,
     index: Path | None = None,
 ) -> GitMergeResult:
-    """The merge of both sides. Objects go to the repository; no file changes. The attributes that decide how
-    a file is merged are those in `work_tree`. `GitFailed`."""
+    """Merge both sides. Objects go to the repository; no file changes. Raises `GitFailed`.
+
+    The attributes in `work_tree` decide how a file is merged.
+    """
     sides = _wrapped(repository, base, ours, theirs)
     options = ("-c", f"merge.directoryRenames={directory_renames}")
     command = ("merge-tree", "--write-tree", "-z", "--messages", *sides)
@@ -82,13 +83,13 @@ def merged_trees(
     tree = next(fields).decode("ascii")
     merged = GitMergeResult(tree, sides, _stages(fields), tuple(_messages(fields)))
     if conflicted and not merged.stages and not merged.messages:
-        # Not seen yet; but a conflict must never be taken for none.
-        raise GitFailed("merge-tree", "it tells of conflicts, and not which")
+        # Never observed; but a conflict must never pass for a clean merge.
+        raise GitFailed("merge-tree", "it reports unnamed conflicts")
     return merged
 
 
 def _stages(fields: Iterator[bytes]) -> dict[str, dict[int, FileState]]:
-    """All that comes before the field that is none."""
+    """Parse the stages, up to the first other field."""
     found: dict[str, dict[int, FileState]] = {}
     for field in fields:
         match = _STAGE.fullmatch(field)
@@ -112,7 +113,7 @@ def _messages(fields: Iterator[bytes]) -> Iterator[MergeMessage]:
 
 
 def _wrapped(repository: PrivateRepository, base: str, ours: str, theirs: str) -> tuple[str, str]:
-    """Commits of these trees whose parent is a commit of the base, written by one process."""
+    """Wrap these trees in commits whose parent is a commit of the base; one process writes all."""
     root = _commit(base)
     commits = [_commit(tree, _name(root, base)) for tree in (ours, theirs)]
     with TemporaryDirectory(dir=repository.directory) as folder:
@@ -132,7 +133,7 @@ def _commit(tree: str, *parents: str) -> bytes:
 
 
 def _name(commit: bytes, like: str) -> str:
-    """git's name for it, in the kind of hash that `like` is of."""
+    """Return git's name for the commit, in the hash format of `like`."""
     whole = b"commit %d\0%b" % (len(commit), commit)
     digest = hashlib.sha256(whole) if len(like) == 64 else hashlib.sha1(whole, usedforsecurity=False)
     return digest.hexdigest()
@@ -141,8 +142,10 @@ def _name(commit: bytes, like: str) -> str:
 def merged_content(
     repository: PrivateRepository, ancestor: str | None, ours: str, theirs: str, *, favour: str | None = None
 ) -> str | None:
-    """The name of the merged content, kept in the repository; None if the two sides conflict. Without an
-    ancestor, an empty one; where they conflict, the side to `favour` has its way."""
+    """Merge three contents and return the stored result; None if they conflict.
+
+    Without an ancestor, an empty one is used. With `favour`, that side wins each conflict.
+    """
     options = ("-p", "--quiet", *([f"--{favour}"] if favour else []))
     with tempfile.TemporaryDirectory(prefix="cleveragents-merge-") as place:
         files = []
@@ -151,7 +154,7 @@ def merged_content(
             file.write_bytes(b"" if name is None else repository.git("cat-file", "blob", name))
             files.append(str(file))
         try:
-            # Its exit code is the number of conflicts; binary files it refuses.
+            # The exit code is the number of conflicts; binary files are refused.
             merged = repository.git("merge-file", *options, *files)
         except GitFailed:
             return None

@@ -1,20 +1,17 @@
-"""Runs git's plumbing, with an environment of our own making.
+"""Run git's plumbing commands in a controlled environment.
 
-Whatever called us may have GIT_DIR and the like set (a hook does), and a repository's own configuration may
-name programs to run: filters, hooks, file monitors. So no variable of git's is passed on, the user's and the
-system's configuration are not read unless asked for, and hooks are off.
+Our caller may have set GIT_DIR and the like (a hook does), and a repository's configuration may name programs
+to run: filters, hooks, file monitors. So no git variable is passed on, the user's and the system's
+configuration are read only on request, and hooks are off.
 
-Feeds a process and hears it out, for as long as there is time.
+The git program comes from an absolute entry of PATH. An empty or relative entry would mean the current
+directory: a repository, where a file `git` is not git.
 
-`Popen.communicate` can be called again after its time was up, but then forgets what it had still to send.
-
-Which git is run, and where it never is.
-
-It is one that an absolute entry of PATH names. An empty or relative entry means the directory that a program
-is started in: a repository's, where a file `git` is not git.
-
-It is never run in the tree of a sandbox, nor with a `.git` in one. Commands of an agent write there, at any
+git never runs in the tree of a sandbox, nor with a `.git` in one. An agent's commands write there at any
 time: configuration that names programs, objects that are links to other files, directories that become links.
+
+A process with a time limit is fed and read by `exchange`: after a timeout, `Popen.communicate` can be called
+again, but forgets the input that is still unsent.
 """
 
 from __future__ import annotations
@@ -57,8 +54,8 @@ __all__ = [
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    # A missing object is missing: a repository may say which program to run to fetch it. The second is for
-    # versions of git that do not know the first.
+    # Do not fetch missing objects: a repository may name the program to fetch them with. The second variable
+    # is for versions of git that do not know the first.
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
     "LC_ALL": "C",
@@ -69,18 +66,18 @@ _NEUTRAL = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1",
 }
-# What tells git where to look.
+# Variables with the places that git uses.
 _PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
-# Words of git's, which are not translated: LC_ALL is set above. A file may be called like any of them, so it
-# counts where in a line they are.
+# git's messages, untranslated because LC_ALL is set above. A file may have any of these names, so the
+# position in the line counts.
 _EMBEDDED = re.compile(r"^warning: adding embedded git repository: ", re.MULTILINE)
 _NO_COMMIT = re.compile(r"^error: '.*' does not have a commit checked out$", re.MULTILINE)
 _VANISHED = re.compile(r": No such file or directory$", re.MULTILINE)
-# How an entry for a submodule begins to differ from all others, and what says that entries are elsewhere.
+# The mode that identifies a submodule's entry, and the mark of a split index.
 _GITLINK_MODE = GITLINK.to_bytes(4, "big")
 _SPLIT = b"link"
-# Programs that configuration could name, and warnings about line ends, which name files; the command line has
-# the last word.
+# Turns off programs that configuration could name, and warnings about line endings, which name files. The
+# command line overrides all configuration.
 _HARMLESS = (
     "-c",
     "core.hooksPath=/dev/null",
@@ -93,15 +90,15 @@ _HARMLESS = (
 )
 
 SecondsLeft = Callable[[], float]
-"""How long it may still take. It is asked again and again, and what it raises is passed on."""
+"""Return the seconds left. Called repeatedly; its exceptions are passed on."""
 _LOOK_SECONDS = 0.1
 _CHUNK_BYTES = 1 << 20
 
 TREE = "tree"
-"""What the directory with a sandbox's files is called."""
+"""The name of the directory with a sandbox's files."""
 
 FACTS_FILE = "sandbox.json"
-"""The file beside `TREE` that makes it a sandbox: it is there before any command runs."""
+"""The file beside `TREE` that marks a sandbox; it exists before any command runs."""
 
 
 def run_git(
@@ -112,8 +109,10 @@ def run_git(
     succeeds: tuple[int, ...] = (0,),
     seconds_left: SecondsLeft | None = None,
 ) -> bytes:
-    """What git writes to stdout. `GitFailed` with git's own words unless it exits with one of `succeeds`, or
-    if there are no seconds left."""
+    """Run git and return its stdout.
+
+    Raises `GitFailed` with git's message unless it exits with one of `succeeds`, or if the time runs out.
+    """
     with RunningGit(
         *arguments, environment=environment, directory=directory, seconds_left=seconds_left
     ) as running:
@@ -121,18 +120,19 @@ def run_git(
 
 
 def within(seconds: float) -> SecondsLeft:
-    """So many, from now on."""
+    """Return a function for the seconds left of `seconds` from now."""
     end = time.monotonic() + seconds
     return lambda: end - time.monotonic()
 
 
 class RunningGit:
-    """A git command that was started, so that something else can be done meanwhile.
+    """A running git command, so that the caller can do other work meanwhile.
 
-    Leaving the block waits for its end, whatever happened in it, or with `seconds_left` ends it: no process
-    of ours outlives its caller. A repository can make git wait for ever, with a pipe in the place of a file:
-    so whoever only reads says how long. One that writes is never ended: it would leave half of its work.
-    `late` tells whether it was ended because there were no seconds left.
+    Leaving the block waits for the command, or with `seconds_left` ends it: no process of ours outlives its
+    caller. A repository can block git forever, with a pipe in the place of a file, so a command that only
+    reads should have a limit. A command that writes is never ended: it would leave half of its work. `late`
+    is True if it was ended because the time ran out.
+
     Not thread-safe: use it in the thread that made it.
     """
 
@@ -161,20 +161,20 @@ class RunningGit:
                 stderr=subprocess.PIPE,
             )
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ToolRefused("git", f"{program} or the directory {directory} is gone") from error
+            raise ToolRefused("git", f"{program} or the directory {directory} does not exist") from error
         if seconds_left is not None:
-            # guard: we may end before the thread that waits for it, which then does so no more
+            # guard: this process may exit before the waiting thread can end git
             atexit.register(self._process.kill)
 
     def finish(self, feed: bytes = b"", *, succeeds: tuple[int, ...] = (0,)) -> tuple[bytes, str]:
-        """What it wrote to stdout and to stderr. `GitFailed`."""
+        """Wait, and return stdout and stderr. Raises `GitFailed`."""
         out, words = self.end(feed)
         if self._process.returncode not in succeeds:
             raise self.failure(words)
         return out, words
 
     def end(self, feed: bytes = b"") -> tuple[bytes, str]:
-        """The same, however it went; `failed` tells."""
+        """Wait, and return stdout and stderr whatever the exit code; see `failed`."""
         out, err = self._process.communicate(feed) if self._seconds_left is None else self._in_time(feed)
         return out, err.decode("utf-8", "backslashreplace").strip()
 
@@ -185,7 +185,7 @@ class RunningGit:
             return told
         self.late = True
         self._kill()
-        raise GitFailed(self._command, f"it did not answer in {time.monotonic() - self._began:.0f} s")
+        raise GitFailed(self._command, f"no answer within {time.monotonic() - self._began:.0f} s")
 
     def _kill(self) -> None:
         self._process.kill()
@@ -196,11 +196,11 @@ class RunningGit:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with another exit code than 0."""
+        """Whether the exit code is not 0."""
         return self._process.returncode != 0
 
     def failure(self, words: str) -> GitFailed:
-        """What to raise of it."""
+        """Return the error for a failed command."""
         return GitFailed(self._command, " ".join(words.split()) or f"exit code {self._process.returncode}")
 
     def __enter__(self) -> RunningGit:
@@ -220,23 +220,23 @@ class RunningGit:
 
 
 def user_environment() -> dict[str, str]:
-    """The environment for reading the user's own repository: theirs, without git's variables."""
+    """Return the environment for the user's own repository: theirs, without git's variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | _QUIET | {"PATH": search_path()}
 
 
 def private_environment(directory: Path) -> dict[str, str]:
-    """The environment for a git directory of ours: nothing of the user's has a say."""
+    """Return the environment for one of our git directories, without any configuration of the user."""
     return {"PATH": search_path(), **_NEUTRAL, "GIT_DIR": str(directory)}
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateRepository:
-    """A git directory of ours, with no work tree of its own. Stateless: any thread may share it.
+    """One of our git directories, without a work tree of its own. Stateless: any thread may share it.
 
-    Every call names the work tree and the index it is about, so that one object store serves the sandbox's
-    files, the user's files and what is merged of both. `settings` come before those in the directory.
-    `objects` is another object store to use.
+    Every call names its work tree and index, so that one object store serves the sandbox's files, the user's
+    files and merges of both. `settings` override those in the directory. `objects` is an alternative object
+    store.
     """
 
     directory: Path
@@ -251,7 +251,7 @@ class PrivateRepository:
         feed: bytes = b"",
         succeeds: tuple[int, ...] = (0,),
     ) -> bytes:
-        """Runs git here. `GitFailed`."""
+        """Run git in this repository. Raises `GitFailed`."""
         with self.start(*arguments, work_tree=work_tree, index=index) as running:
             return running.finish(feed, succeeds=succeeds)[0]
 
@@ -262,7 +262,7 @@ class PrivateRepository:
         index: Path | None = None,
         seconds_left: SecondsLeft | None = None,
     ) -> RunningGit:
-        """Starts git here; the caller finishes it."""
+        """Start git in this repository; the caller finishes it."""
         environment = private_environment(self.directory)
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
@@ -276,11 +276,13 @@ class PrivateRepository:
         )
 
     def text(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> str:
-        """One line of output."""
+        """Run git and return one line of output."""
         return self.git(*arguments, work_tree=work_tree, index=index).decode("utf-8").strip()
 
     def tree_with(self, tree: str, lines: Iterable[bytes], scratch: Path) -> str:
-        """The tree with these entries (`index_line`) changed; `scratch` is a free name for an index."""
+        """Return the tree with these entries (`index_line`) changed; `scratch` is a free path
+        for an index.
+        """
         try:
             self.git("read-tree", tree, index=scratch)
             options = ("update-index", "--replace", "-z", "--index-info")
@@ -290,38 +292,38 @@ class PrivateRepository:
             scratch.unlink(missing_ok=True)
 
     def capture(self, work_tree: Path, index: Path) -> str:
-        """The tree of all files in `work_tree` that are not ignored, as they are now.
+        """Return the tree of all current files in `work_tree` that are not ignored.
 
-        `index` remembers what was looked at, so that the next time only changed files are read. A repository
-        inside the work tree that is no submodule of it is left out; of a submodule, its commit is taken.
+        `index` caches the result, so that the next call reads only changed files. A nested repository that is
+        not a submodule is left out; for a submodule, its commit is taken.
         """
         self.stage(work_tree, index)
         return self.text("write-tree", index=index)
 
     def stage(self, work_tree: Path, index: Path) -> tuple[str, ...]:
-        """The first half of `capture`: brings `index` up to date. Submodules get the commit that is checked
-        out in them.
+        """Update `index` to the work tree: the first half of `capture`. Submodules get their checked-out
+        commit.
 
-        Returns the repositories found inside that are not submodules: git would keep of each nothing but a
-        commit's name, so they are left out.
+        Return the nested repositories that are not submodules. They are left out, because git would record
+        only a commit's name for each.
         """
         before = index.with_name(index.name + ".before")
         before.unlink(missing_ok=True)
         if index.exists():
-            # git replaces an index and never writes into one, so a second name for it is a copy.
+            # git replaces an index and never modifies one, so a hard link is a copy.
             before.hardlink_to(index)
         # guard: adding a submodule runs git inside it, with what its own configuration says
         submodules = self._gitlinks(index)
         try:
             nested: list[str] = []
             if not self._add(work_tree, index, submodules):
-                # Seldom. What was staged so far may hold such a commit's name: begin again.
+                # Rare. The staged entries may contain a nested repository's commit: start again.
                 index.unlink(missing_ok=True)
                 if before.exists():
                     before.replace(index)
                 nested = self._nested(work_tree, index, submodules)
                 if not self._add(work_tree, index, [*submodules, *nested]):  # guard: never a commit's name
-                    problem = f"repositories inside others cannot be told from submodules: {nested}"
+                    problem = f"cannot distinguish nested repositories from submodules: {nested}"
                     raise GitFailed("add", problem)
         finally:
             before.unlink(missing_ok=True)
@@ -332,7 +334,7 @@ class PrivateRepository:
         return tuple(nested)
 
     def _gitlinks(self, index: Path) -> tuple[str, ...]:
-        """The paths of submodules. git is asked only if the index looks as if it held any."""
+        """Return the paths of submodules. Runs git only if the index seems to contain any."""
         data = index.read_bytes() if index.exists() else b""
         if _GITLINK_MODE not in data and _SPLIT not in data:
             return ()
@@ -346,7 +348,7 @@ class PrivateRepository:
         return [name for name in nested if name not in spared]
 
     def _add(self, work_tree: Path, index: Path, spared: Sequence[str], *, patience: int = 5) -> bool:
-        """Whether it was all ordinary: no repository was met that is not a submodule."""
+        """Add all files; return False if a repository was found that is not a submodule."""
         reached = _reached(work_tree, spared)
         pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in reached)]
         options = ("--pathspec-from-file=-", "--pathspec-file-nul")
@@ -358,17 +360,17 @@ class PrivateRepository:
                 return not _EMBEDDED.search(words)
             if not _VANISHED.search(words) or not patience:
                 raise running.failure(words)
-        # An editor's or a build's file that was there when git looked, and not when it read.
+        # A file of an editor or a build disappeared between git's listing and reading.
         return self._add(work_tree, index, spared, patience=patience - 1)
 
 
 def index_line(mode: int, name: str, path: str) -> bytes:
-    """An entry, as `update-index -z --index-info` reads it."""
+    """Return an entry in the format of `update-index -z --index-info`."""
     return f"{mode:o} {name}\t".encode() + os.fsencode(path) + b"\0"
 
 
 def _reached(work_tree: Path, paths: Sequence[str]) -> list[str]:
-    """Those that no symbolic link is on the way to; git takes the link instead of what was behind it."""
+    """Return the paths not reached through a symbolic link; git uses the link instead."""
     return [
         path
         for path in paths
@@ -379,13 +381,13 @@ def _reached(work_tree: Path, paths: Sequence[str]) -> list[str]:
 def exchange(
     process: subprocess.Popen[bytes], feed: bytes, seconds_left: SecondsLeft
 ) -> tuple[bytes, bytes] | None:
-    """What it wrote to stdout and stderr, and it has ended; None if there was no time for that."""
+    """Feed the process and return stdout and stderr after it has ended; None if the time ran out."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     heard: dict[int, list[bytes]] = {process.stdout.fileno(): [], process.stderr.fileno(): []}
     unsent = memoryview(feed)
-    os.set_blocking(process.stdin.fileno(), False)  # guard: it may never read all of it
+    os.set_blocking(process.stdin.fileno(), False)  # guard: the process may never read all of it
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdin, selectors.EVENT_WRITE)
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -415,7 +417,7 @@ def exchange(
 
 
 def _sent(descriptor: int, unsent: memoryview) -> memoryview:
-    """What is left to send; nothing if nobody reads it any more."""
+    """Send a part and return the rest; empty if the process no longer reads."""
     try:
         return unsent[os.write(descriptor, unsent[:_CHUNK_BYTES]) :]
     except BrokenPipeError:
@@ -423,30 +425,28 @@ def _sent(descriptor: int, unsent: memoryview) -> memoryview:
 
 
 def ensure_no_sandbox(place: Path | str | None) -> None:
-    """`SandboxRefused` if the path is, or is in, the tree of a sandbox."""
+    """Raise `SandboxRefused` if the path is the tree of a sandbox or inside one."""
     if place is None:
         return
     path = os.path.realpath(place)
     while f"{os.sep}{TREE}" in path:
         above, _, name = path.rpartition(os.sep)
         if name == TREE and os.path.lexists(f"{above}{os.sep}{FACTS_FILE}"):  # guard: see above
-            raise SandboxRefused(
-                path, "git does not run on the files of a sandbox; use the repository itself"
-            )
+            raise SandboxRefused(path, "git must not run in a sandbox's files; use the repository itself")
         path = above
 
 
 def search_path() -> str:
-    """The user's PATH, without entries that depend on where one is."""
+    """Return the user's PATH without entries that depend on the current directory."""
     return _absolute(os.environ.get("PATH", os.defpath))
 
 
 def git_program() -> str:
-    """Its absolute path. `ToolRefused` if there is none."""
+    """Return the absolute path of git. Raises `ToolRefused` if there is none."""
     return _found_on(search_path())
 
 
-@functools.lru_cache(maxsize=4)  # asked for before each git that is started
+@functools.lru_cache(maxsize=4)  # called before every start of git
 def _absolute(path: str) -> str:
     entries = path.split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())  # guard: see above
@@ -456,5 +456,5 @@ def _absolute(path: str) -> str:
 def _found_on(path: str) -> str:
     found = shutil.which("git", path=path) if path else None
     if found is None:
-        raise ToolRefused("git", "the git command is not installed, or no absolute entry of PATH leads to it")
+        raise ToolRefused("git", "git is not installed, or not in an absolute entry of PATH")
     return found

@@ -1,9 +1,9 @@
-"""The bytes of files on disk, and the form in which git would commit them.
+"""Convert between the bytes of files on disk and the form in which git commits them.
 
 Attributes and settings (`text`, `eol`, `ident`, `working-tree-encoding`, `core.autocrlf`) make git store
 other bytes than those on disk, and the way back is ambiguous: many contents have one stored form. So our own
 trees hold the bytes on disk, and only a commit holds git's form. `EXACT_ATTRIBUTES` turns conversions off in
-a git directory of ours; `StoredForms` uses a second one, which has the user's rules, to convert.
+one of our git directories; `StoredForms` converts with a second one that has the user's rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["EXACT_ATTRIBUTES", "StoredForms"]
 # In info/attributes, whose last line overrides every other rule. git refuses `-working-tree-encoding`.
 EXACT_ATTRIBUTES = b"\n* -text -ident !working-tree-encoding\n"
 _FILES = (REGULAR, EXECUTABLE)
-# The stored form of a file with one of these can be as long as the file, and differ from it.
+# With one of these, the stored form can have the file's length and still differ.
 _REWRITING = ("ident", "working-tree-encoding")
 _OFF = (b"unspecified", b"unset")
 
@@ -60,12 +60,13 @@ class StoredForms:
         self.exact.git(*options, work_tree=work_tree, index=index, feed=_listed(suspects))
 
     def filtered(self, work_tree: Path, index: Path, paths: Collection[str]) -> set[str]:
-        """The paths whose files go through a filter program of the user's."""
+        """Return the paths whose files use one of the user's filter programs."""
         return self._attributes(work_tree, index, paths)[1]
 
     def check_out(self, work_tree: Path, index: Path) -> None:
-        """Replace the stored form of files that `work_tree` does not have, or has changed, by the bytes that
-        a checkout gives; of all others by their bytes in `work_tree`."""
+        """Replace the stored form of all files by their bytes on disk, or by those of a checkout if
+        `work_tree` lacks or changed the file.
+        """
         options = ("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", "--ignore-submodules=all")
         listed = self.converting.git(*options, work_tree=work_tree, index=index)
         changed = set(os.fsdecode(listed).split("\0")[:-1])
@@ -77,9 +78,10 @@ class StoredForms:
             self.read_exactly(Path(export), index, changed)
 
     def to_commit(self, head: str, base: str, changes: Mapping[str, Difference]) -> tuple[str, str]:
-        """The stored form of the tree `base`, and of what `changes` make of it, to merge into tree `head`.
+        """Return the stored form of the tree `base`, and of `base` with `changes`, to merge into the tree
+        `head`.
 
-        Files that do not change are as `head` has them. `GitFailed` if a file has no stored form.
+        Unchanged files are as in `head`. Raises `GitFailed` if a file has no stored form.
         """
         with TemporaryDirectory(prefix="commit-", dir=self.exact.directory) as place:
             index = Path(place, "index")
@@ -98,7 +100,9 @@ class StoredForms:
             return sides[0], sides[1]
 
     def _committed(self, head: str, base: str, index: Path) -> dict[str, FileState]:
-        """Fill the index with `base`, and with what `head` has at the same paths; the files of `head`."""
+        """Fill the index with `base`, and with the entries of `head` at the same paths; return the files of
+        `head`.
+        """
         self.exact.git("read-tree", base, index=index)
         known = self._entries(index)
         listed = self.exact.git("ls-tree", "-r", "-z", "--full-tree", head)
@@ -120,13 +124,13 @@ class StoredForms:
         *,
         no_object: str,
     ) -> None:
-        """Put the stored form of these states into the index, but for those at the `kept` paths."""
+        """Put the stored form of these states into the index, except at the `kept` paths."""
         self._put(_lines(states, no_object), index)
         files = [path for path, state in states.items() if state is not None and state.mode != GITLINK]
         options = ("checkout-index", "-z", "--stdin", f"--prefix={shadow}/")
         exact, converting = (replace(one, settings=self.traits) for one in (self.exact, self.converting))
         exact.git(*options, work_tree=shadow, index=index, feed=_listed(files))
-        # `text=auto` leaves line endings alone where the index has a file with CRLF. So a new path leaves it.
+        # `text=auto` preserves CRLF in files that the index already has, so a new path is removed from it.
         self._put(_lines({path: committed.get(path) for path in files}, no_object), index)
         adding = ("update-index", "--add", "--replace", "-z", "--stdin")
         converted = [path for path in files if path not in kept]
@@ -158,7 +162,9 @@ class StoredForms:
         return sorted((differing | rewritten) - filtered)
 
     def _attributes(self, work_tree: Path, index: Path, paths: Collection[str]) -> tuple[set[str], set[str]]:
-        """The paths whose files are rewritten whatever their size, and those that go through a filter."""
+        """Return the paths that an attribute rewrites regardless of size, and those that use a filter
+        program.
+        """
         options = ("check-attr", "-z", "--stdin", "filter", *_REWRITING)
         told = self.converting.git(*options, work_tree=work_tree, index=index, feed=_listed(paths))
         fields = told.split(b"\0")
@@ -173,7 +179,9 @@ class StoredForms:
 
 
 def _lines(states: Mapping[str, FileState | None], no_object: str = "") -> list[bytes]:
-    """What `update-index --index-info` reads. Removals come first: a file may replace a directory."""
+    """Return the input for `update-index --index-info`. Removals come first: a file may
+    replace a directory.
+    """
     gone = [index_line(0, no_object, path) for path, state in states.items() if state is None]
     return gone + [index_line(state.mode, state.content, path) for path, state in states.items() if state]
 

@@ -1,9 +1,7 @@
-"""What a sandbox needs to know of the user's repository, asked in two git processes that run at once.
+"""The facts that a sandbox needs about the user's repository, from two concurrent git processes.
 
-Read with the user's own configuration, because that is what decides what their files look like. Nothing here
-writes, but for the one ref that keeps a base from being pruned.
-
-The submodules that a `.gitmodules` file names.
+They are read with the user's own configuration, because that determines the content of the files. This module
+writes nothing but the ref that keeps a base from being pruned.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _FACTS = (
 )
 _LIST = ("config", "--list", "--show-scope", "-z")
 _OWN = ("system", "global")
-# What git itself puts there, also for a moment: while it receives, and while its maintenance is under way.
+# Entries that git itself creates, including temporary ones of a fetch or of maintenance.
 _STORE_ENTRY = re.compile(r"pack|info|[0-9a-f]{2}|tmp_obj\w*(?:-\w+)*|incoming-\w+|maintenance\.lock")
 _PIN = "refs/cleveragents/base/"
 _DEEPEST_ALTERNATES = 6
@@ -57,12 +55,12 @@ _PATHS = r"^submodule\..*\.path$"
 
 @dataclass(frozen=True, slots=True)
 class UserRepository:
-    """A repository as it was when it was looked at.
+    """A snapshot of a repository.
 
     `git_dir` has its HEAD and index, `common_dir` its objects and refs; they differ in a linked worktree.
     `head` and `head_tree` are None before the first commit; `branch` is None for a detached HEAD.
     `settings` is its effective configuration, the last value of each name in lower case; `own_settings` are
-    those of them that the user or the system gives, and not the repository.
+    those set by the user or the system, not by the repository.
     """
 
     root: Path
@@ -77,8 +75,9 @@ class UserRepository:
 
     @property
     def object_stores(self) -> tuple[Path, ...]:
-        """Its own objects first, then those that it borrows itself. Commands are shown them, so nothing else
-        may be among them, whatever the repository says."""
+        """Its own object store first, then those it borrows. They become visible to commands, so anything
+        that is not an object store is excluded, whatever the repository says.
+        """
         found = [self.common_dir / "objects"]
         secret = secret_places(Path.home().resolve())
         for _ in range(_DEEPEST_ALTERNATES):
@@ -96,39 +95,41 @@ class UserRepository:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was cloned without all objects, to fetch them when needed."""
+        """Whether it is a partial clone, which fetches objects on demand."""
         return any(name.startswith("remote.") and name.endswith(".promisor") for name in self.settings)
 
     def flag(self, name: str, *, otherwise: bool) -> bool:
-        """A setting as git reads booleans."""
+        """Return a setting as git reads booleans."""
         value = self.settings.get(name)
         return otherwise if value is None else value.lower() not in ("false", "no", "off", "0")
 
     @property
     def user_exclude(self) -> bytes:
-        """What is ignored by a file that a setting names, be it the repository's."""
+        """The ignore rules in the file named by a setting of the user or the repository."""
         return _named_file(self.settings, "core.excludesfile", "ignore")
 
     @property
     def own_exclude(self) -> bytes:
-        """What the user ignores in every repository."""
+        """The user's own ignore rules for every repository."""
         return _named_file(self.own_settings, "core.excludesfile", "ignore")
 
     @property
     def user_attributes(self) -> bytes:
-        """The attributes of a file that a setting names, be it the repository's."""
+        """The attributes in the file named by a setting of the user or the repository."""
         return _named_file(self.settings, "core.attributesfile", "attributes")
 
     @property
     def own_attributes(self) -> bytes:
-        """The attributes that the user gives files in every repository."""
+        """The user's own attributes for every repository."""
         return _named_file(self.own_settings, "core.attributesfile", "attributes")
 
 
 def look_at(resource: Path) -> UserRepository:
-    """`SandboxRefused` when no sandbox can be made of it, with the reason."""
+    """Return the facts of a repository. Raises `SandboxRefused`, with the reason, if it cannot have
+    sandboxes.
+    """
     if "\n" in str(resource):
-        raise SandboxRefused(str(resource), "its name has a line break, which git's own files cannot hold")
+        raise SandboxRefused(str(resource), "its name contains a line break, which git does not support")
     environment = user_environment()
     with (
         RunningGit("rev-parse", *_FACTS, environment=environment, directory=resource) as facts,
@@ -143,11 +144,11 @@ def look_at(resource: Path) -> UserRepository:
         if len(lines) < 6:
             raise SandboxRefused(str(resource), words or "it is not a git repository")
         if not Path(lines[4]).samefile(resource):
-            raise SandboxRefused(str(resource), f"it is a part of the repository {lines[4]}; use that")
+            raise SandboxRefused(str(resource), f"it is inside the repository {lines[4]}; use that one")
         configured = list(_scoped(settings.finish()[0]))
     common = (resource / lines[2]).resolve()
     if not is_object_store(common / "objects"):
-        raise SandboxRefused(str(resource), f"{common / 'objects'} holds other things than git's objects")
+        raise SandboxRefused(str(resource), f"{common / 'objects'} contains other files than git objects")
     head, tree, name = lines[5:8] if len(lines) >= 9 else (None, None, None)
     return UserRepository(
         root=resource,
@@ -163,15 +164,15 @@ def look_at(resource: Path) -> UserRepository:
 
 
 def _pin_name(plan_id: str) -> str:
-    """The ref that keeps the plan's base."""
+    """Return the ref that keeps the plan's base."""
     return f"{_PIN}{plan_id}"
 
 
 def pin(repository: UserRepository, plan_id: str, commit: str) -> None:
-    """Keeps that commit from being pruned, until `unpin`.
+    """Keep the commit from being pruned until `unpin`.
 
-    Written as git writes a ref, lock and all, where refs are files: a process for it is a tenth of what
-    making a sandbox costs. Nobody else writes a ref of this name.
+    Written like git writes a ref, including the lock, if refs are files: a process would cost a tenth of the
+    time to create a sandbox. No other program writes a ref with this name.
     """
     name = _pin_name(plan_id)
     if "extensions.refstorage" not in repository.settings and _write_ref(
@@ -182,7 +183,7 @@ def pin(repository: UserRepository, plan_id: str, commit: str) -> None:
 
 
 def pinned_in(resource: Path) -> tuple[Path, dict[str, str]]:
-    """The common directory of the repository, and each plan whose base is pinned in it, with the commit."""
+    """Return the repository's common directory, and the pinned commit of each plan."""
     environment = user_environment()
     common = run_git("rev-parse", "--git-common-dir", environment=environment, directory=resource)
     listed = run_git(
@@ -194,17 +195,17 @@ def pinned_in(resource: Path) -> tuple[Path, dict[str, str]]:
 
 
 def unpin(common_dir: Path, plan_id: str) -> None:
-    """Lets go of the plan's base. A repository that is gone, or a pin that is, is nothing to do."""
+    """Remove the plan's pin. Does nothing if the repository or the pin is gone."""
     if not (common_dir / "objects").is_dir():
         return
     name = _pin_name(plan_id)
-    # A process of ours may have been killed while it held it; nobody else locks a ref of this name for long.
+    # Left by a killed process of ours; no other program locks a ref with this name for long.
     Path(f"{common_dir / name}.lock").unlink(missing_ok=True)
     run_git("update-ref", "-d", name, environment=_refs_environment(common_dir))
 
 
 def _write_ref(path: Path, commit: str) -> bool:
-    """Whether it could be written: git removes directories of refs that it finds empty, at any moment."""
+    """Write the ref; return False if that fails. git may remove empty ref directories at any moment."""
     lock = Path(f"{path}.lock")
     for _ in range(_REF_ATTEMPTS):
         try:
@@ -221,7 +222,7 @@ def _write_ref(path: Path, commit: str) -> bool:
 
 
 def _refs_environment(common_dir: Path) -> dict[str, str]:
-    """For changing a ref without a trace of it, and with patience for others who change refs."""
+    """Return the environment to change a ref without a reflog, waiting for concurrent changes of refs."""
     settings = {"core.logAllRefUpdates": "false", "core.packedRefsTimeout": "60000"}
     environment = user_environment() | {"GIT_DIR": str(common_dir), "GIT_CONFIG_COUNT": str(len(settings))}
     for number, (name, value) in enumerate(settings.items()):
@@ -230,7 +231,7 @@ def _refs_environment(common_dir: Path) -> dict[str, str]:
 
 
 def content_of(path: Path) -> bytes:
-    """What is in the file; nothing if it is none, or cannot be read."""
+    """Return the content of the file; empty if it does not exist or cannot be read."""
     try:
         return path.read_bytes() if path.is_file() else b""
     except OSError:
@@ -238,7 +239,7 @@ def content_of(path: Path) -> bytes:
 
 
 def is_object_store(directory: Path) -> bool:
-    """Whether nothing but git's objects is kept there."""
+    """Return whether the directory holds only git objects."""
     try:
         names = [path.name for path in directory.iterdir()]
     except OSError:
@@ -247,17 +248,17 @@ def is_object_store(directory: Path) -> bool:
 
 
 def _unborn_branch(resource: Path) -> str | None:
-    """The branch that the first commit will be on."""
+    """Return the branch of the first commit to come."""
     environment = user_environment()
     try:
         said = run_git("symbolic-ref", "HEAD", environment=environment, directory=resource)
     except GitFailed as error:
-        raise SandboxRefused(str(resource), f"its HEAD names no commit: {error.problem}") from error
+        raise SandboxRefused(str(resource), f"its HEAD is invalid: {error.problem}") from error
     return os.fsdecode(said).strip()
 
 
 def _scoped(listed: bytes) -> Iterator[tuple[str, str, str]]:
-    """Scope, name and value of each setting, those that have the last word last."""
+    """Yield scope, name and value of each setting, in order of increasing precedence."""
     fields = os.fsdecode(listed).split("\0")[:-1]
     for scope, item in zip(fields[::2], fields[1::2], strict=True):
         name, _, value = item.partition("\n")
@@ -265,7 +266,7 @@ def _scoped(listed: bytes) -> Iterator[tuple[str, str, str]]:
 
 
 def _named_file(settings: Mapping[str, str], name: str, default: str) -> bytes:
-    """The content of the file that a setting names, or of git's default in the user's configuration."""
+    """Return the content of the file that a setting names, or of git's default file."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
     named = settings.get(name)
     return content_of(Path(named).expanduser() if named else home / "git" / default)
@@ -277,7 +278,7 @@ def _alternates(store: Path) -> list[Path]:
 
 
 def submodule_paths(repository: PrivateRepository, content: bytes) -> frozenset[str] | None:
-    """The paths of the submodules that such content names; None if git cannot read it."""
+    """Return the submodule paths in the content of a .gitmodules file; None if git cannot read it."""
     options = ("--no-includes", "--file", "-", "-z", "--get-regexp", _PATHS)
     try:
         listed = repository.git("config", *options, feed=content, succeeds=(0, 1))

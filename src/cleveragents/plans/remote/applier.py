@@ -69,7 +69,7 @@ class RemoteApplier:
         plan, address = self._plan(plan_id)
         last = self.engine.journal.last_of_plan(plan_id)
         if last is None or last.kind != "apply":
-            raise ApplyRefused(plan_id, "there is nothing to undo")
+            raise ApplyRefused(plan_id, "it has no apply to undo")
         wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours)
         message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
         # An apply without changes moved no branch.
