@@ -1,4 +1,4 @@
-"""Tools, and what they work on."""
+"""The contracts of tools and of the sandbox they work in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CommandsHere", "FixedTools", "FoundFile", "SandboxFiles", "Tool", "T
 class FoundFile:
     """An entry of a directory. `kind` is file, directory, symlink or other; the path is relative, with `/`.
 
-    A name that is not Unicode comes as Python spells it, with surrogates, and cannot be used as a path.
+    An invalid Unicode name is decoded with surrogates, as Python does, and cannot be used as a path.
     """
 
     path: str
@@ -28,50 +28,58 @@ class FoundFile:
 
 
 class SandboxFiles(Protocol):
-    """The files of one sandbox, by relative path; nothing outside can be reached through it.
+    """The files of one sandbox, by relative path; nothing outside is reachable through it.
 
-    `..`, absolute paths, symbolic links that lead out, `.git` and NUL raise `OutsideSandbox`, at the moment
-    of the access itself: a link that is swapped in meanwhile is not followed. Links that stay inside are read
-    through; what is changed must be named by its own path.
+    `..`, absolute paths, symbolic links that lead out, `.git` and NUL raise `OutsideSandbox`. The check
+    happens at the access itself: a link that is swapped in meanwhile is not followed. Reads follow links that
+    stay inside; changes must use the file's own path.
+
     Not thread-safe: one call at a time uses it.
     """
 
     def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
-        """The content. `ToolRefused`: missing, a directory, not a regular file, too large."""
+        """Return the content. Raises `ToolRefused` if the file is missing, too large, or not
+        a regular file.
+        """
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def kind(self, path: str) -> str | None:
-        """As in `FoundFile`; a link is a link. None: there is nothing of that name."""
+        """Return the kind as in `FoundFile`, without following a link; None if the path does not exist."""
         ...
 
     def write(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
-        """Replaces the file atomically, or makes it and the directories it needs. Keeps the mode unless told
-        otherwise."""
+        """Replace the file atomically, or create it and its directories. Keeps the mode unless `executable`
+        is given.
+        """
         ...
 
     def delete(self, path: str) -> None:
-        """Removes a file or link; a directory with all that is in it. `ToolRefused` if there is none."""
+        """Delete a file or link, or a directory with its content. Raises `ToolRefused` if it
+        does not exist.
+        """
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Renames a file or directory; `ToolRefused` if the target exists."""
+        """Rename a file or directory. Raises `ToolRefused` if the target exists."""
         ...
 
     def walk(self, path: str = "", *, depth: int | None = None) -> Iterator[FoundFile]:
-        """What is below, in order of path, name by name, not following links, without `.git`. `ToolRefused`
-        if there is no such directory."""
+        """Yield the entries below `path`, sorted, without `.git` and without following links. Raises
+        `ToolRefused` if the directory does not exist.
+        """
         ...
 
     def touched(self) -> tuple[str, ...]:
-        """Every file path that this object was used to change, in order of first change."""
+        """Return every path that was changed through this object, in order of first change."""
         ...
 
 
 class CommandsHere(Protocol):
-    """Runs a command in this sandbox, with what its policy allows. `ToolRefused` when it wants the network
-    and the call has no leave for that."""
+    """Runs a command in this sandbox, as the policy allows. Raises `ToolRefused` if the command needs the
+    network and the call is not approved for it.
+    """
 
     def __call__(
         self,
@@ -85,8 +93,9 @@ class CommandsHere(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a tool call gets to work with. `directory`: where its commands start, below the root of `files`;
-    it may be missing until one does."""
+    """The surroundings of a tool call. Commands start in `directory`, below the root of `files`; it may not
+    exist before the first command.
+    """
 
     files: SandboxFiles
     run: CommandsHere
@@ -95,48 +104,57 @@ class Workplace:
 
 
 class Tool(Protocol):
-    """One tool. Stateless: any number of calls may run at once, in different sandboxes."""
+    """A tool. Stateless: any number of calls may run at the same time, in different sandboxes."""
 
     @property
     def spec(self) -> ToolSpec: ...
 
     def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
-        """What this very call needs leave for: writing needs another for a new file than for an old one.
-        `InvalidToolCall`, `OutsideSandbox`, so that nobody is asked about a call that cannot be made."""
+        """Return the capability that this call needs: creating a file needs another than changing one.
+
+        Raises `InvalidToolCall` and `OutsideSandbox`, so that no approval is requested for an impossible
+        call.
+        """
         ...
 
     def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
-        """Does it and returns what `spec.output_schema` says. `InvalidToolCall`, `ToolRefused`,
-        `EditMismatch`, `OutsideSandbox`, `Cancelled`."""
+        """Run the call and return a result that fits `spec.output_schema`.
+
+        Raises `InvalidToolCall`, `ToolRefused`, `EditMismatch`, `OutsideSandbox`, `Cancelled`.
+        """
         ...
 
 
 class ToolSource(Protocol):
-    """Where tools are found by name. Any thread may ask."""
+    """A collection of tools by name. Any thread may use it."""
 
     def get(self, name: str) -> Tool:
-        """`UnknownTool`; `ToolRefused` if the package that offers it is broken, naming the package."""
+        """Return the tool. Raises `UnknownTool`, and `ToolRefused` with the package's name if its package is
+        broken.
+        """
         ...
 
     def capability_of(
         self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
     ) -> Capability:
-        """What leave this very call needs: writing a file that exists is an edit, a new one a creation."""
+        """Return the capability that this call needs: writing an existing file is an edit, a new one a
+        creation.
+        """
         ...
 
     def names(self) -> tuple[str, ...]: ...
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Of every tool that can be loaded, in order of name; `problems` has the others."""
+        """Return the specs of all loadable tools, sorted by name; see `problems` for the others."""
         ...
 
     def problems(self) -> tuple[ToolRefused, ...]:
-        """One for each tool that a package offers and that cannot be used."""
+        """Return a problem for each tool of a package that cannot be used."""
         ...
 
 
 class FixedTools:
-    """`ToolSource` of these tools, for good. Any thread may ask."""
+    """A `ToolSource` with a fixed set of tools. Any thread may use it."""
 
     def __init__(self, *tools: Tool) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}

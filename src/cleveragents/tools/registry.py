@@ -1,8 +1,8 @@
-"""All tools there are: the modules of `builtin`, and what installed packages offer as entry points.
+"""All tools: the modules of `builtin`, and the entry points of installed packages.
 
-Looking for names imports nothing; a tool is imported when it is asked for. A package that cannot be loaded
-spoils its own tools and nobody else's. A built-in name cannot be taken over by a package: what `write` means
-does not depend on what else is installed.
+Listing names imports nothing; a tool is imported on first use. A package that cannot be loaded affects only
+its own tools. A package cannot replace a built-in tool: the meaning of `write` does not depend on installed
+packages.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from cleveragents.tools.ports import SandboxFiles, Tool
 __all__ = ["ENTRY_POINTS", "ToolRegistry"]
 
 ENTRY_POINTS = "cleveragents.tools"
-"""The group; an entry's name is the tool's, its object a tool or a class of tools made without arguments."""
+"""The entry point group. An entry has the tool's name; its object is a tool, or a class without arguments."""
 
 
 class ToolRegistry:
-    """`ToolSource` of what is built in and what is installed. Any thread may use it: what it keeps is only
-    ever added to, and a tool that was loaded twice is the same tool."""
+    """A `ToolSource` of built-in and installed tools.
+
+    Any thread may use it: its state only grows, and a tool that is loaded twice is the same tool.
+    """
 
     def __init__(self, entries: Iterable[EntryPoint] | None = None) -> None:
         self._entries = entries
@@ -79,7 +81,7 @@ class ToolRegistry:
     def _hidden(self) -> tuple[ToolRefused, ...]:
         used = self._offered.values()
         return tuple(
-            ToolRefused(entry.name, f"{_package(entry)} offers a tool whose name is taken; it is not used")
+            ToolRefused(entry.name, f"{_package(entry)} offers a tool whose name is taken; it is ignored")
             for entry in self._found
             if entry not in used
         )
@@ -102,7 +104,7 @@ class ToolRegistry:
 
 
 def _load_entry(entry: EntryPoint) -> Tool:
-    """What the package offers; whatever its code raises is said to be its own."""
+    """Load a package's tool; errors in its code are attributed to the package."""
     try:
         offered = entry.load()
         tool = offered() if isinstance(offered, type) else offered
@@ -111,7 +113,7 @@ def _load_entry(entry: EntryPoint) -> Tool:
         said = str(error) if isinstance(error, CleverAgentsError) else f"{type(error).__name__}: {error}"
         raise ToolRefused(entry.name, f"{_package(entry)} cannot be loaded ({said})") from error
     if not isinstance(spec, ToolSpec) or spec.name != entry.name:
-        reason = f"{_package(entry)} offers {entry.value}, which is not a tool of that name"
+        reason = f"{_package(entry)} offers {entry.value}, which is not a tool with that name"
         raise ToolRefused(entry.name, reason)
     return cast("Tool", tool)
 

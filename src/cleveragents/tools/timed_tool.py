@@ -1,4 +1,4 @@
-"""A tool that ends with the time it has: what nobody can give a timeout watches a signal instead."""
+"""A tool with a time limit, enforced through its stop signal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 
 __all__ = ["EitherStop", "TimedStop", "TimedTool"]
 
-_OVER = "the time that it may take was over"
+_OVER = "the time limit was reached"
 _LEAST_SECONDS = 0.001
 _LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class TimedStop:
-    """`StopSignal` that also fires when no time is left."""
+    """A `StopSignal` that also fires when the time runs out."""
 
     stop: StopSignal
     seconds_left: Callable[[], float]
@@ -52,7 +52,7 @@ class TimedStop:
 
 @dataclass(frozen=True, slots=True)
 class EitherStop:
-    """`StopSignal` that fires when one of two does."""
+    """A `StopSignal` that fires when either of two does."""
 
     one: StopSignal
     other: StopSignal
@@ -81,7 +81,7 @@ class EitherStop:
 
 @dataclass(frozen=True, slots=True)
 class TimedTool:
-    """`Tool` that is stopped when no time is left: then it failed, and what it changed is recorded."""
+    """A `Tool` that is stopped when the time runs out: the call fails, and its changes are recorded."""
 
     tool: Tool
     seconds_left: Callable[[], float]
@@ -98,6 +98,6 @@ class TimedTool:
         try:
             return self.tool.call(arguments, timed)
         except Cancelled:
-            if workplace.stop.is_cancelled:  # guard: a cancel is no answer, the call stays open
+            if workplace.stop.is_cancelled:  # guard: a cancel is not an answer; the call stays open
                 raise
             raise ToolRefused(self.spec.name, f"{_OVER} before it answered") from None

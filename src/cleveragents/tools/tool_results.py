@@ -1,6 +1,6 @@
-"""What a tool said, as a model reads it: facts first, then the long text as it is, never too much of it.
+"""Format the result of a tool for a model: facts first, then the long text unescaped, limited in length.
 
-JSON would escape every line end of a file, which costs tokens and makes small models copy the escapes into
+JSON would escape every line break of a file, which costs tokens and makes small models copy the escapes into
 their edits. So the one long text of a result is shown raw.
 """
 
@@ -14,14 +14,14 @@ from cleveragents.core.json_value import JsonValue, thaw
 __all__ = ["MOST_CHARACTERS", "cut", "result_text"]
 
 MOST_CHARACTERS = 32_000
-"""Of one answer: about 8,000 tokens, a small part of what even a small model reads."""
+"""The limit for one answer: about 8,000 tokens, a small part of even a small model's context."""
 
 _LONG_TEXTS = ("content", "output", "diff", "text")
 _HEAD_SHARE = 0.6
 
 
 def result_text(result: JsonValue) -> str:
-    """The result of a call as text."""
+    """Return the result of a call as text."""
     if isinstance(result, str):
         return cut(result)
     if not isinstance(result, Mapping):
@@ -33,17 +33,17 @@ def result_text(result: JsonValue) -> str:
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The text, or its beginning and its end with a word on what is missing between them."""
+    """Return the text; if it is too long, its beginning and end with a note on the omitted part."""
     if len(text) <= most:
         return text
     head = int(most * _HEAD_SHARE)
     tail = most - head
-    missing = f"\n… {len(text) - most:,} characters are left out here; ask for a smaller part …\n"
+    missing = f"\n… {len(text) - most:,} characters omitted; request a smaller part …\n"
     return text[:head] + missing + text[-tail:]
 
 
 def _says(value: JsonValue) -> bool:
-    """What is not there, or is as usual, is not worth a line."""
+    """Return whether a value is worth a line: neither missing nor the default."""
     return value is not None and value is not False and value != "" and value != ()
 
 

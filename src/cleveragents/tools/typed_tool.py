@@ -1,7 +1,7 @@
-"""A tool as its author writes it: a model of its arguments, a model of its result, and what it does.
+"""A base class for tools: a model of the arguments, a model of the result, and the code.
 
-The schemas are made from the models, the arguments are checked by them, and a wrong call is answered with
-what was wrong, so that whoever made it can mend it in one step.
+The schemas are generated from the models, which also validate the arguments. The error for an invalid call
+lists the mistakes, so that the caller can fix it in one step.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from cleveragents.tools.ports import SandboxFiles, Workplace
 
 __all__ = ["Arguments", "Result", "TypedTool"]
 
-# A model that gets everything wrong needs the first few mistakes, not all.
+# A model that gets everything wrong needs only the first few mistakes.
 _PROBLEMS_SHOWN = 4
 
 
 class Arguments(BaseModel):
-    """What a tool takes: exactly these names, exactly these types."""
+    """The arguments of a tool: exactly these names and types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Result(BaseModel):
-    """What a tool gives."""
+    """The result of a tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Result)
 
 
 class TypedTool(ABC, Generic[A, R]):
-    """`Tool` over two models. A subclass names them and says in `run` what is done."""
+    """A `Tool` with two models. A subclass names them and implements `run`."""
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -56,10 +56,10 @@ class TypedTool(ABC, Generic[A, R]):
 
     @abstractmethod
     def run(self, arguments: A, workplace: Workplace) -> R:
-        """Does it."""
+        """Run the call."""
 
     def needs(self, arguments: A, files: SandboxFiles) -> Capability:
-        """What this call needs leave for; `capability`, unless the tool knows better."""
+        """Return the capability that this call needs; by default `capability`."""
         return self.capability
 
     @cached_property
@@ -99,7 +99,7 @@ class TypedTool(ABC, Generic[A, R]):
         raise InvalidToolCall(self.name, shown)
 
     def _names_beside(self, place: Sequence[str | int]) -> list[str]:
-        """The arguments that there are where the one at the place is; all, if it cannot be told where."""
+        """Return the names of the arguments beside the one at `place`; all names if the place is unknown."""
         whole: Any = self.spec.input_schema
         schema = whole
         for step in place[:-1]:
@@ -112,23 +112,25 @@ class TypedTool(ABC, Generic[A, R]):
         if found["type"] == "extra_forbidden":
             known = self._names_beside(found["loc"])
             near = get_close_matches(str(found["loc"][-1]), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            return f"there is no argument {place!r}; {hint}"
+            hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}"
+            return f"unknown argument {place!r}; {hint}"
         if found["type"] == "missing":
             return f"the argument {place!r} is missing"
         said = str(found["msg"]).removeprefix("Value error, ")
-        return f"the argument {place!r} is wrong: {said}" if place else said
+        return f"invalid argument {place!r}: {said}" if place else said
 
 
 @cache
 def _schema_of(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> FrozenObject:
-    """Made once for each model, because some tools are made anew for every plan."""
+    """Generate the schema once per model, because some tools are created for every plan."""
     return FrozenObject(_plain(model.model_json_schema(mode=mode)))
 
 
 def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Each argument described where it is: not every model provider follows a reference. And without the
-    titles that pydantic makes of the names: they say nothing that the names don't."""
+    """Return the schema with references resolved and titles removed.
+
+    Not every model provider follows references, and pydantic's titles only repeat the names.
+    """
     models: Mapping[str, Any] = schema.get("$defs", {})
     endless: set[str] = set()
 
@@ -142,7 +144,7 @@ def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
             shown = _without(part, "title") if isinstance(part.get("title"), str) else part
             return {key: plain(value, within) for key, value in shown.items()}
         name = reference.rpartition("/")[2]
-        if name in within:  # only a reference can say that something contains its like
+        if name in within:  # a recursive model needs a reference
             endless.add(name)
             return part
         return plain(models[name] | _without(part, "$ref"), (*within, name))

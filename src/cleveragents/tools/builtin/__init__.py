@@ -1,1 +1,1 @@
-"""The built-in tools, one per file. A module here is a tool of that name, and offers it as `TOOL`."""
+"""The built-in tools, one per file. Each module offers its tool, named like the module, as `TOOL`."""

@@ -1,4 +1,4 @@
-"""Runs a command in the sandbox. That it failed is its result, not an error of the call."""
+"""Run a command in the sandbox. A failed command is a result, not an error of the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 __all__ = ["TOOL", "CommandArguments", "CommandOutcome", "CommandTool"]
 
 _DEFAULT_SECONDS = 600.0
-# A command that needs longer than a working day has hung.
+# A command that needs longer than a working day hangs.
 _LONGEST_SECONDS = 8 * 3600.0
 _HERE = ("", ".", "./")
 _SHELL = ("/bin/sh", "-c")
@@ -24,32 +24,34 @@ _SHELL = ("/bin/sh", "-c")
 class CommandArguments(Arguments):
     argv: list[str] = Field(default=[], description="the program and its arguments; no shell is involved")
     script: str = Field(
-        default="", description="instead of argv: a text for /bin/sh, with pipes and variables"
+        default="", description="instead of argv: a script for /bin/sh, with pipes and variables"
     )
-    directory: str = Field(default="", description="where to run it, relative to where the plan works")
+    directory: str = Field(
+        default="", description="where to run it, relative to the plan's working directory"
+    )
     timeout_seconds: float = Field(
-        default=_DEFAULT_SECONDS, gt=0, le=_LONGEST_SECONDS, description="when to end it, if it has not ended"
+        default=_DEFAULT_SECONDS, gt=0, le=_LONGEST_SECONDS, description="the time limit"
     )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if bool(self.argv) == bool(self.script):
-            raise ValueError("give either `argv`, a list, or `script`, a text for the shell")
+            raise ValueError("use either `argv`, a list, or `script`, a text for the shell")
         if not self.words[0]:
-            raise ValueError("`argv` names no program")
+            raise ValueError("`argv` must start with a program")
         if any("\0" in word for word in self.words):
             raise ValueError("there is a NUL character in it")
         return self
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is run."""
+        """The command line to run."""
         return (*_SHELL, self.script) if self.script else (*self.argv,)
 
 
 class CommandOutcome(Result):
-    exit_code: int | None = Field(description="none if it was ended because its time was over")
-    output: str = Field(description="stdout and stderr as they came; the end of it, if it is too long")
+    exit_code: int | None = Field(description="null if it reached its time limit")
+    output: str = Field(description="stdout and stderr in order; only the end if it is too long")
     truncated: bool
     timed_out: bool
     seconds: float
@@ -57,7 +59,7 @@ class CommandOutcome(Result):
 
 class CommandTool(TypedTool[CommandArguments, CommandOutcome]):
     name = "command"
-    description = "Runs a program in the sandbox, at most for `timeout_seconds`. No process outlives it."
+    description = "Runs a program in the sandbox for at most `timeout_seconds`. No process outlives it."
     capability = Capability.COMMAND
     writes = True
     runs_commands = True
@@ -66,10 +68,10 @@ class CommandTool(TypedTool[CommandArguments, CommandOutcome]):
 
     def run(self, arguments: CommandArguments, workplace: Workplace) -> CommandOutcome:
         directory = arguments.directory
-        # Where the plan works is made when a command starts there; a directory below it is the plan's own.
+        # The working directory of the plan is created when a command starts; a directory below it must exist.
         where = "" if directory in _HERE else posixpath.join(workplace.directory, directory)
         if workplace.files.kind(where) != "directory":
-            raise ToolRefused(self.name, f"there is no directory {directory!r} to run it in")
+            raise ToolRefused(self.name, f"no such directory: {directory!r}")
         done = workplace.run(arguments.words, directory=directory, timeout_seconds=arguments.timeout_seconds)
         if done.cancelled:
             raise Cancelled(workplace.stop.reason)

@@ -1,4 +1,4 @@
-"""Deletes a file, a link, or a directory with all that is in it."""
+"""Delete a file, a link, or a directory with its content."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ __all__ = ["TOOL", "DeleteArguments", "DeleteResult", "DeleteTool"]
 
 class DeleteArguments(Arguments):
     path: str = Field(description="the file, link or directory, relative to the sandbox's root")
-    recursive: bool = Field(default=False, description="needed for a directory: everything below goes, too")
+    recursive: bool = Field(
+        default=False, description="required for a directory: delete everything below, too"
+    )
 
 
 class DeleteResult(Result):
     path: str
-    files: int = Field(description="how many files and links are gone")
+    files: int = Field(description="the number of deleted files and links")
 
 
 class DeleteTool(TypedTool[DeleteArguments, DeleteResult]):
     name = "delete"
-    description = "Deletes a file or a symbolic link (not what it leads to); a directory if told `recursive`."
+    description = "Deletes a file or a symbolic link (not its target); a directory with `recursive`."
     capability = Capability.DELETE
     writes = True
     arguments = DeleteArguments
@@ -35,7 +37,7 @@ class DeleteTool(TypedTool[DeleteArguments, DeleteResult]):
         count = 1
         if files.kind(path) == "directory":
             if not arguments.recursive:
-                raise ToolRefused(self.name, f"{path!r} is a directory; say `recursive` to delete all of it")
+                raise ToolRefused(self.name, f"{path!r} is a directory; use `recursive` to delete all of it")
             count = sum(found.kind != "directory" for found in files.walk(path))
         files.delete(path)
         return DeleteResult(path=path, files=count)

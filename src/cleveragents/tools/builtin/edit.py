@@ -1,4 +1,4 @@
-"""Replaces one exact text in a file by another."""
+"""Replace an exact text in a file."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ __all__ = ["TOOL", "EditArguments", "EditResult", "EditTool"]
 
 class EditArguments(Arguments):
     path: str = Field(description="the file, relative to the sandbox's root")
-    old: str = Field(min_length=1, description="the text to be replaced, exactly as it is in the file")
-    new: str = Field(description="what takes its place")
+    old: str = Field(min_length=1, description="the text to replace, exactly as it is in the file")
+    new: str = Field(description="the replacement")
     count: Literal[1, "all"] = Field(
-        default=1, description='1: `old` must occur exactly once; "all": it is replaced everywhere'
+        default=1, description='1: `old` must occur exactly once; "all": replace every occurrence'
     )
     line_endings: Literal["exact", "file"] = Field(
         default="exact",
-        description='"exact": as `old` and `new` have them; "file": they take those of the file',
+        description='"exact": use `old` and `new` as given; "file": convert them to the file\'s line endings',
     )
     expected_sha256: str | None = Field(
-        default=None, description="refuse unless the file is still the one that `read` gave this sha256 for"
+        default=None, description="refuse if the file's sha256 is not this one, as returned by `read`"
     )
 
 
 class EditResult(Result):
     path: str
-    replacements: int = Field(description="how often `old` was replaced")
-    lines: list[int] = Field(description="where, in the old file; the first 20")
-    sha256: str = Field(description="of the file as it is now")
+    replacements: int = Field(description="the number of replacements")
+    lines: list[int] = Field(description="the line numbers in the old file; the first 20")
+    sha256: str = Field(description="the sha256 of the new content")
 
 
 class EditTool(TypedTool[EditArguments, EditResult]):
     name = "edit"
-    description = "Replaces an exact text in a file. If it is not there, says where text and file part."
+    description = "Replaces an exact text in a file. If it is missing, reports the first difference."
     capability = Capability.EDIT
     writes = True
     arguments = EditArguments

@@ -1,4 +1,4 @@
-"""Finds files by a pattern of their paths."""
+"""Find files by a path pattern."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _MOST_RESULTS = 10_000
 
 
 class GlobArguments(Arguments):
-    pattern: Glob = Field(description="like `src/**/*.py`; without a `/`, it is about names in any directory")
+    pattern: Glob = Field(
+        description="such as `src/**/*.py`; without a `/`, it matches names in any directory"
+    )
     max_results: int = Field(
-        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many paths to give at most"
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="the maximum number of paths"
     )
 
 
@@ -29,7 +31,7 @@ class GlobResult(Result):
 
 class GlobTool(TypedTool[GlobArguments, GlobResult]):
     name = "glob"
-    description = "Finds files and links whose path fits a pattern, in order of path."
+    description = "Finds files and links whose path matches a pattern, sorted by path."
     capability = Capability.READ
     arguments = GlobArguments
     result = GlobResult

@@ -1,4 +1,4 @@
-"""Finds lines that match, in all files or some."""
+"""Find matching lines in all or some files."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class GrepArguments(Arguments):
     pattern: str = Field(
         min_length=1,
         max_length=_PATTERN_LIMIT,
-        description="a regular expression of Python's, for a line",
+        description="a Python regular expression, matched line by line",
     )
-    glob: Glob = Field(default="**", description="which files, like `src/**/*.py`")
-    fixed: bool = Field(default=False, description="take the pattern as a text, not as an expression")
-    ignore_case: bool = Field(default=False, description="capital and small letters are the same")
+    glob: Glob = Field(default="**", description="the files to search, such as `src/**/*.py`")
+    fixed: bool = Field(default=False, description="treat the pattern as plain text")
+    ignore_case: bool = Field(default=False, description="ignore the difference between upper and lower case")
     context: int = Field(default=0, ge=0, le=_CONTEXT_LIMIT, description="lines to show before and after")
     max_results: int = Field(
-        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many lines to give at most"
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="the maximum number of lines"
     )
     timeout_seconds: float = Field(
-        default=_DEFAULT_SECONDS, gt=0, le=_MOST_SECONDS, description="when to give up searching"
+        default=_DEFAULT_SECONDS, gt=0, le=_MOST_SECONDS, description="the time limit of the search"
     )
 
 
@@ -52,15 +52,15 @@ class GrepMatch(Result):
 
 class GrepResult(Result):
     matches: list[GrepMatch]
-    files: int = Field(description="how many were searched; binary files and links are not")
-    truncated: bool = Field(description="there may be more matches; `note` says why")
+    files: int = Field(description="the number of searched files, without binary files and links")
+    truncated: bool = Field(description="whether there may be more matches; see `note`")
     note: str
     skipped: list[Skipped] = Field(description="files that could not be searched")
 
 
 class GrepTool(TypedTool[GrepArguments, GrepResult]):
     name = "grep"
-    description = "Finds the lines that a regular expression matches, file by file, in order of path."
+    description = "Finds lines that match a regular expression, sorted by path."
     capability = Capability.READ
     arguments = GrepArguments
     result = GrepResult
@@ -83,7 +83,7 @@ def _search(arguments: GrepArguments, workplace: Workplace, matcher: Matcher) ->
     note = ""
     for path, text, numbers in _searched(arguments, workplace, matcher, skipped):
         if numbers is None:
-            note = f"the time was over at {path!r}; search fewer files, or for something simpler"
+            note = f"the time limit was reached at {path!r}; search fewer files, or use a simpler pattern"
             break
         files += 1
         room = arguments.max_results - len(matches)
@@ -101,7 +101,7 @@ def _searched(
     arguments: GrepArguments, workplace: Workplace, matcher: Matcher, skipped: list[Skipped]
 ) -> Iterator[tuple[str, str, list[int] | None]]:
     for batch in batches_of(workplace, arguments.glob, skipped):
-        # One more than there is room for, to know whether there are more.
+        # One more than the limit, to know whether there are more.
         answers = matcher.lines([text for _, text in batch], arguments.max_results + 1)
         for (path, text), numbers in zip(batch, answers, strict=False):
             yield path, text, numbers

@@ -1,4 +1,4 @@
-"""Lists what is in a directory."""
+"""List the content of a directory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_RESULTS = 10_000
 
 class ListArguments(Arguments):
     path: str = Field(default="", description="the directory; empty: the sandbox's root")
-    depth: int = Field(default=1, ge=1, le=_DEPTH_LIMIT, description="1: only what is directly in it")
+    depth: int = Field(default=1, ge=1, le=_DEPTH_LIMIT, description="1: only direct entries")
     max_results: int = Field(
-        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many entries to give at most"
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="the maximum number of entries"
     )
 
 
@@ -36,7 +36,7 @@ class ListResult(Result):
 
 class ListTool(TypedTool[ListArguments, ListResult]):
     name = "list"
-    description = "Lists the files and directories in a directory, without git's own. Links are not followed."
+    description = "Lists the files and directories in a directory, except .git. Does not follow links."
     capability = Capability.READ
     arguments = ListArguments
     result = ListResult
@@ -47,7 +47,7 @@ class ListTool(TypedTool[ListArguments, ListResult]):
             workplace.stop.raise_if_cancelled()
             if len(entries) == arguments.max_results:
                 return ListResult(entries=entries, truncated=True)
-            # A name that is not Unicode cannot be used as a path, but it is there.
+            # An invalid Unicode name cannot be used as a path, but it is listed.
             shown = found.path.encode("utf-8", "backslashreplace").decode("utf-8")
             entries.append(ListEntry(path=shown, kind=found.kind, size_bytes=found.size))
         return ListResult(entries=entries, truncated=False)

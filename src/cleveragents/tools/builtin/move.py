@@ -1,4 +1,4 @@
-"""Gives a file, link or directory another name."""
+"""Move or rename a file, link or directory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["TOOL", "MoveArguments", "MoveResult", "MoveTool"]
 
 
 class MoveArguments(Arguments):
-    source: str = Field(description="what to move, relative to the sandbox's root")
-    target: str = Field(description="its new path, which must not exist yet")
+    source: str = Field(description="the path to move, relative to the sandbox's root")
+    target: str = Field(description="the new path, which must not exist")
 
 
 class MoveResult(Result):
@@ -23,8 +23,8 @@ class MoveResult(Result):
 
 class MoveTool(TypedTool[MoveArguments, MoveResult]):
     name = "move"
-    description = "Moves or renames a file, link or directory. Never replaces anything."
-    # Nothing is lost by it: the content is all there, under another name.
+    description = "Moves or renames a file, link or directory. Never overwrites."
+    # Nothing is lost: the content stays complete under another name.
     capability = Capability.EDIT
     writes = True
     arguments = MoveArguments

@@ -1,4 +1,4 @@
-"""Several exact replacements in one file: all of them, or none."""
+"""Make several exact replacements in one file: all or none."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["TOOL", "MultiEditArguments", "MultiEditResult", "MultiEditTool", "OneEdit"]
 
-# Each goes through the whole file.
+# Each scans the whole file.
 _EDITS_LIMIT = 500
-_ORDER = "made in this order, each on what the ones before it left"
+_ORDER = "applied in this order, each to the result of the previous ones"
 
 
 class OneEdit(Arguments):
-    old: str = Field(min_length=1, description="the text to be replaced, exactly as the edits before left it")
-    new: str = Field(description="what takes its place")
+    old: str = Field(
+        min_length=1, description="the text to replace, exactly as it is after the previous edits"
+    )
+    new: str = Field(description="the replacement")
     count: Literal[1, "all"] = Field(
-        default=1, description='1: this `old` must occur exactly once; "all": it is replaced everywhere'
+        default=1, description='1: `old` must occur exactly once; "all": replace every occurrence'
     )
 
 
@@ -33,23 +35,23 @@ class MultiEditArguments(Arguments):
     edits: list[OneEdit] = Field(min_length=1, max_length=_EDITS_LIMIT, description=_ORDER)
     line_endings: Literal["exact", "file"] = Field(
         default="exact",
-        description='for all edits; "exact": as each `old` and `new` has them; "file": those of the file',
+        description='"exact": use `old` and `new` as given; "file": convert them to the file\'s line endings',
     )
     expected_sha256: str | None = Field(
         default=None,
-        description="refuse unless the file, before all edits, is the one that `read` gave this sha256 for",
+        description="refuse if the file's sha256, before all edits, is not this one, as returned by `read`",
     )
 
 
 class MultiEditResult(Result):
     path: str
-    replacements: list[int] = Field(description="how many each edit made")
-    sha256: str = Field(description="of the file as it is now")
+    replacements: list[int] = Field(description="the number of replacements of each edit")
+    sha256: str = Field(description="the sha256 of the new content")
 
 
 class MultiEditTool(TypedTool[MultiEditArguments, MultiEditResult]):
     name = "multi_edit"
-    description = "Makes several exact replacements in one file, in order; if one does not fit, none is made."
+    description = "Makes several exact replacements in one file, in order; all or none."
     capability = Capability.EDIT
     writes = True
     arguments = MultiEditArguments

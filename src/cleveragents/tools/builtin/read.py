@@ -1,4 +1,4 @@
-"""Reads a text file, or a part of it."""
+"""Read a text file, or a part of it."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ __all__ = ["TOOL", "ReadArguments", "ReadResult", "ReadTool"]
 
 _DEFAULT_LINES = 2000
 _MOST_LINES = 100_000
-# About as much as a model's context has room for.
+# About the size of a model's context.
 _CHARACTERS_LIMIT = 200_000
 
 
 class ReadArguments(Arguments):
     path: str = Field(description="the file, relative to the sandbox's root")
     offset: int = Field(default=1, ge=1, description="the first line to read, counted from 1")
-    limit: int = Field(default=_DEFAULT_LINES, ge=1, le=_MOST_LINES, description="how many lines to read")
-    line_numbers: bool = Field(default=False, description="put each line's number and a tab before it")
+    limit: int = Field(
+        default=_DEFAULT_LINES, ge=1, le=_MOST_LINES, description="the maximum number of lines"
+    )
+    line_numbers: bool = Field(default=False, description="start each line with its number and a tab")
 
 
 class ReadResult(Result):
     path: str
     content: str = Field(description="empty for a binary file")
     total_lines: int
-    truncated: bool = Field(description="there is more than `content`")
-    note: str = Field(description="what to know about it; empty if there is nothing")
-    encoding: str = Field(description="utf-8, binary, or unknown: then odd bytes are shown as \\xNN")
+    truncated: bool = Field(description="whether the file has more than `content`")
+    note: str = Field(description="a remark on the content; may be empty")
+    encoding: str = Field(description="utf-8, binary, or unknown (invalid bytes are shown as \\xNN)")
     line_endings: str = Field(description="lf, crlf, mixed or none")
     size_bytes: int
-    sha256: str = Field(description="of the whole file; `write` and `edit` take it as `expected_sha256`")
+    sha256: str = Field(
+        description="the sha256 of the whole file, for `expected_sha256` of `write` and `edit`"
+    )
 
 
 class ReadTool(TypedTool[ReadArguments, ReadResult]):
     name = "read"
-    description = "Reads lines of a text file, and says how many there are."
+    description = "Reads lines of a text file, and returns their total number."
     capability = Capability.READ
     arguments = ReadArguments
     result = ReadResult
@@ -77,7 +81,7 @@ def _decoded(data: bytes) -> tuple[str, str]:
 
 
 def _excerpt(lines: list[str], ends_with_newline: bool, arguments: ReadArguments) -> tuple[str, str]:
-    """The lines asked for, as far as there is room, and a note if something is missing after them."""
+    """Return the requested lines within the limit, and a note if more follow."""
     begin = arguments.offset - 1
     end = min(begin + arguments.limit, len(lines))
     if lines and begin >= len(lines):
@@ -88,7 +92,7 @@ def _excerpt(lines: list[str], ends_with_newline: bool, arguments: ReadArguments
         closing = "\n" if number + 1 < len(lines) or ends_with_newline else ""
         piece = (f"{number + 1}\t" if arguments.line_numbers else "") + lines[number] + closing
         if len(piece) > room and pieces:
-            return "".join(pieces), f"there is no room for more; go on with offset {number + 1}"
+            return "".join(pieces), f"no room for more; continue with offset {number + 1}"
         if len(piece) > room:
             return piece[:room], f"line {number + 1} is cut after {room} characters of {len(piece)}"
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""Replaces a text or a regular expression in all files that fit a pattern: in all of them, or in none."""
+"""Replace a text or a regular expression in all files that match a pattern: in all of them, or in none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["TOOL", "ReplaceArguments", "ReplaceResult", "ReplaceTool", "Replaced
 
 _PATTERN_LIMIT = 10_000
 _SECONDS = 120.0
-# Old and new content of all changed files are held until the last one is known to be right.
+# Old and new content of all changed files stay in memory until the last one is checked.
 _TOTAL_LIMIT_BYTES = 256 << 20
 _SKIPPED_SHOWN = 50
 
@@ -27,13 +27,15 @@ _Change = tuple[str, bytes, bytes, int]
 
 
 class ReplaceArguments(Arguments):
-    pattern: str = Field(min_length=1, max_length=_PATTERN_LIMIT, description="what to search for")
-    replacement: str = Field(description="what to put in its place; with `regex`, \\1 is the first group")
-    glob: Glob = Field(default="**", description="in which files, like `src/**/*.py`")
-    regex: bool = Field(
-        default=False, description="the pattern is a regular expression of Python's, over lines, not a text"
+    pattern: str = Field(
+        min_length=1, max_length=_PATTERN_LIMIT, description="the text or expression to search for"
     )
-    ignore_case: bool = Field(default=False, description="capital and small letters are the same")
+    replacement: str = Field(description="the replacement; with `regex`, \\1 is the first group")
+    glob: Glob = Field(default="**", description="the files to change, such as `src/**/*.py`")
+    regex: bool = Field(
+        default=False, description="treat the pattern as a Python regular expression in multi-line mode"
+    )
+    ignore_case: bool = Field(default=False, description="ignore the difference between upper and lower case")
 
 
 class ReplacedFile(Result):
@@ -49,7 +51,7 @@ class ReplaceResult(Result):
 
 class ReplaceTool(TypedTool[ReplaceArguments, ReplaceResult]):
     name = "replace"
-    description = "Searches and replaces in all files that fit a pattern, or in none; not in binary files."
+    description = "Searches and replaces in all files that match a pattern, or in none; skips binary files."
     capability = Capability.EDIT
     writes = True
     arguments = ReplaceArguments
@@ -82,7 +84,7 @@ def _planned(
         answers = matcher.replace([text for _, text in batch], arguments.replacement)
         for (path, text), replaced in zip(batch, answers, strict=False):
             if replaced is None:
-                raise ToolRefused("replace", f"it took too long, at {path!r}; nothing was changed")
+                raise ToolRefused("replace", f"the time limit was reached at {path!r}; nothing was changed")
             after, count = replaced
             if after == text:
                 continue
@@ -90,7 +92,7 @@ def _planned(
             change = (path, text.encode("utf-8"), after.encode("utf-8"), count)
             total += len(change[1]) + len(change[2])
             if len(change[2]) > FILE_LIMIT_BYTES or total > _TOTAL_LIMIT_BYTES:
-                raise ToolRefused("replace", f"it would change too much, at {path!r}; nothing was changed")
+                raise ToolRefused("replace", f"the size limit was reached at {path!r}; nothing was changed")
             changes.append(change)
     return changes, skipped
 

@@ -1,4 +1,4 @@
-"""Writes a file, new or in place of the old one."""
+"""Create or replace a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ __all__ = ["TOOL", "WriteArguments", "WriteResult", "WriteTool"]
 
 class WriteArguments(Arguments):
     path: str = Field(description="the file, relative to the sandbox's root")
-    content: str = Field(description="all of its text")
-    executable: bool | None = Field(default=None, description="whether it can be run; left out: as it was")
+    content: str = Field(description="the complete text")
+    executable: bool | None = Field(
+        default=None, description="whether the file is executable; by default unchanged"
+    )
     expected_sha256: str | None = Field(
-        default=None, description="refuse unless the file is still the one that `read` gave this sha256 for"
+        default=None, description="refuse if the file's sha256 is not this one, as returned by `read`"
     )
 
 
@@ -32,7 +34,7 @@ class WriteResult(Result):
 
 class WriteTool(TypedTool[WriteArguments, WriteResult]):
     name = "write"
-    description = "Creates a file, or replaces all of its content. Makes the directories it needs."
+    description = "Creates a file, or replaces its whole content. Creates missing directories."
     capability = Capability.EDIT
     writes = True
     arguments = WriteArguments
@@ -48,7 +50,7 @@ class WriteTool(TypedTool[WriteArguments, WriteResult]):
         if arguments.expected_sha256 is not None:
             ensure_unchanged(path, None if created else files.read(path), arguments.expected_sha256)
         if path.endswith("/"):
-            raise ToolRefused(self.name, f"{path!r} names a directory; give the file's name, too")
+            raise ToolRefused(self.name, f"{path!r} is a directory; add the file's name")
         if not created and MASK in arguments.content:
             ensure_no_mask(path, files.read(path).decode("utf-8", "replace"), arguments.content)
         files.write(path, data, executable=arguments.executable)

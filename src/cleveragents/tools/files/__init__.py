@@ -1,1 +1,1 @@
-"""Files as tools use them: confined paths, exact edits and search."""
+"""The files of a sandbox for tools: confined paths, exact edits and search."""

@@ -1,10 +1,11 @@
-"""The files of a sandbox, so that nothing outside can be reached, whatever happens to the tree meanwhile.
+"""The files of a sandbox, confined so that nothing outside is reachable, whatever happens to the tree
+meanwhile.
 
-What is read may be reached through symbolic links that stay inside; what is changed must be named by its own
-path, because a change is recorded under the path it was made at. A link can be deleted and moved, itself.
-A write makes a new file beside the old one and gives it the name: readers see the old content or the new,
-and other names of the old file (hard links) keep the old. Nothing is forced to the disk here: what is
-recorded of a change is kept by the store.
+Reads may pass through symbolic links that stay inside. Changes must use the file's own path, because a change
+is recorded under the path where it was made. A link itself can be deleted and moved.
+
+A write creates a new file beside the old one and renames it: readers see the old content or the new, and hard
+links of the old file keep the old. Nothing is flushed to disk here: the store keeps the recorded changes.
 """
 
 from __future__ import annotations
@@ -24,20 +25,23 @@ from cleveragents.tools.ports import FoundFile
 __all__ = ["FILE_LIMIT_BYTES", "TEMPORARY_PREFIX", "ConfinedFiles"]
 
 FILE_LIMIT_BYTES = 64 << 20
-"""A file is held in memory as a whole, a few times over while it is edited."""
+"""The limit for a file, which is held in memory as a whole, several times over while it is edited."""
 
 TEMPORARY_PREFIX = ".cleveragents-"
-"""How the names of half-written files begin. Only a kill can leave one behind."""
+"""The prefix of half-written files. Only a kill can leave one behind."""
 
-# One descriptor stays open per level; a process has 1,024 of them as a rule.
+# One descriptor stays open per level; a process usually has 1,024 of them.
 _DEPTH_LIMIT = 128
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ConfinedFiles:
-    """`SandboxFiles` below `root`. `before_change(path)` is called before a file's first change, once for
-    each path; if it raises, that file is not touched. Not thread-safe: for one tool call."""
+    """`SandboxFiles` below `root`.
+
+    `before_change(path)` is called once per path before its first change; if it raises, the file is not
+    touched. Not thread-safe: for one tool call.
+    """
 
     def __init__(self, root: Path, *, before_change: Callable[[str], None] | None = None) -> None:
         self._root = root
@@ -46,7 +50,7 @@ class ConfinedFiles:
         try:
             self._identity = identity_of(root.stat())
         except OSError as error:
-            raise ToolRefused("files", f"the sandbox's directory cannot be used: {error.strerror}") from None
+            raise ToolRefused("files", f"cannot use the sandbox's directory: {error.strerror}") from None
 
     def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
         limit = FILE_LIMIT_BYTES if limit_bytes is None else limit_bytes
@@ -56,7 +60,7 @@ class ConfinedFiles:
             if name is None:
                 raise here.missing(parts[-1])
             found = here.look(name)
-            # Opening a device can do things by itself, so it is looked at first.
+            # Opening a device can have side effects, so check first.
             _ensure_regular(path, found)
             descriptor = os.open(name, _READ, dir_fd=here.descriptor)
             with os.fdopen(descriptor, "rb") as file:
@@ -78,7 +82,7 @@ class ConfinedFiles:
 
     def write(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
         if len(data) > FILE_LIMIT_BYTES:
-            raise ToolRefused("write", f"{len(data)} bytes are too many (at most {FILE_LIMIT_BYTES})")
+            raise ToolRefused("write", f"the content has {len(data)} bytes (at most {FILE_LIMIT_BYTES})")
         *parents, name = _named(path)
         with self._descent(path) as here:
             missing = here.enter_existing(parents)
@@ -101,7 +105,7 @@ class ConfinedFiles:
                 raise here.missing(missing[0] if missing else name)
             full = "/".join([*parents, name])
             if stat.S_ISDIR(found.st_mode):
-                # All is looked at before anything goes: what must stay is found in time.
+                # Check everything before deleting anything, to find files that must stay.
                 for file in list(_files_below(here.descriptor, name, full)):
                     self._note(file)
                 self._delete_directory(here.descriptor, name, full)
@@ -114,7 +118,7 @@ class ConfinedFiles:
         *new_parents, new_name = _named(target)
         old, new = [*parents, name], [*new_parents, new_name]
         if new[: len(old)] == old:
-            raise ToolRefused("move", f"{source!r} cannot be moved to or into itself ({target!r})")
+            raise ToolRefused("move", f"cannot move {source!r} to or into itself ({target!r})")
         with self._descent(source) as here, self._descent(target) as there:
             missing = here.enter_existing(parents)
             found = None if missing else here.look(name)
@@ -122,7 +126,7 @@ class ConfinedFiles:
                 raise here.missing(missing[0] if missing else name)
             to_make = there.enter_existing(new_parents)
             if not to_make and there.look(new_name) is not None:
-                raise ToolRefused("move", f"{target!r} exists already; delete it first, or take another name")
+                raise ToolRefused("move", f"{target!r} already exists; delete it first, or use another name")
             _ensure_new_name(target, [*to_make, new_name])
             files = [""]
             if stat.S_ISDIR(found.st_mode):
@@ -150,7 +154,7 @@ class ConfinedFiles:
         return tuple(self._touched)
 
     def _walk(self, shown: str, real: list[str], depth: int) -> Iterator[FoundFile]:
-        # No descriptor is open while the caller has the word: it may take its time, or never come back.
+        # No descriptor stays open while the caller has control: it may be slow, or never continue.
         pending = [iter(self._listing(shown, real))]
         while pending:
             found = next(pending[-1], None)
@@ -210,8 +214,8 @@ class ConfinedFiles:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreFull(path) from None
             if error.errno == errno.ELOOP:
-                raise OutsideSandbox(path, "turned into a symbolic link while it was used") from None
-            raise ToolRefused("path", f"{path!r} cannot be used: {error.strerror}") from None
+                raise OutsideSandbox(path, "became a symbolic link during the access") from None
+            raise ToolRefused("path", f"cannot use {path!r}: {error.strerror}") from None
 
 
 def _named(path: str) -> tuple[str, ...]:
@@ -252,7 +256,7 @@ def _ensure_replaceable(path: str, before: os.stat_result, here: Descent, name: 
 
 def _ensure_new_name(path: str, names: list[str]) -> None:
     if any("\\" in name for name in names):
-        raise OutsideSandbox(path, "has a backslash in a new name; write '/' between directories")
+        raise OutsideSandbox(path, "contains a backslash in a new name; use '/' between directories")
 
 
 def _replace(
@@ -276,15 +280,17 @@ def _replace(
 
 
 def _files_below(parent: int, name: str, path: str, depth: int = 0) -> Iterator[str]:
-    """The paths of all that is not a directory. `OutsideSandbox` if a git directory is among it,
-    `ToolRefused` if a name cannot be used."""
+    """Yield the paths of everything that is not a directory.
+
+    Raises `OutsideSandbox` if it contains a git directory, and `ToolRefused` if a name cannot be used.
+    """
     if depth > _DEPTH_LIMIT:
         raise ToolRefused("path", f"{path!r} is nested deeper than {_DEPTH_LIMIT} directories")
     descriptor = os.open(name, DIRECTORY, dir_fd=parent)
     try:
         for below in names_in(descriptor):
             inner = f"{path}/{below}"
-            # A repository inside has a life of its own; a name that is no Unicode could not be recorded.
+            # A nested repository is not ours to change, and invalid Unicode names cannot be recorded.
             parts_of(inner.removeprefix("/"))
             mode = os.stat(below, dir_fd=descriptor, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):

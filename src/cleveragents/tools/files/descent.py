@@ -1,13 +1,11 @@
-"""A way down from the sandbox's root, one open directory at a time.
+"""Path lookup from the sandbox's root, one open directory at a time.
 
-A path that was checked and is then opened by name can be another path by then: somebody has put a link in its
-place. So no name is ever looked up but in a directory that is already open, and never through a link that the
-kernel follows: links are read and followed here, by the same steps. Going up is going back to a descriptor
-that was opened on the way down, so no rename can make `..` lead elsewhere.
+A path that is checked and then opened by name may have changed in between: a process may have put a link in
+its place. So each name is looked up only in a directory that is already open, and the kernel never follows a
+link: links are read and followed here, in the same steps. Going up returns to a descriptor opened on the way
+down, so no rename can make `..` lead elsewhere.
 
-Paths as tools are given them: taken apart, and refused where they cannot name a file of the sandbox.
-
-Only the text is judged here. Where a path really leads is decided at the moment of the access (`descent.py`).
+`parts_of` checks only the text of a path. Its real target is decided at the access.
 """
 
 from __future__ import annotations
@@ -29,30 +27,31 @@ from cleveragents.storage.files.paths import open_root
 __all__ = ["DIRECTORY", "Descent", "identity_of", "is_git_name", "names_in", "parts_of"]
 
 
-# The kernel's own bound on links in one path.
+# The kernel's own limit of links in one path.
 _LINK_LIMIT = 40
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# What every common filesystem allows; longer ones fail in ways that differ from one to the next.
+# Allowed by every common file system; longer ones fail in different ways.
 _NAME_LIMIT_BYTES = 255
 _PATH_LIMIT_BYTES = 4096
 
 
 def identity_of(entry: os.stat_result) -> tuple[int, int]:
-    """What makes a directory the same one, whatever it is called."""
+    """Return the identity of a file or directory, independent of its name."""
     return entry.st_dev, entry.st_ino
 
 
 def names_in(descriptor: int) -> list[str]:
-    """What an open directory holds, in order."""
+    """Return the names in an open directory, sorted."""
     with os.scandir(descriptor) as entries:
         return sorted(entry.name for entry in entries)
 
 
 class Descent:
-    """Where we are: `descriptor` is the directory, `names` lead to it from the root without any link.
+    """A position in the tree: `descriptor` is the directory, `names` is its path from the root without any
+    link.
 
-    A context manager: leaving it closes what was opened, and takes away directories made on the way unless
+    A context manager: leaving it closes all descriptors, and removes directories created on the way unless
     `keep` was called. Not thread-safe: for one access.
     """
 
@@ -63,7 +62,7 @@ class Descent:
         self._open = [open_root(root)]
         if identity_of(os.fstat(self.descriptor)) != identity:  # guard: the root itself may be swapped
             self._close()
-            raise OutsideSandbox(path, "cannot be found, because the sandbox's own directory was replaced")
+            raise OutsideSandbox(path, "cannot be found: the sandbox's own directory was replaced")
 
     @property
     def descriptor(self) -> int:
@@ -85,21 +84,22 @@ class Descent:
             os.close(self._open.pop())
 
     def look(self, name: str) -> os.stat_result | None:
-        """What has that name here; a link is a link. None: nothing has."""
+        """Return the stat data of a name here, without following a link; None if it does not exist."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def enter(self, name: str) -> None:
-        """Goes into a directory; a link is not followed, however it got there."""
+        """Enter a directory; never follows a link."""
         self._open.append(os.open(name, DIRECTORY, dir_fd=self.descriptor))
         self.names.append(name)
 
     def follow(self, parts: Sequence[str], *, last: bool = True) -> str | None:
-        """Goes to the directory that holds what `parts` lead to, and returns its name there; None: missing.
+        """Go to the directory that contains the target of `parts`; return the target's name there, or None if
+        missing.
 
-        Links are followed as long as they stay inside; the last one only if `last` says so. `OutsideSandbox`.
+        Follows links as long as they stay inside; a link at the end only if `last`. Raises `OutsideSandbox`.
         """
         left = deque(parts)
         links = 0
@@ -109,14 +109,14 @@ class Descent:
                 self._leave()
                 continue
             if is_git_name(name):  # guard: a link may lead there
-                raise OutsideSandbox(self._path, "leads into a git directory, which no tool may touch")
+                raise OutsideSandbox(self._path, "leads into a git directory, which tools must not touch")
             found = self.look(name)
             if found is None:
                 return None
             if stat.S_ISLNK(found.st_mode) and (left or last):
                 links += 1
                 if links > _LINK_LIMIT:
-                    raise ToolRefused("path", f"{self._path!r} goes through more than {_LINK_LIMIT} links")
+                    raise ToolRefused("path", f"{self._path!r} passes through more than {_LINK_LIMIT} links")
                 left.extendleft(reversed(self._target(name)))
             elif not left:
                 return name
@@ -127,8 +127,11 @@ class Descent:
         return "."
 
     def enter_existing(self, parts: Sequence[str]) -> tuple[str, ...]:
-        """Goes down as far as there are directories and returns the names that are left. Follows no link:
-        a change belongs to the path it is recorded under. `OutsideSandbox`, `ToolRefused`."""
+        """Enter existing directories and return the remaining names.
+
+        Follows no link: a change belongs to the path under which it is recorded. Raises `OutsideSandbox`,
+        `ToolRefused`.
+        """
         for number, name in enumerate(parts):
             found = self.look(name)
             if found is None:
@@ -142,18 +145,18 @@ class Descent:
         return ()
 
     def make(self, names: Sequence[str]) -> None:
-        """Makes these directories, one in the other, and goes into the last."""
+        """Create these nested directories and enter the last."""
         for name in names:
             os.mkdir(name, dir_fd=self.descriptor)
             self._made.append((self.descriptor, name))
             self.enter(name)
 
     def keep(self) -> None:
-        """The directories that were made stay."""
+        """Keep the created directories."""
         self._made.clear()
 
     def missing(self, name: str) -> ToolRefused:
-        """The refusal for a name that is not here, with the nearest one that is."""
+        """Return the error for a missing name, with the closest existing one."""
         near = get_close_matches(name, names_in(self.descriptor), n=1)
         hint = f"; did you mean {'/'.join([*self.names, near[0]])!r}?" if near else ""
         return ToolRefused("path", f"{self._path!r} does not exist{hint}")
@@ -166,34 +169,37 @@ class Descent:
 
     def _target(self, name: str) -> list[str]:
         target = os.readlink(name, dir_fd=self.descriptor)
-        if target.startswith("/"):  # guard: also /proc, whose links lead to places that have no name
+        if target.startswith("/"):  # guard: also /proc, whose links lead to places without a name
             raise OutsideSandbox(self._path, f"leads through a link to {target!r}")
         return [part for part in target.split("/") if part not in ("", ".")]
 
     def _refuse_link(self, left: Sequence[str]) -> None:
-        """Says where the path really leads."""
+        """Raise an error with the real target of the path."""
         name = self.follow(left)
         if name is None:
-            raise ToolRefused("path", f"{self._path!r} goes through a symbolic link that leads nowhere")
+            raise ToolRefused("path", f"{self._path!r} passes through a broken symbolic link")
         real = "/".join([*self.names, *([] if name == "." else [name])])
         raise ToolRefused(
             "path",
-            f"{self._path!r} goes through a symbolic link to {real!r}; use the file's own path",
+            f"{self._path!r} passes through a symbolic link to {real!r}; use the file's own path",
         )
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names in a path, without `.` and empty ones; none for the root. `OutsideSandbox`, `ToolRefused`."""
+    """Return the names in a path, without `.` and empty ones; empty for the root.
+
+    Raises `OutsideSandbox`, `ToolRefused`.
+    """
     if "\0" in path:
-        raise OutsideSandbox(path, "has a NUL character")
+        raise OutsideSandbox(path, "contains a NUL character")
     if path.startswith("/"):
-        raise OutsideSandbox(path, "is absolute, and must be relative to the sandbox's root")
+        raise OutsideSandbox(path, "is absolute; use a path relative to the sandbox's root")
     try:
         length = len(path.encode("utf-8"))
     except UnicodeEncodeError:
-        raise ToolRefused("path", f"{path!r} is not Unicode text, and could not be recorded") from None
+        raise ToolRefused("path", f"{path!r} is not valid Unicode, so it cannot be recorded") from None
     if length > _PATH_LIMIT_BYTES:
-        raise ToolRefused("path", f"a path of {length} bytes is too long (at most {_PATH_LIMIT_BYTES})")
+        raise ToolRefused("path", f"the path has {length} bytes (at most {_PATH_LIMIT_BYTES})")
     parts = tuple(name for name in path.split("/") if name not in ("", "."))
     for name in parts:
         _ensure_usable(name, path)
@@ -201,11 +207,11 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def _ensure_usable(name: str, path: str) -> None:
-    # Also `..\..`, which is one name here and a way out on other systems.
+    # Also `..\..`, which is one name here, but leads out on other systems.
     if ".." in name.split("\\"):
-        raise OutsideSandbox(path, "has '..' in it")
+        raise OutsideSandbox(path, "contains '..'")
     if is_git_name(name):
-        raise OutsideSandbox(path, "is in a git directory, which no tool may touch")
+        raise OutsideSandbox(path, "is in a git directory, which tools must not touch")
     length = len(name.encode("utf-8"))
     if length > _NAME_LIMIT_BYTES:
         shown = f"{name[:40]}…"
@@ -213,10 +219,10 @@ def _ensure_usable(name: str, path: str) -> None:
 
 
 def is_git_name(name: str) -> bool:
-    """Whether git would take it for its own directory, on this or another filesystem; git's own rules."""
+    """Return whether git would treat the name as its own directory on any file system, by git's own rules."""
     plain = name.translate(IGNORED_BY_HFS).casefold()
-    # NTFS: what follows a colon is a stream of the same file, and trailing dots and blanks do not count.
-    # A backslash ends a name there.
+    # NTFS: a colon starts a stream of the same file, and trailing dots and blanks do not count. A backslash
+    # ends a name there.
     return any(
         piece.split(":")[0].rstrip(" .") in (".git", "git~1") or piece.rstrip(" ") == ".git"
         for piece in plain.split("\\")

@@ -1,9 +1,8 @@
-"""One exact replacement in a text: that very text and no other, or a refusal that says why.
+"""Exact replacements in a text, with a diagnosis if the text to replace is missing.
 
-Why a text is not in a file: the place that was probably meant, and the first line where they part.
-
-Whoever sent the edit sees the mistake at once, and does not send the same edit again. The work is bounded:
-the file is gone through a few times, and lines are compared closely only where few enough are left.
+The diagnosis names the probable place and the first line that differs, so that the model sees its mistake and
+does not repeat the same edit. The effort is bounded: the file is scanned a few times, and lines are compared
+closely only if few are left.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ __all__ = ["Edited", "ExactEdit", "diagnose"]
 _PLACES_SHOWN = 20
 
 _SHOWN_CHARACTERS = 120
-# A line that is everywhere says nothing about the place.
+# A very common line does not identify a place.
 _COMMON_LINE = 200
 _CLOSE_LOOKS = 3000
 _CLOSE_LOOK_CHARACTERS = 400
 _ALIKE = 0.6
-# Shorter texts are found by chance.
+# Shorter texts occur by chance.
 _TELLING_CHARACTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The new text, how often something was replaced, and the first lines (of the old text) where it was."""
+    """The new text, the number of replacements, and the first lines (of the old text) where they are."""
 
     text: str
     replacements: int
@@ -45,10 +44,10 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class ExactEdit:
-    """`old` becomes `new`, where it occurs once, or everywhere.
+    """A replacement of `old` by `new`: of a unique occurrence, or everywhere.
 
-    `endings`: "exact" takes both as they are given; "file" gives their lines the endings of the file's lines,
-    if those are all the same.
+    `endings`: "exact" uses both as given; "file" converts their line endings to those of the file, if the
+    file uses only one kind.
     """
 
     old: str
@@ -57,19 +56,23 @@ class ExactEdit:
     endings: Literal["exact", "file"] = "exact"
 
     def apply(self, path: str, text: str) -> Edited:
-        """`EditMismatch` if the text has no such place, or more than one and one is meant."""
+        """Return the edited text. Raises `EditMismatch` if `old` is missing, or ambiguous while one place is
+        expected.
+        """
         old, new = self._as_in_file(self.old, text), self._as_in_file(self.new, text)
         if old == new:
             raise EditMismatch(path, "`old` and `new` are the same")
         if old not in text:
             raise EditMismatch(path, HIDDEN if _is_masked(old, text) else diagnose(text, old, new))
         if self.count == 1:
-            # Occurrences may overlap: each could be the one that is meant.
+            # Occurrences may overlap: each could be the intended one.
             places = _places(text, old, step=1)
-            if len(places) > 1:  # guard: the first place is as likely the wrong one
+            if len(places) > 1:  # guard: the first place may be the wrong one
                 raise EditMismatch(path, _ambiguous(text, places))
         if uses_crlf(text) and new.count("\n") > new.count("\r\n"):
-            reason = '`new` would bring LF into a CRLF file; say line_endings "file", or write \\r\\n'
+            reason = (
+                '`new` has LF line endings, but the file has CRLF; use line_endings "file", or write \\r\\n'
+            )
             raise EditMismatch(path, reason)
         lines = tuple(line_at(text, place) for place in _places(text, old, step=len(old)))
         return Edited(text.replace(old, new), text.count(old), lines)
@@ -84,12 +87,12 @@ class ExactEdit:
 
 
 def _is_masked(old: str, text: str) -> bool:
-    """Whether it is not the text that `old` was taken from, but what was shown of it."""
+    """Return whether `old` was copied from the masked view of the text."""
     return MASK in old and (old in redact_content_text(text) or old in redact_text(text))
 
 
 def _places(text: str, old: str, *, step: int) -> list[int]:
-    """The first positions, `step` apart at least."""
+    """Return the first positions, at least `step` apart."""
     places: list[int] = []
     position = text.find(old)
     while position >= 0 and len(places) < _PLACES_SHOWN:
@@ -101,14 +104,11 @@ def _places(text: str, old: str, *, step: int) -> list[int]:
 def _ambiguous(text: str, places: list[int]) -> str:
     lines = ", ".join(map(str, sorted({line_at(text, place) for place in places})))
     times = f"{len(places)} times" if len(places) < _PLACES_SHOWN else f"{_PLACES_SHOWN} times or more"
-    return (
-        f"`old` occurs {times} (line {lines}); give more of the text around the one that is meant, "
-        'or say count "all"'
-    )
+    return f'`old` occurs {times} (line {lines}); include more of the surrounding text, or use count "all"'
 
 
 def diagnose(text: str, old: str, new: str) -> str:
-    """One sentence about `old`, which is not in `text`."""
+    """Explain in one sentence why `old` is not in `text`."""
     if not text:
         return "the file is empty"
     return _where_they_part(text, old) + _made_already(text, new)
@@ -118,8 +118,8 @@ def _where_they_part(text: str, old: str) -> str:
     if "\n" in old and "\r" not in old and uses_crlf(text) and old.replace("\n", "\r\n") in text:
         line = line_at(text, text.find(old.replace("\n", "\r\n")))
         return (
-            f"only the line endings differ from line {line} on: the file has CRLF and `old` has LF; "
-            'say line_endings "file", or write \\r\\n'
+            f"only the line endings differ, from line {line} on: the file has CRLF and `old` has LF; "
+            'use line_endings "file", or write \\r\\n'
         )
     have, want = text.split("\n"), old.split("\n")
     only_blanks = _start_ignoring_blanks(have, old)
@@ -134,17 +134,17 @@ def _where_they_part(text: str, old: str) -> str:
 def _made_already(text: str, new: str) -> str:
     if len(new.strip()) < _TELLING_CHARACTERS or new not in text:
         return ""
-    return f" (`new` is there already, at line {line_at(text, text.find(new))}: was this edit made before?)"
+    return f" (`new` already exists at line {line_at(text, text.find(new))}: was this edit already made?)"
 
 
 def _start_ignoring_blanks(have: list[str], old: str) -> int | None:
-    """The line where `old` begins if blanks are left out on both sides."""
+    """Return the line where `old` begins if whitespace is ignored on both sides."""
     wanted = _squeezed(old)
     squeezed = [_squeezed(line) for line in have]
     position = "".join(squeezed).find(wanted)
     if not wanted or position < 0:
         return None
-    # Lines that are blank are no longer than nothing; the place belongs to the first line that goes past it.
+    # Blank lines have length 0; the place belongs to the first line that ends after it.
     line = bisect_right(list(accumulate(map(len, squeezed))), position)
     return line - _leading_blank_lines(old)
 
@@ -154,7 +154,7 @@ def _leading_blank_lines(old: str) -> int:
 
 
 def _start_by_votes(have: list[str], want: list[str]) -> int | None:
-    """Where most lines of `old` fall into place; the longer a line, the more it tells."""
+    """Return the start at which most lines of `old` match; longer lines count more."""
     places: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(have):
         places[_squeezed(line)].append(number)
@@ -171,7 +171,7 @@ def _start_by_votes(have: list[str], want: list[str]) -> int | None:
 
 
 def _start_by_likeness(have: list[str], want: list[str]) -> int | None:
-    """The line most like the first telling one of `old`."""
+    """Return the line most similar to the first non-blank line of `old`."""
     offset = next((number for number, line in enumerate(want) if line.strip()), None)
     if offset is None:
         return None
@@ -188,7 +188,7 @@ def _start_by_likeness(have: list[str], want: list[str]) -> int | None:
 
 
 def _first_difference(have: list[str], want: list[str], start: int, only_blanks: bool) -> str:
-    # There is one: if every line did fit, `old` would be in the file.
+    # There is one: if every line matched, `old` would be in the file.
     offset = next(number for number in range(len(want)) if not _fits(have, want, start, number))
     number, line = start + offset, want[offset]
     if not 0 <= number < len(have):
@@ -197,14 +197,16 @@ def _first_difference(have: list[str], want: list[str], start: int, only_blanks:
     found = have[number]
     column = _column(line, found)
     return (
-        f"`old` parts from the file at line {number + 1} (line {offset + 1} of `old`): "
+        f"`old` differs from the file at line {number + 1} (line {offset + 1} of `old`): "
         f"expected {_shown(line, column)}, found {_shown(found, column)}"
         + (f"; {_difference(line, found)}" if only_blanks else "")
     )
 
 
 def _fits(have: list[str], want: list[str], start: int, offset: int) -> bool:
-    """Whether a line of `old` is the file's; the first may begin, and the last end, within a line."""
+    """Return whether a line of `old` matches; the first may begin, and the last end, within a line of the
+    file.
+    """
     number, line = start + offset, want[offset]
     if not 0 <= number < len(have):
         return False
@@ -217,7 +219,7 @@ def _fits(have: list[str], want: list[str], start: int, offset: int) -> bool:
 
 
 def _difference(line: str, found: str) -> str:
-    """What kind of blanks two lines differ in."""
+    """Describe the whitespace difference between two lines."""
     if line.rstrip("\r") == found.rstrip("\r"):
         return "only the line ending differs"
     if line.strip() == found.strip():
@@ -239,7 +241,7 @@ def _column(line: str, found: str) -> int:
 
 
 def _shown(line: str, column: int) -> str:
-    """The line, quoted; of a long one, the part where it differs."""
+    """Return the line, quoted; for a long one, the part that differs."""
     if len(line) <= _SHOWN_CHARACTERS:
         return repr(line)
     begin = max(0, min(column - _SHOWN_CHARACTERS // 2, len(line) - _SHOWN_CHARACTERS))

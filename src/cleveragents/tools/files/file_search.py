@@ -1,10 +1,9 @@
-"""Going through the files of a sandbox: those that fit a pattern, as text where they are text.
+"""Iterate over the files of a sandbox that match a pattern, as text where possible.
 
-Patterns of paths: `*`, `?`, `[…]` within a name, `**` over any number of directories, `{a,b}` for either.
-
-As in .gitignore, a pattern without a `/` is about the name, wherever the file is; one that begins with `/`
-starts at the root; one that ends with `/` means all that is below. Names that begin with a dot are names like
-any other. Whatever the pattern, matching takes no longer than names times pattern.
+Path patterns: `*`, `?`, `[…]` within a name, `**` for any number of directories, `{a,b}` for alternatives. As
+in .gitignore, a pattern without a `/` matches names in any directory, a leading `/` anchors it at the root,
+and a trailing `/` means everything below. Names with a leading dot are not special. Matching takes at most
+time proportional to the number of names times the length of the pattern.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ __all__ = ["SEARCHED_FILE_LIMIT_BYTES", "Glob", "PathPattern", "Skipped", "batch
 
 
 SEARCHED_FILE_LIMIT_BYTES = 8 << 20
-"""What people write is smaller; larger files are data, and there may be many of them."""
-# Handing texts over one by one costs more than searching them.
+"""The limit for searched files. Hand-written files are smaller; larger ones are data, possibly many."""
+# Passing texts one by one costs more than searching them.
 _BATCH_CHARACTERS = 1 << 20
 _BATCH_FILES = 200
 
@@ -45,12 +44,14 @@ class Skipped(Result):
 
 
 def _is_text(path: str) -> bool:
-    """Whether a name can be said at all; some filesystems hold bytes that are no Unicode."""
+    """Return whether a name is valid Unicode; some file systems allow other bytes."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
 def files_matching(workplace: Workplace, pattern: str) -> Iterator[FoundFile]:
-    """Files and links whose path fits, in order; `Cancelled` as soon as the call is to stop."""
+    """Yield files and links whose path matches, sorted. Raises `Cancelled` as soon as the
+    call is cancelled.
+    """
     wanted = PathPattern(pattern)
     for found in workplace.files.walk():
         workplace.stop.raise_if_cancelled()
@@ -59,7 +60,7 @@ def files_matching(workplace: Workplace, pattern: str) -> Iterator[FoundFile]:
 
 
 def batches_of(workplace: Workplace, pattern: str, skipped: list[Skipped]) -> Iterator[list[tuple[str, str]]]:
-    """Path and text of the files that fit and can be searched, some at a time; the others go to `skipped`."""
+    """Yield batches of path and text of the matching files; files that cannot be searched go to `skipped`."""
     batch: list[tuple[str, str]] = []
     size = 0
     for found in files_matching(workplace, pattern):
@@ -77,7 +78,7 @@ def batches_of(workplace: Workplace, pattern: str, skipped: list[Skipped]) -> It
 
 
 def _searchable(files: SandboxFiles, found: FoundFile) -> str | Skipped | None:
-    """The file's text; why it is not searched; None for what nobody expects to be: links and binary files."""
+    """Return the file's text, or why it is not searched; None for links and binary files."""
     if found.kind != "file":
         return None
     try:
@@ -89,15 +90,15 @@ def _searchable(files: SandboxFiles, found: FoundFile) -> str | Skipped | None:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return Skipped(path=found.path, reason=f"it is not UTF-8 text (byte {error.start})")
+        return Skipped(path=found.path, reason=f"not UTF-8 text (byte {error.start})")
 
 
 class PathPattern:
-    """Says whether a path fits. Immutable. `ValueError` if it is no pattern."""
+    """A path pattern. Immutable. Raises `ValueError` if it is invalid."""
 
     def __init__(self, pattern: str) -> None:
         if not pattern or len(pattern) > _LENGTH_LIMIT or "\0" in pattern:
-            raise ValueError(f"a pattern of paths has 1 to {_LENGTH_LIMIT} characters, and none is NUL")
+            raise ValueError(f"a path pattern must have 1 to {_LENGTH_LIMIT} characters without NUL")
         self._alternatives = [_steps(one) for one in _expanded(pattern)]
 
     def matches(self, path: str) -> bool:
@@ -111,7 +112,7 @@ def _checked(pattern: str) -> str:
 
 
 Glob = Annotated[str, AfterValidator(_checked)]
-"""The argument of a tool that is such a pattern."""
+"""The type of a tool's pattern argument."""
 
 
 def _expanded(pattern: str) -> list[str]:
@@ -131,13 +132,13 @@ def _expanded(pattern: str) -> list[str]:
 
 def _steps(pattern: str) -> list[_Step]:
     if ".." in pattern.split("/"):
-        raise ValueError("'..' leads nowhere: patterns are about paths inside the sandbox")
+        raise ValueError("'..' is not allowed: patterns match paths inside the sandbox")
     anywhere = "/" not in pattern.rstrip("/")
     if pattern.endswith("/"):
         pattern += "**"
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     if not names:
-        raise ValueError("the pattern names nothing")
+        raise ValueError("the pattern is empty")
     return [
         None if name == "**" else re.compile(fnmatch.translate(name))
         for name in [*(["**"] if anywhere else []), *names]
@@ -145,7 +146,7 @@ def _steps(pattern: str) -> list[_Step]:
 
 
 def _fits(steps: list[_Step], names: list[str]) -> bool:
-    # All places in the pattern that the names so far may have led to; so nothing is tried twice.
+    # All positions in the pattern that the names so far can reach, so nothing is tried twice.
     reached = set(_skipping(steps, 0))
     for name in names:
         further: set[int] = set()
@@ -163,7 +164,7 @@ def _fits(steps: list[_Step], names: list[str]) -> bool:
 
 
 def _skipping(steps: list[_Step], place: int) -> Iterator[int]:
-    """The place, and those after any `**` there, which may stand for no directory at all."""
+    """Yield the place, and those after any `**` there, which may match no directory at all."""
     yield place
     while place < len(steps) and steps[place] is None and place + 1 < len(steps):
         place += 1

@@ -1,4 +1,4 @@
-"""Searching and replacing in texts: by fixed text here, by regular expression in a process of its own."""
+"""Search and replace in texts: fixed texts in this process, regular expressions in a separate one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cleveragents.tools.files.regex_program import LENGTH
 
 __all__ = ["FixedMatcher", "Matcher", "RegexMatcher", "matcher_for"]
 
-# How soon a cancel is noticed while the process works.
+# How soon a cancellation is noticed.
 _LOOK_SECONDS = 0.05
 
 
 class Matcher(Protocol):
-    """A context manager; in it, a pattern and a time by which all is done.
+    """A context manager with a pattern and a deadline.
 
-    Each text is answered in turn, as soon as it is done. None: the time was over at this one.
+    Yields the answer for each text as soon as it is ready; None if the time ran out at that text.
     """
 
     def __enter__(self) -> Self: ...
@@ -37,25 +37,25 @@ class Matcher(Protocol):
     ) -> None: ...
 
     def lines(self, texts: Sequence[str], limit: int) -> Iterator[list[int] | None]:
-        """The first lines of each, counted from 0, that the pattern is in; of each at most so many."""
+        """Yield the first `limit` matching lines of each text, counted from 0."""
         ...
 
     def replace(self, texts: Sequence[str], replacement: str) -> Iterator[tuple[str, int] | None]:
-        """Each with every match replaced, and how many there were. `ToolRefused`."""
+        """Yield each text with all matches replaced, and their number. Raises `ToolRefused`."""
         ...
 
 
 def matcher_for(
     pattern: str, *, fixed: bool, ignore_case: bool, seconds: float, stop: StopSignal
 ) -> FixedMatcher | RegexMatcher:
-    """`ToolRefused` when it is used, if the pattern is no regular expression."""
+    """Return a matcher. Entering it raises `ToolRefused` if the pattern is not a valid regular expression."""
     if fixed:
         return FixedMatcher(pattern, ignore_case=ignore_case, seconds=seconds)
     return RegexMatcher(pattern, ignore_case=ignore_case, seconds=seconds, stop=stop)
 
 
 class FixedMatcher:
-    """`Matcher` of a text as it is. Takes time in proportion to what is searched."""
+    """A `Matcher` of a fixed text. Takes time proportional to the searched text."""
 
     def __init__(self, pattern: str, *, ignore_case: bool, seconds: float) -> None:
         self._pattern = pattern
@@ -66,7 +66,7 @@ class FixedMatcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def lines(self, texts: Sequence[str], limit: int) -> Iterator[list[int] | None]:
         for text in texts:
@@ -92,9 +92,9 @@ class FixedMatcher:
 
 
 class RegexMatcher:
-    """`Matcher` of a regular expression of Python's, in a process that is ended when the time is over.
+    """A `Matcher` of a Python regular expression, in a process that is ended when the time runs out.
 
-    Not thread-safe: for one tool call. Leaving it ends the process, whatever it is doing.
+    Not thread-safe: for one tool call. Leaving it ends the process at once.
     """
 
     def __init__(self, pattern: str, *, ignore_case: bool, seconds: float, stop: StopSignal) -> None:
@@ -104,7 +104,7 @@ class RegexMatcher:
         self._first = {"pattern": pattern, "ignore_case": ignore_case, "cpu_seconds": int(seconds) + 1}
 
     def __enter__(self) -> Self:
-        # -P, and away from here: the working directory is somebody's repository, with modules of its own.
+        # -P, and another directory: the working directory is an untrusted repository with its own modules.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "cleveragents.tools.files.regex_program"],
             stdin=subprocess.PIPE,
@@ -159,7 +159,7 @@ class RegexMatcher:
             return None
         message = dict(json.loads(said))
         if "error" in message:
-            raise ToolRefused("pattern", f"{self._pattern!r} is not a usable pattern: {message['error']}")
+            raise ToolRefused("pattern", f"{self._pattern!r} is not a valid pattern: {message['error']}")
         return message
 
     def _read(self, descriptor: int, count: int) -> bytes | None:

@@ -1,7 +1,7 @@
-"""The process in which regular expressions are matched: reads requests on stdin, answers on stdout.
+"""The process that matches regular expressions: it reads requests from stdin and answers on stdout.
 
-Python's engine can take years over a short text and cannot be interrupted; a process can be ended. It ends by
-itself, too, when its time on the processor is over: whoever started it may have been killed.
+Python's engine can take years for a short text and cannot be interrupted, but a process can be ended. It also
+ends by itself when its CPU time is used up, in case its parent was killed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import IO, Any
 __all__ = ["LENGTH", "answer", "compile_pattern", "main"]
 
 LENGTH = struct.Struct("!I")
-"""Before each message: how many bytes of JSON follow."""
+"""The header of each message: the number of bytes of JSON that follow."""
 
 _MEMORY_LIMIT_BYTES = 2 << 30
-# What a pattern of a stranger can make the engine raise.
+# Errors that an untrusted pattern can trigger.
 _FAILURES = (re.error, IndexError, OverflowError, RecursionError, MemoryError)
 
 
 def compile_pattern(pattern: str, *, ignore_case: bool) -> re.Pattern[str]:
-    """`^` and `$` are about lines."""
+    """Compile the pattern; `^` and `$` match at line boundaries."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
 
 
 def answer(compiled: re.Pattern[str], text: str, request: dict[str, Any]) -> dict[str, Any]:
-    """The numbers (from 0) of the lines that match, or the text with all matches replaced."""
+    """Return the numbers (from 0) of the matching lines, or the text with all matches replaced."""
     try:
         if "replacement" in request:
             replaced, count = compiled.subn(request["replacement"], text)
@@ -54,9 +54,9 @@ def _lines(compiled: re.Pattern[str], text: str, limit: int) -> list[int]:
 
 
 def main(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Answers until there are no more requests: the first brings the pattern, each other one some texts.
+    """Answer requests until the input ends: the first has the pattern, each further one some texts.
 
-    Each text is answered as soon as it is done, so that whoever waits knows which one takes so long.
+    Each text is answered as soon as it is done, so that the caller knows which one takes too long.
     """
     first = _receive(source)
     if first is None:

@@ -1,9 +1,8 @@
-"""Files as text: UTF-8, lines parted by `\n`, every other character left as it is.
+"""Files as text: UTF-8, lines separated by LF, all other characters unchanged.
 
-Keeps the mask, which is shown instead of a secret, from taking the secret's place in a file.
-
-Three stars are ordinary text, too. So they are refused only where a line comes with them while a line goes of
-which something was hidden: in a file's content, or in what a command printed of it.
+Also keeps the mask shown for a secret from replacing the secret in a file. Three stars are ordinary text,
+too, so they are refused only if a new line contains them while a line with hidden content disappears: content
+hidden in a file, or in a command's output of it.
 """
 
 from __future__ import annotations
@@ -31,38 +30,38 @@ __all__ = [
 _BINARY_LOOK_BYTES = 8000
 
 HIDDEN = (
-    f"{MASK} stands for a secret that was hidden from you; edit other lines, or read the file with `read`, "
-    "which hides less than commands do; to take a secret out, put something else in its place"
+    f"{MASK} masks a secret; edit other lines, or read the file with `read`, "
+    "which masks less than commands do; to remove the secret, replace it by another text"
 )
 _MASKED = re.compile(r"(?<!\*)\*{3}(?!\*)")
 
 
 def looks_binary(data: bytes) -> bool:
-    """Whether git would call it binary."""
+    """Return whether git would treat it as binary."""
     return b"\0" in data[:_BINARY_LOOK_BYTES]
 
 
 def fingerprint(data: bytes) -> str:
-    """The content's SHA-256, by which a caller says which version it means."""
+    """Return the content's SHA-256, by which a caller identifies a version."""
     return sha256(data).hexdigest()
 
 
 def ensure_unchanged(path: str, data: bytes | None, expected_sha256: str | None) -> None:
-    """`ToolRefused` unless the content is what the caller has seen; None: there is no file."""
+    """Raise `ToolRefused` unless the content is the one the caller has read; None means there is no file."""
     if expected_sha256 is None:
         return
     if data is None:
-        raise ToolRefused("file", f"{path!r} is gone since it was read; nothing was changed")
+        raise ToolRefused("file", f"{path!r} was deleted after it was read; nothing was changed")
     found = fingerprint(data)
-    if found != expected_sha256.lower():  # guard: a stale edit would undo what was done since
+    if found != expected_sha256.lower():  # guard: a stale edit would undo later changes
         raise ToolRefused(
             "file",
-            f"{path!r} changed since it was read (its sha256 is {found}); nothing was done, read it again",
+            f"{path!r} changed since it was read (sha256 is now {found}); nothing was changed, read it again",
         )
 
 
 def read_text(files: SandboxFiles, path: str) -> tuple[str, bytes]:
-    """The text, and the bytes it is made of. `ToolRefused` if it is no UTF-8 text."""
+    """Return the text and its bytes. Raises `ToolRefused` if it is not UTF-8 text."""
     data = files.read(path)
     if looks_binary(data):
         raise ToolRefused("file", f"{path!r} is a binary file")
@@ -73,18 +72,18 @@ def read_text(files: SandboxFiles, path: str) -> tuple[str, bytes]:
 
 
 def line_at(text: str, position: int) -> int:
-    """The number, from 1, of the line that a position is in."""
+    """Return the line number, from 1, of a position."""
     return text.count("\n", 0, position) + 1
 
 
 def uses_crlf(text: str) -> bool:
-    """Whether every line of it ends with CRLF."""
+    """Return whether every line ends with CRLF."""
     newlines = text.count("\n")
     return newlines > 0 and text.count("\r\n") == newlines
 
 
 def ensure_no_mask(path: str, before: str, after: str) -> None:
-    """`ToolRefused` if the mask would come where `before` has something that is not shown."""
+    """Raise `ToolRefused` if the mask would replace hidden content of `before`."""
     if MASK not in after:
         return
     old, new = before.split("\n"), after.split("\n")
@@ -97,7 +96,7 @@ def ensure_no_mask(path: str, before: str, after: str) -> None:
 
 
 def _hidden(text: str, lines: list[str]) -> list[str]:
-    """The lines that somebody may have seen otherwise than they are."""
+    """Return the lines that may have been shown with a mask."""
     shown = redact_content_text(text).split("\n")
     if len(shown) != len(lines):  # a known secret of several lines
         return lines

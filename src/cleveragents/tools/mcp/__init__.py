@@ -1,1 +1,1 @@
-"""MCP: servers that offer tools, started when they are needed and ended with the plan that needed them."""
+"""MCP: servers that offer tools, started on demand and ended with their plan."""

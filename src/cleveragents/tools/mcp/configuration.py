@@ -1,14 +1,13 @@
-"""Which MCP servers there are: the user's own, and a repository's, once it is trusted.
+"""The configured MCP servers: the user's own, and those of a trusted repository.
 
 Both files have the usual shape, `{"mcpServers": {name: {command, args, env, cwd} | {url, headers}}}`. A file
-is read as a whole: with one mistake in it none of its servers is used, and all its mistakes are told at once.
-What a repository brings along is read through the trust store, so what was trusted is what is used; and a
-server of the user's cannot be replaced by one of the same name.
+is read as a whole: with any mistake none of its servers is used, and all mistakes are reported together. A
+repository's file is read through the trust store, so the trusted content is the used content. A repository's
+server cannot replace a user's server with the same name.
 
-Changing the user's `mcp.json`: never half-written, readable by its owner only, two at once lose nothing.
-
-What is in the file besides our servers stays as it is. The new content is complete and valid before anything
-is touched; it goes to a file beside the old one, to the disk, and then takes its name.
+Edits of the user's `mcp.json` are atomic, keep the file readable by its owner only, and do not lose
+concurrent edits. Other content of the file is preserved. The new content is complete and valid before
+anything is touched; it is written to a file beside the old one, flushed, and renamed.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class McpConfiguration:
-    """The servers that may be used; those of a repository that may not yet, each with its file; and what the
-    user should know."""
+    """The usable servers, the untrusted servers of a repository with their file, and notes for the user."""
 
     servers: Mapping[str, McpServer] = field(default_factory=lambda: MappingProxyType({}))
     untrusted: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -62,16 +60,16 @@ class McpConfiguration:
 
 
 def user_mcp_file(environment: Mapping[str, str]) -> Path:
-    """`$XDG_CONFIG_HOME/cleveragents/mcp.json`."""
+    """Return `$XDG_CONFIG_HOME/cleveragents/mcp.json`."""
     return user_file_path(environment).with_name("mcp.json")
 
 
 def load_mcp(
     user_file: Path, resource: Path | None = None, trust: SqlTrustStore | None = None
 ) -> McpConfiguration:
-    """What is configured for the user and, with both of the others, for that repository.
+    """Return the servers of the user and, with `resource` and `trust`, of that repository.
 
-    `ConfigurationError` for a mistake in the user's file, or in a repository's that is trusted.
+    Raises `ConfigurationError` for a mistake in the user's file or in a trusted repository's.
     """
     text = read_bounded(user_file)
     servers = {} if text is None else parse_servers(text, str(user_file), own=True)
@@ -79,12 +77,12 @@ def load_mcp(
         return McpConfiguration(servers)
     try:
         brought = trust.look(resource, REPOSITORY_FILE)
-    except ConfigurationError as error:  # a link out of it, a pipe: no server comes from there
+    except ConfigurationError as error:  # a link to outside, or a pipe: ignore its servers
         return McpConfiguration(servers, notes=(f"{error}; it is not used",))
     if brought is None:
         return McpConfiguration(servers)
     path = str(resource / REPOSITORY_FILE)
-    if not brought.trusted:  # guard: what a repository brings runs nothing before it is trusted
+    if not brought.trusted:  # guard: nothing of a repository runs before it is trusted
         try:
             untrusted = {name: path for name in _names(brought, path) if name not in servers}
         except ConfigurationError as error:
@@ -93,12 +91,12 @@ def load_mcp(
         return McpConfiguration(servers, untrusted, (note,) if untrusted else ())
     theirs = parse_servers(brought.content.decode("utf-8", "replace"), path, own=False)
     hidden = [name for name in theirs if name in servers]
-    notes = tuple(f"{path}: the server {name!r} is not used; you have one of that name" for name in hidden)
+    notes = tuple(f"{path}: the server {name!r} is ignored; you have one with that name" for name in hidden)
     return McpConfiguration({**theirs, **servers}, notes=notes)
 
 
 def parse_servers(text: str, source: str, *, own: bool) -> dict[str, McpServer]:
-    """The servers of a file. `ConfigurationError` names every mistake, and what to write instead."""
+    """Return the servers of a file. Raises `ConfigurationError` with every mistake and its correction."""
     document = parse_object(text, source)
     servers: dict[str, McpServer] = {}
     problems: list[str] = []
@@ -122,7 +120,7 @@ def _section(document: Mapping[str, object], source: str) -> Mapping[str, object
 
 
 def parse_object(text: str, source: str) -> dict[str, object]:
-    """The file's JSON object. `ConfigurationError`."""
+    """Return the file's JSON object. Raises `ConfigurationError`."""
     twice: list[str] = []
 
     def joined(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -137,7 +135,7 @@ def parse_object(text: str, source: str) -> dict[str, object]:
         raise ConfigurationError(source, f"is not valid JSON: {error.msg} ({place})") from None
     except RecursionError:
         raise ConfigurationError(source, "is not valid JSON: nested too deeply") from None
-    if twice:  # guard: of two servers of one name, one would be lost without a word
+    if twice:  # guard: of two servers with one name, one would be lost silently
         raise ConfigurationError(source, f"has {twice[0]!r} twice; remove one of them")
     if not isinstance(document, dict):
         raise ConfigurationError(source, f'must be a JSON object: {{"{SECTION}": {{…}}}}')
@@ -145,16 +143,16 @@ def parse_object(text: str, source: str) -> dict[str, object]:
 
 
 def _names(brought: RepositoryFile, source: str) -> tuple[str, ...]:
-    """What an untrusted file calls its servers. `ConfigurationError` if that cannot be told."""
+    """Return the names of an untrusted file's servers. Raises `ConfigurationError` if they cannot be read."""
     return tuple(_section(parse_object(brought.content.decode("utf-8", "replace"), source), source))
 
 
 def add_server(path: Path, name: str, entry: Mapping[str, object], *, replace: bool = False) -> None:
-    """Puts the entry in. `ConfigurationError` if it is wrong, or there is one of that name already."""
+    """Add a server. Raises `ConfigurationError` if the entry is invalid or the name is taken."""
 
     def added(servers: dict[str, object]) -> dict[str, object]:
-        if name in servers and not replace:  # guard: nobody's server is lost by a slip
-            problem = f"there is a server {name!r} already; remove it first, or replace it"
+        if name in servers and not replace:  # guard: no server is overwritten by accident
+            problem = f"the server {name!r} already exists; remove it first, or replace it"
             raise ConfigurationError(str(path), problem)
         return {**servers, name: dict(entry)}
 
@@ -162,19 +160,19 @@ def add_server(path: Path, name: str, entry: Mapping[str, object], *, replace: b
 
 
 def remove_server(path: Path, name: str) -> None:
-    """Takes it out. `ConfigurationError` if there is none."""
+    """Remove a server. Raises `ConfigurationError` if it does not exist."""
 
     def without(servers: dict[str, object]) -> dict[str, object]:
         if name not in servers:
             known = ", ".join(servers) or "none"
-            raise ConfigurationError(str(path), f"there is no server {name!r} (there are: {known})")
+            raise ConfigurationError(str(path), f"no server {name!r} (there are: {known})")
         return {other: entry for other, entry in servers.items() if other != name}
 
     _edit(path, without)
 
 
 def _edit(path: Path, change: Callable[[dict[str, object]], dict[str, object]]) -> None:
-    target = path.resolve()  # a link into somebody's collection of dotfiles stays a link
+    target = path.resolve()  # a link into a dotfiles collection stays a link
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _turn(target.parent / ".mcp.lock"):
@@ -183,7 +181,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], dict[str, object]]) 
             if not isinstance(servers, dict):
                 raise ConfigurationError(str(path), f'"{SECTION}" must be an object of servers by name')
             text = json.dumps({**document, SECTION: change(servers)}, indent=2, ensure_ascii=False) + "\n"
-            parse_servers(text, str(path), own=True)  # guard: nothing is written that cannot be read again
+            parse_servers(text, str(path), own=True)  # guard: never write what cannot be read again
             _replace(target, text.encode())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -210,7 +208,7 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    # One name for all: the lock is held, so whatever bears it was left by an editor that was killed.
+    # A fixed name: the lock is held, so an existing file was left by a killed process.
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

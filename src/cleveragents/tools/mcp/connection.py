@@ -1,19 +1,17 @@
-"""One server while it is connected: opened, asked, closed, all on the loop that owns it.
+"""A connected server: opened, used and closed on the loop that owns it.
 
-The library's client must be left by the task that entered it, so each connection has a task of its own, which
-waits inside until it is told to leave. Whatever goes wrong becomes a `ToolRefused` that says what happened,
-without anything that the server's configuration holds.
+The library's client must be left by the task that entered it, so each connection has its own task, which
+waits inside until the connection closes. Every failure becomes a `ToolRefused` with a description, but
+without the content of the server's configuration.
 
-Fills the variables of a server's entry in, and keeps what they held out of everything that is printed.
+Variables in a server's entry are filled in here, and their values are kept out of all output. A value from a
+variable counts as a secret unless the variable is one of the few that every user has; so does a value whose
+name says so in the user's own file. Secrets are added to the known secrets and masked wherever this process
+redacts: in logs, errors, events and in a tool's answers.
 
-A value that a variable gave is taken for a secret, unless the variable is one of the few that every user has;
-so is one whose name says so in a file of the user's own. It is added to the known secrets, and masked
-wherever this process redacts: in logs, errors, events and in what a tool answers.
-
-What the MCP library talks through, both ways: messages as lines on a server's socket, or over HTTP.
-
-The library has a stdio transport of its own. This one is here because ours has to bound what a server sends,
-to pass over what is no message without printing it, and to leave the process to our guard.
+Messages pass as lines over a server's socket, or over HTTP. The library's own stdio transport is not used,
+because ours must limit the size of messages, skip other output without printing it, and leave the process to
+our guard.
 """
 
 from __future__ import annotations
@@ -60,8 +58,9 @@ _NO_SECRETS = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "LAN
 
 @dataclass(frozen=True, slots=True)
 class ServerTimeouts:
-    """How long a server may take: to start (a first start may have to fetch it), to list its tools, to
-    answer a call; and, told to leave, until it is made to."""
+    """The time limits of a server: to start (a first start may download it), to list its tools, to answer a
+    call, and to exit before it is ended by force.
+    """
 
     start_seconds: float = 60.0
     list_seconds: float = 30.0
@@ -70,7 +69,7 @@ class ServerTimeouts:
 
 
 class ServerConnection:
-    """A started server. Not thread-safe: the loop on which it was made uses it."""
+    """A started server. Not thread-safe: only the event loop that created it uses it."""
 
     def __init__(self, permit: ServerPermit, place: ServerPlace, patience: ServerTimeouts) -> None:
         self._permit = permit
@@ -87,13 +86,15 @@ class ServerConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether another call may be made; it ends by itself, too."""
+        """Whether another call is possible; a server may also end by itself."""
         if self._leave.is_set() or self._task is None or self._task.done():
             return False
         return not self._faults.found and not (self._process is not None and self._process.over.is_set())
 
     async def open(self) -> None:
-        """`ToolRefused` if it cannot be started or does not speak MCP; then nothing of it is left."""
+        """Start the server. Raises `ToolRefused` if it cannot start or does not speak MCP, and then leaves
+        nothing running.
+        """
         self._task = asyncio.create_task(self._serve(), name=self._who)
         waiting: set[asyncio.Future[Any]] = {self._task, self._opened}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -102,31 +103,33 @@ class ServerConnection:
         error = self._task.exception()
         if isinstance(error, ToolRefused):
             raise error
-        said = "it cannot be used" if error is None else _start_failure(error)
+        said = "it could not be started" if error is None else _start_failure(error)
         raise self._refusal(said + self._hint)
 
     async def tools(self) -> tuple[ListedTool, ...]:
-        """All that it offers. `ToolRefused`."""
+        """Return all tools of the server. Raises `ToolRefused`."""
         client, seconds = self._opened.result(), self._patience.list_seconds
         found: list[ListedTool] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES):  # guard: a list whose pages never end is cut
+        for _ in range(_MOST_PAGES):  # guard: a list with endless pages is cut
             page = await self._answer(client.list_tools(cursor=cursor), seconds, "listing its tools")
             found += [listed(tool) for tool in page.tools]
             cursor = page.next_cursor
-            if cursor is None or len(found) >= _MOST_TOOLS:  # guard: no server fills the memory
+            if cursor is None or len(found) >= _MOST_TOOLS:  # guard: no server may fill the memory
                 break
         return tuple(found[:_MOST_TOOLS])
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallResult:
-        """What it answered. `ToolRefused`; after one that took too long the server is no longer usable,
-        because it may still be at it."""
+        """Return the answer of a call. Raises `ToolRefused`.
+
+        After a timeout the server is no longer usable, because it may still be working on the call.
+        """
         client, seconds = self._opened.result(), self._patience.call_seconds
         answer = client.call_tool(tool, dict(arguments))
-        return call_result(await self._answer(answer, seconds, f"the call of {tool!r}"))
+        return call_result(await self._answer(answer, seconds, f"the call to {tool!r}"))
 
     async def close(self) -> None:
-        """Nothing of it is left afterwards. Twice is harmless."""
+        """End the server completely. Idempotent."""
         self._leave.set()
         if self._task is None:
             return
@@ -137,7 +140,7 @@ class ServerConnection:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=self._patience.leave_seconds)
         if self._task.done() and not self._task.cancelled():
-            self._task.exception()  # was told to whoever asked, or came of leaving
+            self._task.exception()  # already reported to the caller, or caused by closing
 
     async def _answer(self, question: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
         from mcp import MCPError
@@ -147,10 +150,10 @@ class ServerConnection:
         try:
             await asyncio.wait({asked}, timeout=seconds)
         finally:
-            late = asked.cancel()  # True if there is no answer yet, also when we are cancelled ourselves
+            late = asked.cancel()  # True without an answer, also if we are cancelled
         if late:
-            await self.close()  # guard: what it still does would be recorded as another call's doing
-            raise self._refusal(f"{what} took longer than {seconds:g} s, so it was ended")
+            await self.close()  # guard: its further changes would be recorded for another call
+            raise self._refusal(f"{what} took longer than {seconds:g} s, so the server was ended")
         error = asked.exception()
         if error is None:
             return asked.result()
@@ -158,11 +161,11 @@ class ServerConnection:
             raise self._refusal(f"{what} failed: {_said(error)}")
         if error.code != CONNECTION_CLOSED and self.usable:
             raise self._refusal(f"{what} failed: {error.message}")
-        await self.close()  # until then it may have more to say about it
+        await self.close()  # until then more output about it may arrive
         raise self._refusal(f"it ended during {what}")
 
     async def _serve(self) -> None:
-        """The connection's life, in one task."""
+        """Run the connection from start to end, in one task."""
         import anyio
         from mcp import Client
         from mcp_types import Implementation
@@ -178,7 +181,7 @@ class ServerConnection:
                 self._opened.set_result(client)
                 await self._leave.wait()
         if scope.cancelled_caught:
-            raise self._refusal(f"it did not get ready within {self._patience.start_seconds:g} s")
+            raise self._refusal(f"it was not ready within {self._patience.start_seconds:g} s")
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[TransportStreams]:
@@ -194,7 +197,9 @@ class ServerConnection:
             async with stdio_streams(self._process, self._faults) as streams:
                 yield streams
         finally:
-            with anyio.CancelScope(shield=True):  # guard: whoever gives up leaves no process behind
+            with anyio.CancelScope(
+                shield=True
+            ):  # guard: a caller that gives up must not leave a process behind
                 await self._process.end()
 
     @property
@@ -202,7 +207,7 @@ class ServerConnection:
         server = self._server
         if self._process is None or not self._process.isolated or not server.own:
             return ""
-        return "; it runs isolated: replace it with one that is not isolated if it needs more"
+        return "; it runs isolated; add it with `isolated`: false if it needs more access"
 
     def _refusal(self, what: str) -> ToolRefused:
         said = ""
@@ -210,7 +215,7 @@ class ServerConnection:
             report = self._process.report
             if report is not None and report["refused"] not in (None, NOT_EXECUTED):
                 what = f"it cannot be run: {report['refused']}"
-            # Many programs tell of a mistake on the wrong stream.
+            # Many programs report errors on the wrong stream.
             printed = "" if self._opened.done() else redact_text(self._faults.printed)[-_PRINTED:]
             complaint = self._process.complaint or printed
             said = f"; it said: {complaint}" if complaint else ""
@@ -235,15 +240,17 @@ def _said(error: BaseException) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Of a group of errors: the library raises groups within groups."""
+    """Return the first error of a group: the library raises nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def filled(permit: ServerPermit, variables: Mapping[str, str], secrets: KnownSecrets) -> McpServer:
-    """The permitted server with every variable's value in place; those that may be secret are added to
-    `secrets`. `ToolRefused` names each that is not set."""
+    """Return the permitted server with all variables filled in; possible secrets are added to `secrets`.
+
+    Raises `ToolRefused` with the names of unset variables.
+    """
     server = permit.server
     missing: list[str] = []
 
@@ -273,10 +280,10 @@ def filled(permit: ServerPermit, variables: Mapping[str, str], secrets: KnownSec
     )
     if missing:
         names = ", ".join(dict.fromkeys(missing))
-        reason = f"{server.source} needs {names}, which the environment does not have; set it and try again"
+        reason = f"{server.source} needs the environment variable {names}; set it and try again"
         raise ToolRefused(f"MCP server {server.name}", reason)
     for name, text in (*made.environment.items(), *made.headers.items()):
-        # guard: a repository does not choose which text is masked where a person approves it
+        # guard: a repository must not choose which text is masked where a person approves it
         if server.own and redact({name: text}) == {name: MASK}:
             secrets.add(text)
             secrets.add(text.rpartition(" ")[2])  # without the scheme: `Bearer …`
@@ -289,7 +296,7 @@ def _filled(texts: Mapping[str, str], fill: Callable[[str], str]) -> Mapping[str
 
 @asynccontextmanager
 async def stdio_streams(process: StdioProcess, faults: ProtocolFaults) -> AsyncIterator[TransportStreams]:
-    """Messages to and from the process, while it lives and keeps to the protocol."""
+    """Yield the message streams of the process, while it lives and follows the protocol."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -338,20 +345,22 @@ async def _tell(
             writer.write(text.encode() + b"\n")
             await writer.drain()
     except ConnectionError:
-        heard.close()  # or whoever waits for an answer would wait for ever
+        heard.close()  # otherwise the caller would wait forever for an answer
 
 
 @asynccontextmanager
 async def http_streams(
     server: McpServer, seconds: float, faults: ProtocolFaults
 ) -> AsyncIterator[TransportStreams]:
-    """Messages to and from a server behind a URL; none is redirected, and none is longer than ours may be."""
+    """Yield the message streams of a server behind a URL; redirects are not followed, and messages are
+    limited in size.
+    """
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
     async def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.DecodingError("it sent a compressed answer, which was not asked for")
+            raise httpx2.DecodingError("it sent an unexpected compressed answer")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         events = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = _bounded(response.stream, faults, events=events)
@@ -369,7 +378,7 @@ async def http_streams(
 def _bounded(
     stream: httpx2.AsyncByteStream, faults: ProtocolFaults, *, events: bool
 ) -> httpx2.AsyncByteStream:
-    """The same bytes, until one message is too long. A message is the whole body, or one event of it."""
+    """Pass the bytes through until a message is too long. A message is the whole body, or one event of it."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -378,8 +387,8 @@ def _bounded(
             async for piece in stream:
                 end = max(piece.rfind(b"\n\n"), piece.rfind(b"\n\r\n")) if events else -1
                 size = len(piece) - end if end >= 0 else size + len(piece)
-                if size > MESSAGE_BYTES:  # guard: memory stays bounded, whatever is sent
-                    faults.found = "it sent a message that is too long to be one"
+                if size > MESSAGE_BYTES:  # guard: bounds memory for any input
+                    faults.found = "it sent a message that is too long"
                     raise httpx2.RemoteProtocolError(faults.found)
                 yield piece
 

@@ -1,7 +1,7 @@
 """The gate before every MCP server: no server is started or connected to without a permit.
 
-`McpServers` takes permits, not servers, and only gates make them: those here and the one of a plan. Variables
-of a server's entry are filled in after that, so a server that is not permitted receives no value.
+`McpServers` takes permits, not servers, and only gates create them: the one here and the one of a plan.
+Variables of a server's entry are filled in after that, so a server without a permit receives no value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ServerPermit", "StartGate", "UserNamedGate"]
 
 @dataclass(frozen=True, slots=True)
 class ServerPermit:
-    """A server that may be started or connected to. Only gates make one."""
+    """The permission to start or connect to a server. Only gates create one."""
 
     server: McpServer
 
@@ -30,18 +30,21 @@ class StartGate(Protocol):
     """Decides which servers may be started or connected to."""
 
     def permit(self, server: McpServer) -> ServerPermit:
-        """`PolicyDenied`, `CallDenied` if the server may not be used, `NeedsHuman` if a person has to approve
-        it first, `ToolRefused` if it cannot be isolated though it must be."""
+        """Return a permit for the server.
+
+        Raises `PolicyDenied` or `CallDenied` if the server may not be used, `NeedsHuman` if a person must
+        approve it first, and `ToolRefused` if isolation is required but not possible.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UserNamedGate:
-    """Permits the servers that a person named in a command they typed, and no other."""
+    """Permits only the servers that a person named in a command."""
 
     names: Collection[str]
 
     def permit(self, server: McpServer) -> ServerPermit:
         if server.name not in self.names:  # guard: a command that names one server starts no other
-            raise ToolRefused(f"MCP server {server.name}", "it is not started: the command does not name it")
+            raise ToolRefused(f"MCP server {server.name}", "not started: the command does not name it")
         return ServerPermit(server)

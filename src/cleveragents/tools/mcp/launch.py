@@ -1,4 +1,4 @@
-"""Where servers run: what of the machine they see, and how a server's command becomes a guarded process."""
+"""The surroundings of MCP servers, and the conversion of a server's command to a guarded process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from cleveragents.tools.mcp.server_entry import McpServer
 __all__ = ["ServerPlace", "program_for"]
 
 ServerPlace = ProgramEnvironment
-"""What servers of one stage get to see."""
+"""The surroundings of the servers of one stage."""
 
 
 def program_for(server: McpServer, place: ServerPlace) -> GuardProgram:
-    """What the guard runs. `ToolRefused`: there is no such program, or it cannot be isolated though it must.
+    """Return what the guard runs. The caller removes its `private` directory.
 
-    The directory that it names as `private` is the caller's to remove.
+    Raises `ToolRefused` if the program does not exist, or isolation is required but not possible.
     """
     who = f"MCP server {server.name}"
     bubblewrap = bubblewrap_for(place, who) if server.isolated else None
@@ -43,7 +43,7 @@ def program_for(server: McpServer, place: ServerPlace) -> GuardProgram:
 
 
 def _command(server: McpServer, place: ServerPlace, private: Path, *, isolated: bool) -> Command:
-    directory = place.directory / server.directory  # an absolute one stays as it is
+    directory = place.directory / server.directory  # an absolute directory stays unchanged
     command = Command(
         argv=server.command,
         root=place.root if server.isolated else directory,
@@ -54,13 +54,15 @@ def _command(server: McpServer, place: ServerPlace, private: Path, *, isolated: 
         network_denied=place.network_denied,
     )
     check_command(command)
-    if isolated and not place.writable:  # guard: who may only read sees a tree that nobody can write
+    if isolated and not place.writable:  # guard: a read-only server gets a tree that it cannot write
         return replace(command, root=private, readable=(*command.readable, place.root))
     return command
 
 
 def _named(server: McpServer) -> tuple[Path, ...]:
-    """What the user's own command names: its script, with what lies beside it, or a directory to look at."""
+    """Return the paths that the user's own command names: its script with the files beside it, or a
+    directory.
+    """
     shown: list[Path] = []
     home = Path(os.path.realpath(Path.home()))
     # guard: a repository could name anything
@@ -70,13 +72,13 @@ def _named(server: McpServer) -> tuple[Path, ...]:
         around = path.parent if path.is_file() else path
         if not home.is_relative_to(os.path.realpath(around)):
             shown.append(around)
-        elif path.is_file():  # a home is never shown as a whole, nor what holds it
+        elif path.is_file():  # never expose a whole home directory or a parent of it
             shown.append(path)
     return tuple(shown)
 
 
 def _own_places(server: McpServer) -> tuple[str, str] | None:
-    """The user's home and temporary directory, where the user wants it to have theirs."""
+    """Return the user's home and temporary directory for a server that is not isolated."""
     if server.isolated:
         return None
     return os.environ.get("HOME") or str(Path.home()), tempfile.gettempdir()

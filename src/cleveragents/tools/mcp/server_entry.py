@@ -1,8 +1,9 @@
-"""One server's entry in a configuration file: checked whole, every mistake named with what to write instead.
+"""One server's entry in a configuration file: validated as a whole, every mistake reported with its
+correction.
 
-Values may name variables of the environment, `${NAME}` or `${NAME:-otherwise}`. They are filled in when the
-server is started, so that a file can be listed and changed without them, and nothing of ours holds a secret
-for longer than it is needed.
+Values may refer to environment variables, `${NAME}` or `${NAME:-otherwise}`. They are filled in when the
+server starts, so a file can be listed and changed without them, and secrets stay in memory only as long as
+needed.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from types import MappingProxyType
 __all__ = ["VARIABLE", "McpServer", "entry_of", "variables_of"]
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-"""`${NAME}` or `${NAME:-otherwise}`."""
+"""A reference to a variable: `${NAME}` or `${NAME:-otherwise}`."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,30}(?<!_)")
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _LOCAL = ("command", "args", "env", "cwd")
 _REMOTE = ("url", "headers")
 _OURS = ("type", "isolated", "disabled")
-# What other programs keep in the same file; it means nothing here.
+# Keys of other programs that share the file; ignored here.
 _OTHERS = frozenset({"alwaysAllow", "autoApprove", "description", "note", "timeout", "trust"})
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
 
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server as it is configured, variables not filled in. `own`: the user's, not a repository's.
+    """A configured server with unfilled variables. `own`: from the user's file, not a repository's.
 
-    What may hold a secret is kept out of its representation.
+    Fields that may hold a secret are excluded from its representation.
     """
 
     name: str
@@ -48,7 +49,7 @@ class McpServer:
 
 
 def variables_of(server: McpServer) -> Iterator[tuple[str, str]]:
-    """The variables that the server's entry names, each with the place where its value goes."""
+    """Yield the variables in the server's entry, each with the place of its value."""
     places = [("the command", word) for word in server.command]
     places += [("cwd", server.directory), ("the URL", server.url)]
     places += [(f"env {name}", text) for name, text in server.environment.items()]
@@ -59,7 +60,7 @@ def variables_of(server: McpServer) -> Iterator[tuple[str, str]]:
 
 
 def entry_of(name: str, facts: object, source: str, *, own: bool) -> tuple[McpServer | None, list[str]]:
-    """The server, or what is wrong with its entry: all of it."""
+    """Return the server, or all mistakes in its entry."""
     problems = [] if _NAME.fullmatch(name) else [_WRONG_NAME]
     if not isinstance(facts, Mapping):
         return None, [*problems, "must be an object with `command` or `url`"]
@@ -69,7 +70,7 @@ def entry_of(name: str, facts: object, source: str, *, own: bool) -> tuple[McpSe
         problems.append("`isolated` must be true or false")
     if facts.get("isolated") is False and not own:  # guard: a repository may tighten, never loosen
         problems.append(
-            "a repository may not say `isolated`: false; whoever wants that adds the server to their own file"
+            "a repository must not set `isolated`: false; add the server to your own file instead"
         )
     if not isinstance(facts.get("disabled", False), bool):
         problems.append("`disabled` must be true or false")
@@ -90,7 +91,7 @@ def entry_of(name: str, facts: object, source: str, *, own: bool) -> tuple[McpSe
     return server, []
 
 
-_WRONG_NAME = "the name must be of letters, digits, `-` and single `_`, at most 32 characters"
+_WRONG_NAME = "the name must consist of letters, digits, `-` and single `_`, at most 32 characters"
 
 
 def _unknown(facts: Mapping[str, object]) -> list[str]:
@@ -100,36 +101,38 @@ def _unknown(facts: Mapping[str, object]) -> list[str]:
         if key in known or key in _OTHERS:
             continue
         near = get_close_matches(key, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        problems.append(f"there is no key {key!r}; {hint}")
+        hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}"
+        problems.append(f"unknown key {key!r}; {hint}")
     return problems
 
 
 def _shape(facts: Mapping[str, object]) -> list[str]:
     problems: list[str] = []
     if ("command" in facts) == ("url" in facts):
-        problems.append("give either `command`, to start it here, or `url`, where it runs")
+        problems.append("set either `command`, to start it here, or `url`, to connect to it")
     foreign = _REMOTE if "command" in facts else _LOCAL
     problems += [
-        f"`{key}` does not go with `{_kind(facts)}`"
+        f"`{key}` cannot be used with `{_kind(facts)}`"
         for key in foreign
         if key in facts and key != _kind(facts)
     ]
     kind = facts.get("type")
     if kind is not None and (not isinstance(kind, str) or _TYPES.get(kind) not in facts):
-        problems.append(f"the type {kind!r} is not one of stdio (with `command`) and http (with `url`)")
+        problems.append(f"unknown type {kind!r}; use stdio (with `command`) or http (with `url`)")
     for key in ("command", "cwd", "url"):
         if key in facts and (not isinstance(facts[key], str) or not facts[key]):
-            problems.append(f"`{key}` must be a text")
+            problems.append(f"`{key}` must be a string")
     arguments = facts.get("args", [])
     if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
-        problems.append("`args` must be a list of texts")
+        problems.append("`args` must be a list of strings")
     problems += [
-        f"`{key}` must be an object of texts" for key in ("env", "headers") if not _texts(facts.get(key, {}))
+        f"`{key}` must be an object of strings"
+        for key in ("env", "headers")
+        if not _texts(facts.get(key, {}))
     ]
     for key in ("env", "headers"):
         for name in _keys(facts, key):
-            if not _WORD.fullmatch(name):  # guard: whoever approves the server is shown its names
+            if not _WORD.fullmatch(name):  # guard: the names are shown for approval
                 problems.append(f"`{key}` has the name {name!r}; use letters, digits, `_`, `.` and `-`")
     url = facts.get("url")
     if isinstance(url, str) and url and not url.startswith(("http://", "https://", "${")):

@@ -1,8 +1,8 @@
-"""The MCP servers of one stage of one plan: each started at its first use, none alive when the stage is over.
+"""The MCP servers of one stage of a plan: each started at first use, all ended with the stage.
 
-Nothing here raises for what a server does: that it cannot be started, does not answer or dies is a refusal
-that says so, which a model can read and a person understand. A call that was cut off is not made again, for
-nobody knows how far it got; the server is, once, by whoever needs it next.
+A server that cannot start, does not answer or dies causes a `ToolRefused` that a model and a person can
+understand. An interrupted call is not repeated, because its effects are unknown; the next use restarts the
+server, once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_STARTS = 2
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    """A server's place: used on the loop only."""
+    """The state of one server; used on the loop only."""
 
     permit: ServerPermit
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -69,17 +69,17 @@ class McpServers:
         self.close()
 
     def close(self) -> None:
-        """Ends them all. Twice is harmless."""
+        """End all servers. Idempotent."""
         self._loop.close(self._close_all)
 
     def tools(self, permit: ServerPermit, stop: StopSignal | None = None) -> tuple[ListedTool, ...]:
-        """What the server offers; it is asked once. `ToolRefused`, `Cancelled`."""
+        """Return the server's tools, requested once. Raises `ToolRefused`, `Cancelled`."""
         return self._asked(permit, self._list, stop)
 
     def call(
         self, permit: ServerPermit, tool: str, arguments: Mapping[str, Any], stop: StopSignal | None = None
     ) -> CallResult:
-        """What the tool answered. `ToolRefused`, `Cancelled`."""
+        """Return the answer of a tool. Raises `ToolRefused`, `Cancelled`."""
         return self._asked(permit, lambda slot: self._call(slot, tool, arguments), stop)
 
     def _asked(
@@ -101,7 +101,7 @@ class McpServers:
         try:
             return self._loop.run(work, stop)
         except Cancelled:
-            # guard: it might still be at it, and change what nobody looks at any more
+            # guard: it may still be working, and change files unnoticed
             self._loop.run(lambda: self._drop(server))
             raise
 
@@ -123,11 +123,9 @@ class McpServers:
         if slot.connection is not None:
             await slot.connection.close()
             slot.connection = None
-        if slot.starts >= _MOST_STARTS:  # guard: one that keeps dying is not started for ever
+        if slot.starts >= _MOST_STARTS:  # guard: a server that keeps dying is not restarted forever
             name = f"MCP server {slot.permit.server.name}"
-            raise ToolRefused(
-                name, f"it is not started a third time; the last time: {slot.problem or 'it ended'}"
-            )
+            raise ToolRefused(name, f"not started a third time; last problem: {slot.problem or 'it ended'}")
         slot.starts += 1
         _quieten()
         connection = ServerConnection(slot.permit, self._place, self._patience)
@@ -152,7 +150,7 @@ class McpServers:
 
 
 def _quieten() -> None:
-    """What the library logs may hold what servers say, and where they are: it goes nowhere."""
+    """Silence the library's loggers: they may log the servers' messages and addresses."""
     for name in ("mcp", "client", "httpx2", "httpcore2"):
         logger = logging.getLogger(name)
         logger.propagate = False

@@ -1,8 +1,7 @@
-"""What a server offers, as plain values: names that every model takes, and nothing that is too large.
+"""A server's tools and answers as plain, bounded values.
 
-A description and a schema are somebody else's words in a model's prompt: they are cut, never run.
-
-What a tool of a server answered, as bounded text: what is no text is named, not shown.
+Names are valid for every model provider. A description and a schema are untrusted text in a model's prompt:
+they are cut, never run. Answers become bounded text; content that is not text is named, not shown.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ _LARGEST_SCHEMA = 50_000
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 MOST_CHARACTERS = 200_000
-"""Of one answer, as it is kept; a model is shown less."""
+"""The limit for a stored answer; a model is shown less."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool as its server describes it; `problem` says why it cannot be used, if so."""
+    """A tool as its server describes it; `problem` is the reason why it cannot be used, if any."""
 
     name: str
     description: str
@@ -58,7 +57,7 @@ class ListedTool:
 
 
 def listed(tool: Tool) -> ListedTool:
-    """The tool without the library's types."""
+    """Convert a tool from the library's types."""
     description = (tool.description or tool.title or "").strip()
     if len(description) > _LONGEST_DESCRIPTION:
         description = f"{description[:_LONGEST_DESCRIPTION]}…"
@@ -68,9 +67,9 @@ def listed(tool: Tool) -> ListedTool:
 
 
 def full_name(server: str, tool: str) -> str:
-    """`mcp__server__tool`, in the letters that model providers allow and no longer than they allow.
+    """Return `mcp__server__tool`, in the characters and length that model providers allow.
 
-    A name that had to be altered ends in a sign of its own, so that two never become one.
+    A name that had to be altered ends in a hash, so that two names never become one.
     """
     plain = f"{PREFIX}{server}{SEPARATOR}{_ODD.sub('_', tool)}"
     if plain.endswith(f"{SEPARATOR}{tool}") and len(plain) <= _LONGEST_NAME:
@@ -80,7 +79,7 @@ def full_name(server: str, tool: str) -> str:
 
 
 def server_in(name: str) -> str:
-    """The server that a tool's full name, or a pattern, names; empty if it names none."""
+    """Return the server in a tool's full name or in a pattern; empty if there is none."""
     return name.removeprefix(PREFIX).partition(SEPARATOR)[0] if name.startswith(PREFIX) else ""
 
 
@@ -89,17 +88,17 @@ def _schema(given: Mapping[str, object]) -> tuple[Mapping[str, JsonValue], str]:
         frozen = freeze(given)
         size = len(json.dumps(given))
     except (InvalidPayload, ValueError, RecursionError):
-        return {}, "its schema is no JSON"
+        return {}, "its schema is not valid JSON"
     if size > _LARGEST_SCHEMA:
         return {}, f"its schema has more than {_LARGEST_SCHEMA} characters"
     if not isinstance(frozen, Mapping) or frozen.get("type", "object") != "object":
-        return {}, "its schema describes no object"
+        return {}, "its schema does not describe an object"
     return frozen, ""
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """`structured` is what it answered as JSON, if it did; `text` the rest, or all of it."""
+    """The answer of a call: `structured` is its JSON, if any; `text` is the rest, or all of it."""
 
     text: str
     structured: JsonValue = None
@@ -107,14 +106,14 @@ class CallResult:
 
 
 def call_result(answer: CallToolResult) -> CallResult:
-    """The answer without the library's types, within bounds."""
+    """Convert an answer from the library's types, within limits."""
     text = cut("\n\n".join(_text(block) for block in answer.content), MOST_CHARACTERS)
     structured = _structured(answer.structured_content)
     if _is_wrapped(answer.structured_content, text):
         structured = None
     elif structured is not None and _says_the_same(text, answer.structured_content):
         text = ""
-    # guard: a refusal is kept as it is told, and a server may repeat what it was given
+    # guard: a refusal is kept as it is told; a server may repeat its secrets in it
     return CallResult(redact_text(text), freeze(redact(structured)), answer.is_error)
 
 
@@ -135,7 +134,7 @@ def _text(block: ContentBlock) -> str:
 
 
 def _structured(value: object) -> JsonValue:
-    """None, too, where it is too large or no JSON: then the text has to do."""
+    """Return the value as JSON; None if it is too large or invalid, so that the text is used."""
     if value is None:
         return None
     try:
@@ -145,14 +144,16 @@ def _structured(value: object) -> JsonValue:
 
 
 def _is_wrapped(structured: object, text: str) -> bool:
-    """Some servers wrap what is a mere word or number: then its text is all there is to know."""
+    """Return whether the server only wrapped a plain value: then the text is sufficient."""
     if not isinstance(structured, dict) or [*structured] != ["result"]:
         return False
     return structured["result"] == text or _says_the_same(text, structured["result"])
 
 
 def _says_the_same(text: str, structured: object) -> bool:
-    """Servers repeat what is structured as text, for clients that read only that."""
+    """Return whether the text repeats the structured content, as servers do for clients that
+    read only text.
+    """
     try:
         return bool(json.loads(text) == structured)
     except (ValueError, RecursionError):

@@ -1,15 +1,12 @@
-"""The tools of MCP servers as tools like any other: asked for by name, allowed by the policy, recorded.
+"""Tools of MCP servers as ordinary tools: found by name, checked by the policy, recorded.
 
-A server's tool may do anything that its process can, so it needs leave as a command does, or, where it is
-reached over the network, as the network does; and what it changed in the sandbox is found by looking. Only of
-a server that the user added themselves is it believed that a tool merely reads.
+A server's tool may do anything that its process can, so it needs the approval of a command, or of the network
+for a remote server. Its changes in the sandbox are found by a scan. A claim that a tool only reads is trusted
+only for servers that the user added.
 
-Checks the arguments of a call against the schema that a server gave for them.
-
-A schema is somebody else's: what it refers to elsewhere is not fetched, and its regular expressions are not
-run, since one can take for ever. The server itself judges what is left out here.
-
-Opens the MCP tools of a stage.
+Arguments are checked against the server's schema. The schema is untrusted: its external references are not
+fetched, and its regular expressions are not run, since one can take forever. The server itself checks the
+rest.
 """
 
 from __future__ import annotations
@@ -56,8 +53,8 @@ _OUTPUT = FrozenObject(
     {
         "type": "object",
         "properties": {
-            "text": {"type": "string", "description": "what it said; a part of it, if it is too long"},
-            "structured": {"description": "what it said as JSON, if it did"},
+            "text": {"type": "string", "description": "the answer as text, cut if it is too long"},
+            "structured": {"description": "the answer as JSON, if any"},
         },
         "required": ["text"],
     }
@@ -71,7 +68,7 @@ _references: ContextVar[list[int]] = ContextVar("references that a schema made u
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """One tool of one server. Any thread may call it."""
+    """A tool of a server. Any thread may call it."""
 
     servers: McpServers
     permit: ServerPermit
@@ -105,7 +102,7 @@ class McpTool:
         given = cast("dict[str, Any]", thaw(FrozenObject(arguments)))
         answer = self.servers.call(self.permit, self.listed.name, given, workplace.stop)
         if answer.failed:
-            raise ToolRefused(name, answer.text or "it failed and did not say why")
+            raise ToolRefused(name, answer.text or "it failed without a reason")
         if answer.structured is None:
             return {"text": answer.text}
         return {"text": answer.text, "structured": answer.structured}
@@ -123,8 +120,11 @@ class McpTool:
 
 
 class McpTools:
-    """`ToolSource` of all tools of all servers. Any thread may ask; the first who does starts the servers
-    that it needs, as far as they are configured and trusted, and waits for them."""
+    """A `ToolSource` of the tools of all servers.
+
+    Any thread may use it; the first use starts the required servers that are configured and trusted, and
+    waits for them.
+    """
 
     def __init__(
         self,
@@ -142,15 +142,18 @@ class McpTools:
         self._said: dict[str, object] = {}
 
     def under(self, gate: StartGate) -> McpTools:
-        """The same servers for a run with another gate. One that is running is not started again, and a run
-        uses only what its own gate permits."""
+        """Return the same servers for a run with another gate.
+
+        A running server is not started again, and a run uses only servers that its own gate permits.
+        """
         other = McpTools(self._servers, self._configuration, gate, self._stop, self._say)
         other._said = self._said
         return other
 
     def get(self, name: str) -> Tool:
-        """`UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used; as `StartGate.permit` if
-        it may not be."""
+        """Return the tool. Raises `UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used,
+        and the errors of `StartGate.permit`.
+        """
         server = self._server(name)
         found = self._tools(server).get(name)
         if found is None:
@@ -174,14 +177,15 @@ class McpTools:
         return tuple(found[name].spec for name in self.names())
 
     def select(self, pattern: str) -> tuple[str, ...]:
-        """The names that a pattern means: `mcp__*`, or `mcp__server__*`, which starts that server alone.
+        """Return the tool names that match a pattern: `mcp__*`, or `mcp__server__*`, which starts only that
+        server.
 
-        A server that is named and cannot be used is an error: whoever names it relies on it. One that may not
-        be used has no tools, and the reason is said.
+        A named server that cannot be used is an error, because the caller relies on it. One that is not
+        permitted has no tools, and the reason is reported.
         """
         server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
         fixed = _WILD.split(pattern, maxsplit=1)[0]
-        # guard: what means none of ours starts no server
+        # guard: a pattern without MCP tools starts no server
         if not fixed.startswith(PREFIX) and not PREFIX.startswith(fixed):
             return ()
         if not pattern.startswith(PREFIX) or not separator or _WILD.search(server):
@@ -197,7 +201,7 @@ class McpTools:
         )
 
     def problems(self) -> tuple[ToolRefused, ...]:
-        """Of every server that cannot be used and every tool that cannot be offered; starts the servers."""
+        """Return the problems of all unusable servers and tools. Starts the servers."""
         problems = [ToolRefused("mcp", note) for note in self._configuration.notes]
         for server in self._configuration.servers.values():
             try:
@@ -231,7 +235,7 @@ class McpTools:
 
     def _tell(self, name: str, what: str) -> None:
         mine = object()
-        # One step, so that of two threads one says it.
+        # One step, so that only one of two threads reports it.
         if self._say is not None and self._said.setdefault(name, mine) is mine:
             self._say(what)
 
@@ -254,7 +258,7 @@ class McpTools:
 
 
 def check_arguments(tool: str, schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> None:
-    """Returns, or says what is wrong: `InvalidToolCall`."""
+    """Raise `InvalidToolCall` if the arguments do not fit the schema."""
     from jsonschema.exceptions import ValidationError
     from referencing.exceptions import Unresolvable
 
@@ -267,7 +271,7 @@ def check_arguments(tool: str, schema: Mapping[str, JsonValue], arguments: Mappi
             if len(problems) == _SHOWN:
                 break
     except (Unresolvable, ValidationError, TypeError, ValueError, RecursionError):
-        return  # a schema that nobody can make sense of: the server has to judge
+        return  # an unusable schema: the server has to check
     if problems:
         raise InvalidToolCall(tool, "; ".join(problems))
 
@@ -277,14 +281,14 @@ def _validator() -> type[Validator]:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    # guard: an expression of a stranger's could hold us for ever
+    # guard: an expression of a stranger's could block us forever
     unread = dict.fromkeys(("pattern", "patternProperties"), _pass)
     follow = Draft202012Validator.VALIDATORS["$ref"]
 
     def followed(validator: Any, reference: str, instance: Any, schema: Any) -> Iterator[Any]:
         count = _references.get()
         count[0] += 1
-        if count[0] > _MOST_REFERENCES:  # guard: references to references could take for ever
+        if count[0] > _MOST_REFERENCES:  # guard: references to references could take forever
             raise ValueError("it has too many references")
         yield from follow(validator, reference, instance, schema) or ()
 
@@ -306,7 +310,7 @@ def _pass(validator: object, value: object, instance: object, schema: object) ->
 def _problem(error: Any) -> str:
     place = ".".join(str(step) for step in error.absolute_path)
     said = str(error.message)[:_LONGEST]
-    return f"the argument {place!r} is wrong: {said}" if place else said
+    return f"invalid argument {place!r}: {said}" if place else said
 
 
 @contextmanager
@@ -319,11 +323,12 @@ def open_mcp(
     patience: ServerTimeouts | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Iterator[McpTools]:
-    """The tools of those servers, for as long as the context lasts.
+    """Yield the tools of these servers for the duration of the context.
 
-    Entering starts nothing, not even a thread. When it is left, no server is alive, nor any process that one
-    started. A server is started or connected to once the gate permits it. `stop` ends a start or a listing
-    that is under way; a call watches its own. What cannot be used is said, once, when all tools are listed.
+    Entering starts nothing, not even a thread. On exit, no server and none of its processes is alive. A
+    server is started or connected to only after the gate permits it. `stop` cancels a running start or
+    listing; a call has its own signal. Unusable servers and tools are reported once, when all tools are
+    listed.
     """
     with McpServers(place, patience) as servers:
         yield McpTools(servers, configuration, gate, stop, say)
