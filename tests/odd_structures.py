@@ -69,7 +69,7 @@ def _edits(root: Path) -> None:
 RENAMES = {
     "an untracked file that resembles the deleted one": Structure(
         meanwhile=_moves_untracked,
-        refused="only renames of tracked files are followed",
+        refused="apply follows only renames of tracked files",
     ),
     "a tracked file that was renamed": Structure(
         meanwhile=_renames,
@@ -116,12 +116,12 @@ HIDDEN = {
         build=_sparse,
         command="sed -i 's/^line 1$/by the plan/' in/x && test -e out/y",
         applied={"in/x": changed(1, by="plan")},
-        said=("files that your sparse checkout leaves out are as the index has them",),
+        said=("files outside your sparse checkout are copied from the index",),
     ),
     "a file that a sparse checkout leaves out": Structure(
         build=_sparse,
         command="sed -i 's/^line 1$/by the plan/' out/y",
-        refused="out/y: your sparse checkout leaves it out\ncheck it out (`git sparse-checkout add out`)",
+        refused="out/y: it is outside your sparse checkout\ncheck it out (`git sparse-checkout add out`)",
     ),
 }
 
@@ -154,12 +154,12 @@ SUBMODULES = {
         build=_submodule,
         command="rm -r sub .gitmodules",
         meanwhile=_checks_out,
-        refused="sub: it is a submodule\nit is checked out: run `git submodule deinit sub`, then apply again",
+        refused="sub: it is a submodule\nit is checked out; run `git submodule deinit sub`, then apply again",
     ),
     "a submodule that the plan takes from .gitmodules only": Structure(
         build=_submodule,
         command="rm .gitmodules",
-        refused="sub: it is a submodule\n.gitmodules does not name it any more",
+        refused="sub: it is a submodule\n.gitmodules no longer names it",
     ),
     "a submodule whose directory the plan removes": Structure(
         build=_submodule,
@@ -170,7 +170,7 @@ SUBMODULES = {
     "a submodule that the plan adds to .gitmodules": Structure(
         build=_submodule,
         command="git config -f .gitmodules submodule.new.path new && mkdir new",
-        refused="new: it is a submodule\n.gitmodules names it, and a plan cannot add it",
+        refused="new: it is a submodule\n.gitmodules names it, but a plan cannot add it",
     ),
 }
 NESTED = {

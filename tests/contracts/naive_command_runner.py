@@ -1,4 +1,4 @@
-"""Ways of running a command that look right, and are caught by the contract."""
+"""Naive ways to run a command, which the contract must catch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KillsTheGroup", "WaitsWithATimeout"]
 
 
 class WaitsWithATimeout:
-    """`subprocess.run(timeout=…)`: ends the one process it started, after its time, and nothing else."""
+    """`subprocess.run(timeout=…)`: ends only its own child after the timeout."""
 
     isolates = False
 
@@ -72,7 +72,7 @@ class WaitsWithATimeout:
 
 
 class KillsTheGroup(WaitsWithATimeout):
-    """The usual remedy: a signal to the whole process group, which `setsid` leaves."""
+    """The usual fix: a signal to the whole process group, which `setsid` escapes."""
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)

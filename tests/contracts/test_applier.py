@@ -1,4 +1,4 @@
-"""The port `Applier`, with its journal on every database."""
+"""The contract of `Applier`, with its journal on every database."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def events(database: Database) -> list[tuple[str, str, dict[str, Any]]]:
     return [row for row in kept if row[0].startswith("apply.")]
 
 
-def test_an_apply_and_its_undo_are_kept_with_their_events(world: World) -> None:
+def test_an_apply_and_its_undo_are_recorded_with_events(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:], "b": None})
     applied = world.apply("p")
     undone = world.undo("p")
@@ -62,7 +62,7 @@ def test_an_apply_and_its_undo_are_kept_with_their_events(world: World) -> None:
     assert all(facts["files"] == 2 for _, _, facts in events(world.database))
 
 
-def test_a_preparation_says_what_would_be_done_and_does_nothing(world: World) -> None:
+def test_a_preparation_shows_changes_without_making_them(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:], "new": b"n\n"})
     before = world.files()
     with world.prepare("p") as preparation:
@@ -77,7 +77,7 @@ def test_a_preparation_says_what_would_be_done_and_does_nothing(world: World) ->
     assert rows(world.database) == []
 
 
-def test_nothing_to_do_is_an_apply_too(world: World) -> None:
+def test_an_apply_without_changes_is_recorded(world: World) -> None:
     world.plan("p", {})
     assert dict(world.apply("p").changes) == {}
     assert rows(world.database) == [("p", "apply", "done")]
@@ -85,7 +85,7 @@ def test_nothing_to_do_is_an_apply_too(world: World) -> None:
     assert dict(world.undo("p").changes) == {}
 
 
-def test_a_conflict_refuses_and_leaves_no_trace(world: World) -> None:
+def test_refuses_a_conflict_without_a_trace(world: World) -> None:
     world.plan("p", {"a": b"plan\n" + LINES[2:]})
     world.write({"a": b"mine\n" + LINES[2:]})
     before = world.files()
@@ -95,7 +95,7 @@ def test_a_conflict_refuses_and_leaves_no_trace(world: World) -> None:
     assert rows(world.database) == []
 
 
-def test_a_failed_apply_is_kept_as_undone(world: World) -> None:
+def test_a_failed_apply_is_recorded_as_undone(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:], "b": None})
     before = world.files()
     with pytest.raises(ApplyRefused):
@@ -103,11 +103,11 @@ def test_a_failed_apply_is_kept_as_undone(world: World) -> None:
     assert world.files() == before
     assert rows(world.database) == [("p", "apply", "undone")]
     assert [facts.get("done") for _, _, facts in events(world.database)] == [None, False]
-    with pytest.raises(ApplyRefused, match="nothing of it to undo"):
+    with pytest.raises(ApplyRefused, match="it has no apply to undo"):
         world.undo("p")
 
 
-def test_a_file_that_an_apply_left_is_that_plans_for_every_later_one(world: World) -> None:
+def test_a_file_of_an_earlier_apply_is_attributed_to_its_plan(world: World) -> None:
     for plan in ("first", "second", "third"):
         world.plan(plan, {"a": plan.encode() + b"\n" + LINES[2:]})
     world.apply("first")
@@ -119,7 +119,7 @@ def test_a_file_that_an_apply_left_is_that_plans_for_every_later_one(world: Worl
         assert [conflict.cause for conflict in preparation.conflicts] == ["plan third"]
 
 
-def test_another_apply_under_way_is_waited_for_told_once_and_at_last_refused(world: World) -> None:
+def test_a_running_apply_is_awaited_reported_once_and_times_out(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:]})
     world.plan("q", {"b": b"y\n"})
     told: list[str] = []
@@ -139,7 +139,7 @@ def test_another_apply_under_way_is_waited_for_told_once_and_at_last_refused(wor
     world.apply("q")
 
 
-def test_who_is_cancelled_while_it_waits_for_another_apply_waits_no_longer(world: World) -> None:
+def test_a_cancellation_ends_the_wait_for_another_apply(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:]})
     world.plan("q", {"b": b"y\n"})
     token = CancellationToken()
@@ -151,7 +151,7 @@ def test_who_is_cancelled_while_it_waits_for_another_apply_waits_no_longer(world
     world.apply("q")
 
 
-def test_who_waited_goes_on_when_the_other_is_done(world: World) -> None:
+def test_a_waiting_apply_continues_after_the_other(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:]})
     world.plan("q", {"b": b"y\n"})
     waits = threading.Event()
@@ -177,7 +177,7 @@ def test_who_waited_goes_on_when_the_other_is_done(world: World) -> None:
     assert (world.resource / "b").read_bytes() == b"y\n"
 
 
-def test_what_is_concluded_is_kept_with_the_end_or_not_at_all(world: World) -> None:
+def test_the_conclusion_is_stored_with_the_end_or_not_at_all(world: World) -> None:
     seen: list[tuple[str, str, bool]] = []
     fails = [True]
 
@@ -213,7 +213,7 @@ def test_what_is_concluded_is_kept_with_the_end_or_not_at_all(world: World) -> N
         assert len(connection.execute(select(changesets.c.id)).all()) == 3
 
 
-def test_the_next_apply_settles_what_was_interrupted_before_it(world: World) -> None:
+def test_the_next_apply_recovers_an_interrupted_one(world: World) -> None:
     def never(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
 
@@ -246,7 +246,7 @@ def test_an_interrupted_apply_of_a_resource_that_is_gone_stays_open_until_given_
     assert (rows(world.database), world.applier.undecided()) == ([("p", "apply", "undone")], frozenset())
 
 
-def test_a_living_apply_is_not_recovered(world: World) -> None:
+def test_a_running_apply_is_not_recovered(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:], "b": b"y\n"})
     found: list[object] = []
 
@@ -260,7 +260,7 @@ def test_a_living_apply_is_not_recovered(world: World) -> None:
     assert (world.resource / "b").read_bytes() == b"y\n"
 
 
-def test_a_commit_is_told_of(world: World) -> None:
+def test_a_commit_is_reported(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:]})
     applied = world.apply("p", CommitRequest("words"))
     assert applied.commit == world.git("rev-parse", "HEAD")

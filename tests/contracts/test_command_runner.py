@@ -1,4 +1,4 @@
-"""What a `CommandRunner` promises, on real processes, isolated and not."""
+"""The contract of a `CommandRunner`, on real processes, isolated and not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.command_trees import alive, end_by_hand, tree_script
 from tests.contracts.naive_command_runner import KillsTheGroup, WaitsWithATimeout
 
 GRACE = 0.2
-PROMISED_SECONDS = 10.0  # 5, and as much again for a machine that has more to do
+PROMISED_SECONDS = 10.0  # 5, and as much again for a busy machine
 Listener = Callable[[bytes], None]
 _tokens = itertools.count(os.getpid() * 10_000 + 1)
 
@@ -34,7 +34,7 @@ needs_bubblewrap = pytest.mark.skipif(
 
 
 class Bench:
-    """A sandbox, a runner, and a way to say it shortly."""
+    """A sandbox, a runner, and a shorthand to run a command."""
 
     def __init__(self, runner: CommandRunner, root: Path) -> None:
         self.runner = runner
@@ -76,20 +76,20 @@ def token() -> Iterator[int]:
     end_by_hand(token)
 
 
-# --- how a command ends, and what it says -------------------------------------------------------------------
+# --- exit codes and output ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill $$", 143)]
 )
-def test_an_exit_code_is_told_as_a_shell_tells_it(bench: Bench, script: str, code: int) -> None:
+def test_exit_codes_match_a_shells(bench: Bench, script: str, code: int) -> None:
     result = bench.shell(script)
     assert (result.exit_code, result.timed_out, result.cancelled) == (code, False, False)
     assert result.isolated == bench.runner.isolates
 
 
-def test_a_report_is_heard_however_late_its_reader_is(root: Path) -> None:
-    """A thread that got no processor for longer than the command had time."""
+def test_a_late_reader_still_gets_the_report(root: Path) -> None:
+    """A thread that got no CPU for longer than the command's timeout."""
     others = set(psutil.Process().children())
     late = [0.0]
 
@@ -104,11 +104,11 @@ def test_a_report_is_heard_however_late_its_reader_is(root: Path) -> None:
     assert (result.exit_code, result.timed_out, result.output) == (0, False, "one\n")
 
 
-def test_both_streams_come_in_the_order_of_writing(bench: Bench) -> None:
+def test_both_streams_keep_the_order_of_writing(bench: Bench) -> None:
     assert bench.shell("echo one; echo two >&2; echo three").output == "one\ntwo\nthree\n"
 
 
-def test_it_runs_where_it_should_with_the_input_it_should_have(bench: Bench) -> None:
+def test_runs_in_its_directory_with_its_input(bench: Bench) -> None:
     (bench.root / "below").mkdir()
     result = bench.run(
         "sh", "-c", "pwd; cat; touch here", directory=bench.root / "below", input=b"x" * 200_000
@@ -118,7 +118,7 @@ def test_it_runs_where_it_should_with_the_input_it_should_have(bench: Bench) -> 
     assert bench.run("cat").output == ""
 
 
-def test_only_the_tail_of_much_output_is_kept(bench: Bench) -> None:
+def test_keeps_only_the_tail_of_long_output(bench: Bench) -> None:
     result = bench.shell("seq 100000; echo the end", output_limit_bytes=1000)
     whole = "".join(f"{n}\n" for n in range(1, 100_001)) + "the end\n"
     assert result.truncated_bytes == len(whole) - 1000
@@ -142,11 +142,11 @@ def test_a_hundred_megabytes_pass_through_in_bounded_memory(bench: Bench) -> Non
     assert grown < 20_000, f"{grown} KiB more"
 
 
-def test_bytes_that_are_no_text_are_shown_as_such(bench: Bench) -> None:
+def test_invalid_bytes_are_shown_escaped(bench: Bench) -> None:
     assert bench.shell(r"printf 'a\377\000b\303\244'").output == "a\\xff\x00bä"
 
 
-def test_output_is_told_while_the_command_runs(bench: Bench) -> None:
+def test_output_is_reported_while_the_command_runs(bench: Bench) -> None:
     (bench.root / "gate").touch()
     told: list[bytes] = []
 
@@ -161,7 +161,7 @@ def test_output_is_told_while_the_command_runs(bench: Bench) -> None:
     assert told[0] == b"waiting\n"
 
 
-def test_a_listener_that_raises_ends_the_command_and_is_heard(bench: Bench, token: int) -> None:
+def test_an_error_in_the_listener_ends_the_command_and_is_raised(bench: Bench, token: int) -> None:
     def refuse(chunk: bytes) -> None:
         raise RuntimeError("no more")
 
@@ -170,7 +170,7 @@ def test_a_listener_that_raises_ends_the_command_and_is_heard(bench: Bench, toke
     assert alive(token) == []
 
 
-def test_a_listener_that_raises_is_heard_though_the_guard_was_killed(bench: Bench, token: int) -> None:
+def test_an_error_in_the_listener_is_raised_after_a_killed_guard(bench: Bench, token: int) -> None:
     others = set(psutil.Process().children())  # such as the database server of other tests
 
     def kill_and_refuse(chunk: bytes) -> None:
@@ -199,11 +199,11 @@ def test_many_threads_share_a_runner(bench: Bench) -> None:
     assert {n: (r.exit_code, r.output) for n, r in results.items()} == {n: (n, f"{n}\n") for n in range(8)}
 
 
-# --- nothing is left: vicoa#41, claude-code#40667 and #26658, codex#18881 -----------------------------------
+# --- no process is left: vicoa#41, claude-code#40667 and #26658, codex#18881 --------------------------------
 
 
 def nothing_is_left_after(bench: Bench, token: int, ending: str) -> CommandResult:
-    """The promise itself, for any runner: however it ends, no process of it is alive."""
+    """Check the promise for any runner: however a command ends, none of its processes is alive."""
     ended_at = 0.0
 
     def cancel_when_ready(chunk: bytes) -> None:
@@ -214,7 +214,7 @@ def nothing_is_left_after(bench: Bench, token: int, ending: str) -> CommandResul
                 bench.stop.cancel("enough")
 
     then = "exit 7" if ending == "its own end" else f"trap '' TERM; while :; do sleep 1000.{token}9; done"
-    # Time enough to be ready even on a busy machine; what counts is how long it takes from then on.
+    # Enough to be ready even on a busy machine; only the time after that counts.
     timeout = 3.0 if ending == "timeout" else 60.0
     script = tree_script(token, then=then)
     began = time.monotonic()
@@ -238,15 +238,15 @@ def test_nothing_a_command_started_outlives_its_call(bench: Bench, token: int, e
 
 @pytest.mark.parametrize("naive", [WaitsWithATimeout, KillsTheGroup])
 @pytest.mark.parametrize("ending", ["its own end", "cancel"])
-def test_the_contract_catches_what_looks_right(
+def test_the_contract_catches_naive_runners(
     root: Path, token: int, naive: type[KillsTheGroup], ending: str
 ) -> None:
     with pytest.raises(AssertionError):
         nothing_is_left_after(Bench(naive(), root), token, ending)
 
 
-def test_a_second_stop_finds_nothing_to_do(bench: Bench, token: int) -> None:
-    """vicoa#41: the second Stop was a no-op while everything went on; here the first was enough."""
+def test_a_second_stop_has_no_effect(bench: Bench, token: int) -> None:
+    """vicoa#41: the second Stop had no effect while everything ran on; here the first is enough."""
     result = bench.shell(
         f"echo ready; sleep 1000.{token}", on_output=lambda _: bench.stop.cancel("first") and None
     )
@@ -259,7 +259,7 @@ def test_a_second_stop_finds_nothing_to_do(bench: Bench, token: int) -> None:
 
 
 class StopsOnceItIsDead:
-    """Wanted from before the end of the process that said its number, and heard of only after it."""
+    """A signal that fires before the process with the printed pid ends, but is noticed only after that."""
 
     def __init__(self) -> None:
         self.pid = ""
@@ -273,7 +273,7 @@ class StopsOnceItIsDead:
 
 
 @pytest.mark.parametrize(("script", "cancelled"), [("echo $$; kill -9 $$", True), ("echo $$", False)])
-def test_one_that_is_killed_before_the_order_reaches_it_is_cancelled(
+def test_a_command_killed_before_the_order_arrives_counts_as_cancelled(
     root: Path, script: str, cancelled: bool
 ) -> None:
     stop = StopsOnceItIsDead()
@@ -283,19 +283,19 @@ def test_one_that_is_killed_before_the_order_reaches_it_is_cancelled(
     assert result.exit_code == (None if cancelled else 0)
 
 
-def test_one_that_listens_to_sigterm_ends_by_itself(bench: Bench, root: Path) -> None:
+def test_a_command_that_handles_sigterm_ends_by_itself(bench: Bench, root: Path) -> None:
     patient = GuardedCommandRunner(
         isolation="required" if bench.runner.isolates else "off", grace_seconds=60.0
     )
     script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
-    for seconds in (2.0, 10.0, 50.0):  # it may be over before the shell has begun
+    for seconds in (2.0, 10.0, 50.0):  # it may end before the shell has started
         result = Bench(patient, root).shell(script, timeout_seconds=seconds)
         if "ready" in result.output:
             break
     assert result.timed_out
     assert result.output.startswith("ready\n")
     assert result.output.endswith("bye\n")
-    assert result.seconds < seconds + 30.0  # half of its grace: it was not waited for
+    assert result.seconds < seconds + 30.0  # half of its grace period: no wait
 
 
 def test_a_grandchild_that_keeps_the_output_open_does_not_hang_the_call(bench: Bench, token: int) -> None:
@@ -305,10 +305,10 @@ def test_a_grandchild_that_keeps_the_output_open_does_not_hang_the_call(bench: B
     assert alive(token) == []
 
 
-# --- what a command is given --------------------------------------------------------------------------------
+# --- the environment of a command ---------------------------------------------------------------------------
 
 
-def test_secrets_of_the_environment_do_not_reach_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gets_no_secrets_of_the_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     monkeypatch.setenv("CLEVERAGENTS_TOKEN", "hunter3")
     output = bench.run("env", environment={"MINE": "yes"}, markers={"CLEVERAGENTS_JOB": "job:1"}).output
@@ -323,7 +323,7 @@ def test_secrets_of_the_environment_do_not_reach_it(bench: Bench, monkeypatch: p
     }
 
 
-def test_its_home_is_empty_its_own_and_gone_afterwards(bench: Bench) -> None:
+def test_its_home_is_empty_private_and_temporary(bench: Bench) -> None:
     script = (
         'ls -A ~ "$TMPDIR" | grep -v : | grep .; mkdir -p ~/ro/x; chmod 500 ~/ro; touch "$TMPDIR/f" && echo ~'
     )
@@ -332,20 +332,20 @@ def test_its_home_is_empty_its_own_and_gone_afterwards(bench: Bench) -> None:
     assert bench.shell("ls -A ~").output == ""
 
 
-def test_no_descriptor_of_ours_is_open_in_it(bench: Bench) -> None:
+def test_a_command_inherits_no_descriptor(bench: Bench) -> None:
     with (bench.root / "ours").open("w") as ours:
         os.set_inheritable(ours.fileno(), True)
         open_ones = bench.run("ls", "/proc/self/fd").output.split()
-    assert open_ones == ["0", "1", "2", "3"]  # 3 is the directory that is listed
+    assert open_ones == ["0", "1", "2", "3"]  # 3 is the listed directory
 
 
-def test_it_leaves_no_core_and_has_a_session_of_its_own(bench: Bench) -> None:
+def test_a_command_has_its_own_session_and_dumps_no_core(bench: Bench) -> None:
     assert bench.shell("ulimit -c").output == "0\n"
     output = bench.shell("cut -d' ' -f6 /proc/self/stat").output
     assert int(output) != os.getsid(0)
 
 
-def test_git_works_in_it_and_never_finds_a_repository_around_it(bench: Bench) -> None:
+def test_git_works_and_finds_no_outer_repository(bench: Bench) -> None:
     around = bench.root.parent
     subprocess.run(["git", "init", "-q", str(around)], check=True)
     assert "not a git repository" in bench.run("git", "status", readable=(around,)).output
@@ -353,14 +353,14 @@ def test_git_works_in_it_and_never_finds_a_repository_around_it(bench: Bench) ->
     assert (result.exit_code, result.output.splitlines()[-1]) == (0, "CleverAgents")
 
 
-# --- what is refused ----------------------------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_run_is_refused_with_the_reason(bench: Bench, tmp_path: Path) -> None:
+def test_refuses_what_cannot_run_with_the_reason(bench: Bench, tmp_path: Path) -> None:
     (bench.root / "plain").write_text("text")
     (bench.root / "broken").write_text("#!/no/such/interpreter\n")
     (bench.root / "broken").chmod(0o755)
-    with pytest.raises(ToolRefused, match=r"there is no program 'pyhton3'.*did you mean .*python3"):
+    with pytest.raises(ToolRefused, match=r"program 'pyhton3' not found.*did you mean .*python3"):
         bench.run("pyhton3")
     with pytest.raises(ToolRefused, match=r"'\./plain' is not executable"):
         bench.run("./plain")
@@ -372,7 +372,7 @@ def test_what_cannot_be_run_is_refused_with_the_reason(bench: Bench, tmp_path: P
         bench.run("./broken")
     with pytest.raises(ToolRefused, match="does not exist"):
         bench.run("true", directory=bench.root / "nowhere")
-    with pytest.raises(ToolRefused, match="is not there"):
+    with pytest.raises(ToolRefused, match=r"the sandbox .* does not exist"):
         bench.run("true", root=tmp_path / "gone")
     with pytest.raises(ToolRefused, match=r"cannot be run: .*[Aa]rgument list too long"):
         bench.run("true", *["x" * 100_000] * 100)
@@ -383,8 +383,8 @@ def test_what_cannot_be_run_is_refused_with_the_reason(bench: Bench, tmp_path: P
         bench.run("true", directory=bench.root / "out")
 
 
-def test_a_pipe_is_no_program_and_is_not_waited_for(bench: Bench) -> None:
-    """Whoever opens one waits until somebody writes, whatever time-out there is."""
+def test_refuses_a_pipe_as_a_program_without_waiting(bench: Bench) -> None:
+    """Opening one blocks until another process writes, whatever the timeout."""
     os.mkfifo(bench.root / "pipe")
     (bench.root / "pipe").chmod(0o755)
     (bench.root / "link").symlink_to("pipe")
@@ -392,13 +392,13 @@ def test_a_pipe_is_no_program_and_is_not_waited_for(bench: Bench) -> None:
     (bench.root / "script").chmod(0o755)
     begun = time.monotonic()
     for name in ("./pipe", "./link", str(bench.root / "pipe")):
-        with pytest.raises(ToolRefused, match=r"is not a program but a pipe, a socket or a device"):
+        with pytest.raises(ToolRefused, match=r"is a pipe, a socket or a device, not a program"):
             bench.run(name)
-    with pytest.raises(ToolRefused, match=r"there is no program 'pipe'"):
+    with pytest.raises(ToolRefused, match=r"program 'pipe' not found"):
         bench.run("pipe", environment={"PATH": str(bench.root)})
     with pytest.raises(ToolRefused, match=r"'\./script' cannot be run"):
         bench.run("./script", timeout_seconds=2.0)
-    with pytest.raises(ToolRefused, match=r"there is no program '\./xxx.*too long"):
+    with pytest.raises(ToolRefused, match=r"program '\./xxx.*not found.*too long"):
         bench.run("./" + "x" * 300)
     assert bench.shell("exec 3<pipe", timeout_seconds=0.3).timed_out
     assert time.monotonic() - begun < 30
@@ -414,12 +414,12 @@ def test_a_pipe_is_no_program_and_is_not_waited_for(bench: Bench) -> None:
         {"timeout_seconds": 0.0},
     ],
 )
-def test_what_is_no_command_is_an_invalid_call(bench: Bench, facts: dict[str, object]) -> None:
+def test_refuses_an_invalid_command(bench: Bench, facts: dict[str, object]) -> None:
     with pytest.raises(InvalidToolCall):
         bench.run("true", **facts)
 
 
-def test_a_script_that_names_no_interpreter_is_run_by_the_shell(bench: Bench) -> None:
+def test_a_script_without_a_shebang_runs_in_the_shell(bench: Bench) -> None:
     (bench.root / "script").write_text('echo "ran with $1"; exit 5\n')
     (bench.root / "script").chmod(0o755)
     result = bench.run("./script", "this")

@@ -1,5 +1,4 @@
-"""What a command gets beyond the usual, and how many processes it may have: on real processes, isolated and
-not."""
+"""Passthrough and process limits of commands, on real processes, isolated and not."""
 
 from __future__ import annotations
 
@@ -71,10 +70,10 @@ def shell(runner: GuardedCommandRunner, command: Command, script: str, **facts: 
     return runner.run(asked, CancellationToken().view())
 
 
-# --- its home -----------------------------------------------------------------------------------------------
+# --- the home directory -------------------------------------------------------------------------------------
 
 
-def test_only_what_is_named_of_the_home_is_there(
+def test_only_named_files_of_the_home_are_copied(
     runner: GuardedCommandRunner, command: Command, home: Path
 ) -> None:
     (home / ".tool").mkdir()
@@ -87,7 +86,7 @@ def test_only_what_is_named_of_the_home_is_there(
     assert sorted(line.rpartition("/")[2] for line in done.output.split()) == [".tool", "settings"]
 
 
-def test_what_a_command_writes_at_home_never_reaches_the_users(
+def test_writes_to_the_home_never_reach_the_users_files(
     runner: GuardedCommandRunner, command: Command, home: Path
 ) -> None:
     (home / "kept").mkdir()
@@ -106,7 +105,7 @@ def test_what_a_command_writes_at_home_never_reaches_the_users(
     assert sorted(path.name for path in home.iterdir()) == ["elsewhere", "kept"]
 
 
-def test_a_home_is_gone_with_its_command(
+def test_a_home_is_removed_with_its_command(
     runner: GuardedCommandRunner,
     command: Command,
     home: Path,
@@ -122,9 +121,7 @@ def test_a_home_is_gone_with_its_command(
     assert list(places.iterdir()) == []
 
 
-def test_a_file_for_the_command_is_in_its_home_and_its_own(
-    runner: GuardedCommandRunner, command: Command
-) -> None:
+def test_given_files_are_in_the_private_home(runner: GuardedCommandRunner, command: Command) -> None:
     wanted = CommandHome((), {".prompt": b"do it"})
     asked = replace(
         command, argv=("sh", "-c", 'cat "$1"; stat -c %a "$1"', "sh", "{home}/.prompt"), home=wanted
@@ -133,7 +130,7 @@ def test_a_file_for_the_command_is_in_its_home_and_its_own(
     assert done.output == "do it600\n"
 
 
-def test_without_a_home_of_its_own_the_word_for_it_means_nothing(
+def test_without_a_home_the_placeholder_is_not_replaced(
     runner: GuardedCommandRunner, command: Command
 ) -> None:
     done = runner.run(replace(command, argv=("echo", "{home}")), CancellationToken().view())
@@ -141,22 +138,24 @@ def test_without_a_home_of_its_own_the_word_for_it_means_nothing(
 
 
 @pytest.mark.parametrize("bound", ["MOST_FILES", "MOST_BYTES"])
-def test_too_much_of_a_home_is_refused_with_what_to_do(
+def test_refuses_too_large_copies_with_a_remedy(
     runner: GuardedCommandRunner, command: Command, home: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passthrough, bound, 3)
     (home / "many").mkdir()
     for name in "abc":
         (home / "many" / name).write_text("xx")
-    with pytest.raises(ToolRefused, match="name in `home` only the files that it needs"):
+    with pytest.raises(ToolRefused, match="list only the files it needs in `home`"):
         shell(runner, command, "true", home=CommandHome(("many",)))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_cannot_be_copied_is_named(runner: GuardedCommandRunner, command: Command, home: Path) -> None:
+def test_a_file_that_cannot_be_copied_is_named(
+    runner: GuardedCommandRunner, command: Command, home: Path
+) -> None:
     (home / "key").write_text("a secret")
     (home / "key").chmod(0)
-    with pytest.raises(ToolRefused, match=r"key.*cannot be copied"):
+    with pytest.raises(ToolRefused, match=r"cannot copy .*key"):
         shell(runner, command, "true", home=CommandHome(("key",)))
 
 
@@ -178,7 +177,7 @@ def test_only_named_variables_are_passed_and_ours_never(
     assert "NOT_SET" not in done.output
 
 
-def test_what_was_passed_is_masked_in_what_it_says_and_wherever_this_process_prints(
+def test_passed_values_are_masked_in_all_output(
     runner: GuardedCommandRunner, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOMEBODYS_API_KEY", "plainwordsandmore")
@@ -190,10 +189,10 @@ def test_what_was_passed_is_masked_in_what_it_says_and_wherever_this_process_pri
     assert redact_text("ordinarysetting") == "ordinarysetting"
 
 
-# --- how many processes -------------------------------------------------------------------------------------
+# --- the process limit --------------------------------------------------------------------------------------
 
 
-def test_a_command_with_more_processes_than_it_may_have_is_ended_with_all_of_them(
+def test_a_command_beyond_its_process_limit_is_ended(
     runner: GuardedCommandRunner, command: Command, token: int
 ) -> None:
     argv = (sys.executable, "-c", _FORKS, "6", str(token), "stay")
@@ -204,10 +203,10 @@ def test_a_command_with_more_processes_than_it_may_have_is_ended_with_all_of_the
     assert alive(token) == []
 
 
-def test_a_command_may_have_as_many_processes_as_it_may(
+def test_a_command_may_reach_its_process_limit(
     runner: GuardedCommandRunner, command: Command, token: int
 ) -> None:
-    # It goes on for some counts of the guard.
+    # It runs for several counts of the guard.
     script = f"{_FORKS}\ntime.sleep(1); print('unharmed', flush=True)"
     argv = (sys.executable, "-c", script, "5", str(token), "go on")
     done = runner.run(replace(command, argv=argv, processes=5), CancellationToken().view())
@@ -217,16 +216,14 @@ def test_a_command_may_have_as_many_processes_as_it_may(
     assert alive(token) == []
 
 
-def test_processes_that_have_left_their_parents_count_too(
-    runner: GuardedCommandRunner, command: Command, token: int
-) -> None:
+def test_orphaned_processes_count_too(runner: GuardedCommandRunner, command: Command, token: int) -> None:
     tree = f"t() {{ if [ $1 -gt 0 ]; then t $(($1-1)) & t $(($1-1)) & else exec sleep 1000.{token}; fi; }}"
     done = shell(runner, command, f"{tree}; t 6; exec sleep 1000.{token}", processes=40)
     assert done.crowded
     assert alive(token) == []
 
 
-def test_who_has_too_many_processes_is_not_asked_first(
+def test_a_command_beyond_its_process_limit_gets_no_sigterm(
     runner: GuardedCommandRunner, command: Command, token: int
 ) -> None:
     crowd = f"for n in 1 2 3 4 5 6; do sleep 1000.{token} & done; wait"

@@ -1,4 +1,4 @@
-"""MCP servers, real ones: what they do is answered, whatever they do, and nothing of them is left."""
+"""Real MCP servers: any behaviour becomes an answer, and no process is left."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def refused(tools: McpTools, sandbox: Path, name: str = "mcp__bad__work", **argu
     return str(found.value)
 
 
-def test_a_tool_answers_what_its_server_says(good: McpTools, sandbox: Path) -> None:
+def test_a_tool_returns_its_servers_answer(good: McpTools, sandbox: Path) -> None:
     assert called(good, "mcp__good__scribble", sandbox, path="a.txt", text="hello")["text"] == "wrote a.txt"
     assert (sandbox / "a.txt").read_text() == "hello"
     assert called(good, "mcp__good__look", sandbox, path="a.txt") == {"text": "hello"}
@@ -83,20 +83,20 @@ def test_a_tool_answers_what_its_server_says(good: McpTools, sandbox: Path) -> N
     assert len(str(called(good, "mcp__good__long", sandbox)["text"])) < 250_000
 
 
-def test_what_a_tool_refuses_is_a_refusal_and_the_server_goes_on(good: McpTools, sandbox: Path) -> None:
+def test_a_refusing_tool_does_not_end_its_server(good: McpTools, sandbox: Path) -> None:
     assert "refuse" in refused(good, sandbox, "mcp__good__refuse")
     assert called(good, "mcp__good__add", sandbox, a=2, b=2) == {"text": "4"}
 
 
-def test_wrong_arguments_are_told_before_anybody_is_asked_for_leave(good: McpTools, sandbox: Path) -> None:
+def test_invalid_arguments_are_reported_before_asking_for_approval(good: McpTools, sandbox: Path) -> None:
     tool = good.get("mcp__good__add")
-    with pytest.raises(InvalidToolCall, match=r"'a' is wrong.*'b' is a required property"):
+    with pytest.raises(InvalidToolCall, match=r"invalid argument 'a'.*'b' is a required property"):
         good.capability_of(tool, {"a": "one"}, ConfinedFiles(sandbox))
     with pytest.raises(InvalidToolCall):
         called(good, "mcp__good__add", sandbox)
 
 
-def test_only_of_the_users_own_server_is_it_believed_that_a_tool_reads(good: McpTools) -> None:
+def test_only_the_users_own_servers_are_trusted_to_only_read(good: McpTools) -> None:
     own, theirs = good.get("mcp__good__look").spec, good.get("mcp__other__work").spec
     writing = good.get("mcp__good__scribble").spec
     assert (own.capability, own.writes, own.runs_commands) == (Capability.READ, False, False)
@@ -105,7 +105,7 @@ def test_only_of_the_users_own_server_is_it_believed_that_a_tool_reads(good: Mcp
     assert own.input_schema["properties"] == {"path": {"title": "Path", "type": "string"}}
 
 
-def test_names_are_such_as_models_take_and_patterns_select_by_server(good: McpTools) -> None:
+def test_names_are_valid_for_models_and_patterns_select_by_server(good: McpTools) -> None:
     names = good.names()
     assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in names)
     odd = next(name for name in names if name.startswith("mcp__good__odd_name"))
@@ -123,16 +123,14 @@ def test_names_are_such_as_models_take_and_patterns_select_by_server(good: McpTo
             good.get(unknown)
 
 
-def test_a_server_gets_its_variables_and_none_of_ours_and_no_secret_comes_back(
-    good: McpTools, sandbox: Path
-) -> None:
+def test_a_server_gets_only_its_variables_and_secrets_are_masked(good: McpTools, sandbox: Path) -> None:
     told = called(good, "mcp__good__variable", sandbox, which="GIVEN_TOKEN")
     assert told["text"] == "***"
     assert called(good, "mcp__good__variable", sandbox, which="PYTHONASYNCIODEBUG")["text"] == "(not set)"
 
 
 @pytest.mark.parametrize("isolation", ISOLATION)
-def test_nothing_that_a_server_forked_outlives_its_stage(
+def test_no_process_of_a_server_outlives_its_stage(
     isolation: Isolation, tmp_path: Path, pids: PidPipe
 ) -> None:
     baseline = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -146,9 +144,7 @@ def test_nothing_that_a_server_forked_outlives_its_stage(
     assert {process.pid for process in psutil.Process().children(recursive=True)} <= baseline
 
 
-def test_if_the_guard_is_killed_by_force_what_it_watched_is_ended_all_the_same(
-    tmp_path: Path, pids: PidPipe
-) -> None:
+def test_a_killed_guard_leaves_no_process_of_the_server(tmp_path: Path, pids: PidPipe) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     others = psutil.Process().children()
     with open_permitted(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
@@ -160,7 +156,7 @@ def test_if_the_guard_is_killed_by_force_what_it_watched_is_ended_all_the_same(
     assert SUPERVISOR.alive(str(tmp_path)) == []
 
 
-def test_a_list_without_end_is_cut_and_a_tool_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+def test_an_endless_list_is_cut_and_a_too_large_tool_left_out(tmp_path: Path) -> None:
     with open_permitted(configured(misbehaving("endless_list")), place(tmp_path)) as tools:
         assert tools.names() == ("mcp__bad__work",)
     with open_permitted(configured(misbehaving("oversized")), place(tmp_path)) as tools:
@@ -169,7 +165,7 @@ def test_a_list_without_end_is_cut_and_a_tool_that_is_too_large_is_left_out(tmp_
         assert "more than 50000 characters" in str(tools.problems()[0])
 
 
-def test_without_the_package_it_is_told_how_to_get_it(
+def test_a_missing_package_is_reported_with_its_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
@@ -188,7 +184,7 @@ def test_after_many_stages_threads_and_processes_are_as_before(tmp_path: Path) -
         assert all_there_is() == before
 
 
-def test_one_that_is_never_used_is_never_started(tmp_path: Path, pids: PidPipe) -> None:
+def test_an_unused_server_is_never_started(tmp_path: Path, pids: PidPipe) -> None:
     threads = threading.active_count()
     with open_permitted(configured(misbehaving("silent", MCP_PIDS=str(pids.path))), place(tmp_path)) as tools:
         with pytest.raises(UnknownTool):
@@ -198,11 +194,11 @@ def test_one_that_is_never_used_is_never_started(tmp_path: Path, pids: PidPipe) 
         tools.get("mcp__bad__work")
 
 
-def test_one_that_dies_midway_is_an_answer_and_is_started_once_more(tmp_path: Path) -> None:
+def test_a_server_that_dies_is_reported_and_restarted_once(tmp_path: Path) -> None:
     with open_permitted(configured(misbehaving("dies")), place(tmp_path)) as tools:
         for _ in range(2):
             said = refused(tools, tmp_path)
-            assert "ended during the call of 'work'" in said
+            assert "ended during the call to 'work'" in said
             assert "out of order" in said
         assert "not started a third time" in refused(tools, tmp_path)
 
@@ -211,33 +207,33 @@ def test_one_that_dies_midway_is_an_answer_and_is_started_once_more(tmp_path: Pa
     ("way", "words"),
     [
         ("floods", "too long"),
-        ("babbles", "no message"),
+        ("babbles", "not messages"),
         ("answers_wrongly", "validation error"),
     ],
 )
-def test_one_that_does_not_keep_to_the_protocol_is_an_answer(way: str, words: str, tmp_path: Path) -> None:
+def test_a_protocol_violation_is_a_failed_answer(way: str, words: str, tmp_path: Path) -> None:
     with open_permitted(configured(misbehaving(way)), place(tmp_path)) as tools:
         assert words in refused(tools, tmp_path)
 
 
-def test_a_call_without_an_answer_ends_and_so_does_its_server(tmp_path: Path) -> None:
+def test_a_timed_out_call_ends_its_server(tmp_path: Path) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     with open_permitted(configured(misbehaving("never_answers")), there, patience=QUICK) as tools:
         assert "took longer than 0.5 s" in refused(tools, tmp_path)
         assert SUPERVISOR.alive(str(tmp_path)) == []
 
 
-def test_one_that_never_gets_ready_is_given_up_and_ended(tmp_path: Path) -> None:
+def test_a_server_that_never_becomes_ready_is_ended(tmp_path: Path) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     patience = ServerTimeouts(start_seconds=0.5)
     with open_permitted(configured(misbehaving("silent")), there, patience=patience) as tools:
         assert tools.names() == ()
         assert SUPERVISOR.alive(str(tmp_path)) == []
-        with pytest.raises(ToolRefused, match="did not get ready"):
+        with pytest.raises(ToolRefused, match="was not ready within"):
             tools.select("mcp__bad__*")
 
 
-def test_why_one_cannot_be_started_is_told_without_its_secrets(tmp_path: Path) -> None:
+def test_a_failed_start_is_reported_without_secrets(tmp_path: Path) -> None:
     server = misbehaving("gone", GIVEN_TOKEN=TOKEN)
     with open_permitted(configured(server), place(tmp_path)) as tools:
         assert tools.names() == ()
@@ -246,7 +242,7 @@ def test_why_one_cannot_be_started_is_told_without_its_secrets(tmp_path: Path) -
     assert TOKEN not in repr(server)
 
 
-def test_a_program_that_is_not_there_is_named_with_its_file(tmp_path: Path) -> None:
+def test_a_missing_program_is_named_with_its_file(tmp_path: Path) -> None:
     server = McpServer("bad", "mcp.json", True, ("no-such-program",))
     with open_permitted(configured(server), place(tmp_path)) as tools:
         said = refused(tools, tmp_path)
@@ -254,7 +250,7 @@ def test_a_program_that_is_not_there_is_named_with_its_file(tmp_path: Path) -> N
     assert "mcp.json" in said
 
 
-def test_a_cancel_ends_the_call_and_what_works_on_it(tmp_path: Path, pids: PidPipe) -> None:
+def test_a_cancellation_ends_the_call_and_its_server(tmp_path: Path, pids: PidPipe) -> None:
     token = CancellationToken()
     server = misbehaving("never_answers", MCP_PIDS=str(pids.path))
     outcome: list[BaseException] = []
@@ -275,7 +271,7 @@ def test_a_cancel_ends_the_call_and_what_works_on_it(tmp_path: Path, pids: PidPi
         assert wait_gone(working) == []
 
 
-def test_a_cancel_ends_a_start_under_way(tmp_path: Path, pids: PidPipe) -> None:
+def test_a_cancellation_ends_a_running_start(tmp_path: Path, pids: PidPipe) -> None:
     token = CancellationToken()
     server = misbehaving("silent", MCP_PIDS=str(pids.path))
     outcome: list[BaseException] = []
@@ -297,7 +293,7 @@ def test_a_cancel_ends_a_start_under_way(tmp_path: Path, pids: PidPipe) -> None:
 
 
 @pytest.mark.skipif(shared_probe.result().program is None, reason="there is no bubblewrap here")
-def test_an_isolated_server_of_readers_cannot_change_the_sandbox_nor_see_the_home(tmp_path: Path) -> None:
+def test_an_isolated_read_only_server_cannot_change_the_sandbox_or_see_the_home(tmp_path: Path) -> None:
     for writable, words in ((True, "wrote"), (False, "could not write")):
         there = replace(place(tmp_path, "required"), writable=writable)
         with open_permitted(configured(misbehaving("tells")), there) as tools:
@@ -305,13 +301,13 @@ def test_an_isolated_server_of_readers_cannot_change_the_sandbox_nor_see_the_hom
         assert told == f"{words} in {tmp_path}, at home in /home/agent"
 
 
-def test_without_bubblewrap_isolation_that_is_required_refuses(tmp_path: Path) -> None:
+def test_refuses_required_isolation_without_bubblewrap(tmp_path: Path) -> None:
     there = replace(place(tmp_path, "required"), probe=BubblewrapProbe("no-bubblewrap"))
     with open_permitted(configured(misbehaving("says_no")), there) as tools:
-        assert "cannot be isolated" in refused(tools, tmp_path)
+        assert "isolation is required" in refused(tools, tmp_path)
 
 
-def test_a_server_that_the_user_lets_out_starts_where_it_is_told_with_their_home(
+def test_an_unisolated_server_starts_with_the_users_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -327,7 +323,7 @@ def test_a_server_that_the_user_lets_out_starts_where_it_is_told_with_their_home
         assert "not in the sandbox" in refused(tools, sandbox)
 
 
-def test_one_that_is_not_trusted_says_so_and_is_not_started(tmp_path: Path) -> None:
+def test_an_untrusted_server_is_reported_and_not_started(tmp_path: Path) -> None:
     untrusted = McpConfiguration(untrusted=MappingProxyType({"theirs": "/r/.mcp.json"}), notes=("see there",))
     with open_permitted(untrusted, place(tmp_path)) as tools:
         for ask in (tools.get, tools.select):
@@ -355,7 +351,7 @@ def http_port() -> Iterator[int]:
         program.stdout.close()
 
 
-def test_a_server_behind_a_url_is_used_with_its_headers_which_stay_secret(
+def test_a_remote_server_gets_its_headers_which_stay_secret(
     http_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("THE_KEY", TOKEN)
@@ -379,7 +375,7 @@ def test_a_server_behind_a_url_is_used_with_its_headers_which_stay_secret(
         assert secret not in said + repr(server) + repr(wrong) + printed.out + printed.err
 
 
-def test_an_answer_over_http_is_as_bounded_as_one_of_a_process(http_port: int, tmp_path: Path) -> None:
+def test_an_http_answer_is_limited_in_size(http_port: int, tmp_path: Path) -> None:
     server = McpServer(
         "far",
         "mcp.json",
@@ -396,7 +392,7 @@ def test_an_answer_over_http_is_as_bounded_as_one_of_a_process(http_port: int, t
         assert "compressed answer" in refused(tools, tmp_path, "mcp__far__echo")
 
 
-def test_a_url_where_nobody_listens_is_an_answer(tmp_path: Path) -> None:
+def test_an_unreachable_url_is_a_failed_answer(tmp_path: Path) -> None:
     server = McpServer("far", "mcp.json", True, url="http://127.0.0.1:9/mcp")
     with open_permitted(configured(server), place(tmp_path)) as tools:
         assert "ConnectError" in refused(tools, tmp_path, "mcp__far__echo")

@@ -1,4 +1,4 @@
-"""What every strategy promises of sandboxes that begin with a tree of another sandbox."""
+"""The contract of sandboxes that start with a tree of another sandbox."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILES: dict[str, str | bytes] = {
 
 @dataclass
 class Family:
-    """A resource, and the sandbox of a plan whose files are no longer those of the resource."""
+    """A resource, and the sandbox of a plan whose files differ from the resource."""
 
     registry: SandboxRegistry
     resource: Path
@@ -64,7 +64,7 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Family]:
     resource = tmp_path / "resource"
     if request.param:
         make_repository(resource, FILES)
-        # Uncommitted, so that no commit holds it.
+        # Uncommitted, so that no commit has it.
         write(resource, {"untracked.txt": "untracked\n"})
     else:
         resource.mkdir()
@@ -82,14 +82,14 @@ def recorded(root: Path) -> dict[str, str]:
     return {path: what for path, what in files(root).items() if path != ".git" and what != "directory"}
 
 
-def test_it_holds_the_tree_and_nothing_else_counts_as_changed(family: Family) -> None:
+def test_has_the_tree_and_no_other_changes(family: Family) -> None:
     child = family.child()
     assert recorded(child.root) == recorded(family.parent.root)
     assert child.base == family.start.tree
     assert child.scan() == {}
 
 
-def test_it_needs_neither_the_sandbox_it_came_from_nor_what_the_user_prunes(family: Family) -> None:
+def test_is_independent_of_its_origin_and_of_pruned_objects(family: Family) -> None:
     child = family.child()
     wanted = {path: state for path, state in family.states.items() if state is not None}
     family.registry.remove("parent")
@@ -108,7 +108,7 @@ def test_it_needs_neither_the_sandbox_it_came_from_nor_what_the_user_prunes(fami
     assert b"-print('hello')" in child.diff(child.tree(found))
 
 
-def test_what_the_user_did_since_is_not_in_it(family: Family) -> None:
+def test_later_changes_of_the_user_are_not_included(family: Family) -> None:
     write(family.resource, {"README.md": "# By the user\n", "theirs.txt": "theirs\n"})
     if family.is_repository:
         commit_all(family.resource, "by the user")
@@ -118,7 +118,7 @@ def test_what_the_user_did_since_is_not_in_it(family: Family) -> None:
     assert child.scan() == {}
 
 
-def test_ignored_files_come_as_into_any_other_sandbox(family: Family) -> None:
+def test_ignored_files_are_copied_as_usual(family: Family) -> None:
     write(family.resource, {"kept.log": "kept\n", "build/out": "out\n"})
     child = family.child(include=("*.log",))
     assert (child.root / "kept.log").read_text() == "kept\n"
@@ -127,8 +127,8 @@ def test_ignored_files_come_as_into_any_other_sandbox(family: Family) -> None:
     assert child.ignored_entries() == ()
 
 
-def test_what_only_the_user_ignores_is_not_taken_for_a_change(family: Family) -> None:
-    """The plan has changed the rules since: what they hid would count as the child's doing."""
+def test_files_ignored_only_by_the_user_are_no_change(family: Family) -> None:
+    """The plan has changed the rules since: files they hid would count as changes of the child."""
     (family.parent.root / ".gitignore").write_text("build/\n")
     family.states = {path: step.after for path, step in family.parent.scan().items()}
     write(family.resource, {"kept.log": "kept\n"})
@@ -137,10 +137,10 @@ def test_what_only_the_user_ignores_is_not_taken_for_a_change(family: Family) ->
     assert not (child.root / "kept.log").exists()
 
 
-def test_a_tree_that_is_not_there_is_refused_and_leaves_nothing(family: Family) -> None:
+def test_refuses_a_missing_tree_and_leaves_nothing(family: Family) -> None:
     before = files(family.resource)
     request = SandboxRequest("child", family.resource, start=StartTree("parent", "1" * 40))
-    with pytest.raises(SandboxRefused, match="does not give its tree"):
+    with pytest.raises(SandboxRefused, match="cannot read tree"):
         family.registry.create(request)
     assert family.registry.row("child") is None
     assert files(family.resource) == before
@@ -149,7 +149,7 @@ def test_a_tree_that_is_not_there_is_refused_and_leaves_nothing(family: Family) 
         family.registry.create(gone)
 
 
-def test_any_number_is_made_and_removed_at_once(family: Family) -> None:
+def test_many_are_created_and_removed_concurrently(family: Family) -> None:
     before = fingerprint(family.resource)
     start, problems = family.start, []
     barrier = threading.Barrier(6)
@@ -193,7 +193,7 @@ def test_commands_in_it_see_a_repository_at_the_users_commit(family: Family) -> 
     assert not any("later.txt" in line for line in said)
 
 
-def test_a_sandbox_of_a_sandboxs_sandbox(family: Family) -> None:
+def test_a_sandbox_of_a_nested_sandbox(family: Family) -> None:
     child = family.child()
     (child.root / "deep.txt").write_text("deep\n")
     states = {path: step.after for path, step in child.scan().items()}
@@ -206,13 +206,13 @@ def test_a_sandbox_of_a_sandboxs_sandbox(family: Family) -> None:
 
 
 def recorded_names(family: Family) -> set[str]:
-    """What the parent had, by name."""
+    """Return the names in the parent's records."""
     names = {*FILES, "untracked.txt"} | {path for path, state in family.states.items() if state is not None}
     return names - {path for path, state in family.states.items() if state is None}
 
 
 @pytest.mark.parametrize("durability", ["normal", "full"])
-def test_what_one_sandbox_made_is_taken_into_another(
+def test_content_of_one_sandbox_is_copied_to_another(
     family: Family, durability: Literal["normal", "full"], tmp_path: Path
 ) -> None:
     if durability == "full":

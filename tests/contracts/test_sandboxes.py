@@ -1,4 +1,4 @@
-"""What every sandbox promises, whichever strategy made it."""
+"""The contract of every sandbox, for both strategies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILES: dict[str, str | bytes] = {
 
 @dataclass
 class Made:
-    """A sandbox, and what it was made with."""
+    """A sandbox and its inputs."""
 
     sandbox: Sandbox
     strategy: SandboxStrategy
@@ -80,13 +80,13 @@ def tracked(root: Path) -> dict[str, str]:
     return fingerprint(root, but=(".git",)) | {".gitignore": fingerprint(root)[".gitignore"]}
 
 
-def test_it_holds_the_files_as_the_user_sees_them_uncommitted_and_untracked_ones_included(made: Made) -> None:
+def test_has_the_users_files_including_uncommitted_and_untracked_ones(made: Made) -> None:
     assert tracked(made.sandbox.root) == tracked(made.resource)
     assert made.sandbox.plan_id == "plan-1"
     assert made.sandbox.scan() == {}
 
 
-def test_base_states_tell_what_files_were(made: Made) -> None:
+def test_base_states_returns_the_original_states(made: Made) -> None:
     (made.sandbox.root / "run.sh").unlink()
     states = made.sandbox.base_states(
         ["run.sh", "link", ODD, NOT_UNICODE, "src", "no such", ".git/config", ".."]
@@ -106,7 +106,7 @@ def test_base_states_tell_what_files_were(made: Made) -> None:
     assert made.sandbox.content(odd.content) == b"odd\n"
 
 
-def test_base_states_of_more_paths_than_one_command_line_takes(made: Made) -> None:
+def test_base_states_handles_more_paths_than_a_command_line(made: Made) -> None:
     wanted = [f"{'x' * 200}/{n}" for n in range(1500)] + ["README.md"]
     states = made.sandbox.base_states(wanted)
     assert len(states) == 1501
@@ -156,7 +156,7 @@ def test_a_scan_finds_every_kind_of_change_and_state_of_agrees_with_it(made: Mad
     assert gone is None
 
 
-def test_state_of_what_is_no_file_is_none(made: Made) -> None:
+def test_state_of_returns_none_for_other_kinds(made: Made) -> None:
     root = made.sandbox.root
     os.mkfifo(root / "pipe")
     (root / "out").symlink_to(made.resource)
@@ -165,7 +165,7 @@ def test_state_of_what_is_no_file_is_none(made: Made) -> None:
         assert made.sandbox.state_of(path) is None
 
 
-def test_state_of_a_large_file_is_what_a_scan_says(made: Made) -> None:
+def test_state_of_a_large_file_agrees_with_a_scan(made: Made) -> None:
     (made.sandbox.root / "large").write_bytes(os.urandom(3_000_000))
     state = made.sandbox.state_of("large")
     assert state is not None
@@ -173,7 +173,7 @@ def test_state_of_a_large_file_is_what_a_scan_says(made: Made) -> None:
     assert made.sandbox.scan()["large"].after == state
 
 
-def test_a_change_of_the_same_size_in_the_same_second_is_found(made: Made) -> None:
+def test_detects_a_change_of_the_same_size_in_the_same_second(made: Made) -> None:
     for text in ("# Read ME\n", "# READ me\n", "# read me\n"):
         (made.sandbox.root / "README.md").write_text(text)
         after = made.sandbox.scan()["README.md"].after
@@ -181,7 +181,7 @@ def test_a_change_of_the_same_size_in_the_same_second_is_found(made: Made) -> No
         assert made.sandbox.content(after.content) == text.encode()
 
 
-def test_ignored_files_are_not_looked_at_unless_the_base_holds_them(made: Made) -> None:
+def test_ignored_files_are_skipped_unless_in_the_base(made: Made) -> None:
     root = made.sandbox.root
     write(
         root, {"x.log": "x", "build/out": "o", ".gitignore": "*.log\nbuild/\nREADME.md\n", "src/main.py": "m"}
@@ -193,7 +193,7 @@ def test_ignored_files_are_not_looked_at_unless_the_base_holds_them(made: Made) 
     assert made.sandbox.ignored([]) == frozenset()
 
 
-def test_ignored_files_that_were_made_in_it_are_set_aside_and_put_back(made: Made) -> None:
+def test_created_ignored_files_are_hidden_and_restored(made: Made) -> None:
     root = made.sandbox.root
     write(root, {"x.log": "x", "build/out": "o", "src/y.log": "y", "kept.log": "recorded", "new.txt": "n"})
     (root / "build" / NOT_UNICODE).touch()
@@ -212,7 +212,7 @@ def test_ignored_files_that_were_made_in_it_are_set_aside_and_put_back(made: Mad
     assert made.sandbox.ignored_entries() == ()
 
 
-def test_repositories_that_were_made_in_it_are_named_for_as_long_as_they_are_there(made: Made) -> None:
+def test_created_repositories_are_listed_while_they_exist(made: Made) -> None:
     sandbox, root = made.sandbox, made.sandbox.root
     assert sandbox.unapplied().repositories == ()
     write(root, {"lib/.git/HEAD": "ref: x\n", "lib/f": "f", "tree/.git": "gitdir: ../lib\n", "tree/g": "g"})
@@ -228,7 +228,7 @@ def test_repositories_that_were_made_in_it_are_named_for_as_long_as_they_are_the
     assert sandbox.unapplied().repositories == (*own, "lib")
 
 
-def test_the_tree_of_all_states_is_what_the_files_are(made: Made, tmp_path: Path) -> None:
+def test_the_tree_of_all_states_equals_the_files(made: Made, tmp_path: Path) -> None:
     change_everything(made.sandbox.root)
     states = {path: step.after for path, step in made.sandbox.scan().items()}
     tree = made.sandbox.tree(states)
@@ -241,7 +241,7 @@ def test_the_tree_of_all_states_is_what_the_files_are(made: Made, tmp_path: Path
     assert b"README" not in one
 
 
-def test_the_changes_of_a_tree_are_those_that_made_it(made: Made) -> None:
+def test_changes_of_a_tree_are_those_that_created_it(made: Made) -> None:
     change_everything(made.sandbox.root)
     found = made.sandbox.scan()
     assert made.sandbox.changes_of(made.sandbox.tree({p: step.after for p, step in found.items()})) == found
@@ -262,7 +262,7 @@ def test_contents_are_merged_unless_they_conflict(made: Made) -> None:
     assert made.sandbox.merge_content(ancestor, ours, other) is None
 
 
-def test_a_file_may_come_where_a_directory_was_and_the_other_way_round(made: Made) -> None:
+def test_files_and_directories_can_replace_each_other(made: Made) -> None:
     root = made.sandbox.root
     (root / "src/main.py").unlink()
     (root / "src/deep/er/data.bin").unlink()
@@ -282,7 +282,7 @@ def test_a_file_may_come_where_a_directory_was_and_the_other_way_round(made: Mad
     assert made.sandbox.scan() == found
 
 
-def test_restore_brings_back_exactly_the_files_it_is_told(made: Made) -> None:
+def test_restore_restores_exactly_the_given_files(made: Made) -> None:
     root = made.sandbox.root
     change_everything(root)
     found = made.sandbox.scan()
@@ -295,7 +295,7 @@ def test_restore_brings_back_exactly_the_files_it_is_told(made: Made) -> None:
     assert tracked(root) == tracked(made.resource)
 
 
-def test_restore_keeps_a_directory_that_still_holds_something(made: Made) -> None:
+def test_restore_keeps_a_non_empty_directory(made: Made) -> None:
     root = made.sandbox.root
     write(root, {"new/a": "a", "new/b.log": "ignored"})
     found = made.sandbox.scan()
@@ -303,9 +303,7 @@ def test_restore_keeps_a_directory_that_still_holds_something(made: Made) -> Non
     assert (root / "new/b.log").read_text() == "ignored"
 
 
-def test_restore_does_not_write_through_a_link_that_a_command_put_in_place_of_a_directory(
-    made: Made, tmp_path: Path
-) -> None:
+def test_restore_does_not_write_through_a_planted_link(made: Made, tmp_path: Path) -> None:
     root, outside = made.sandbox.root, tmp_path / "outside"
     write(outside, {"main.py": "mine\n", "deep/er/data.bin": "mine too\n"})
     states = made.sandbox.base_states(["src/main.py", "src/deep/er/data.bin"])
@@ -321,7 +319,7 @@ def test_restore_does_not_write_through_a_link_that_a_command_put_in_place_of_a_
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/x", ".git/config", "a/../../b", "a/.GIT/config"])
-def test_restore_refuses_paths_that_no_repository_can_hold(made: Made, path: str) -> None:
+def test_restore_refuses_invalid_paths(made: Made, path: str) -> None:
     state = made.sandbox.base_states(["README.md"])["README.md"]
     with pytest.raises(SandboxRefused):
         made.sandbox.restore({"README.md": state, path: state})
@@ -329,7 +327,7 @@ def test_restore_refuses_paths_that_no_repository_can_hold(made: Made, path: str
         made.sandbox.restore({path: None})
 
 
-def test_one_writing_call_at_a_time(made: Made) -> None:
+def test_only_one_call_writes_at_a_time(made: Made) -> None:
     again = made.strategy.open("plan-1", made.resource, made.directory)
     with made.sandbox.writing():
         with pytest.raises(SandboxBusy), again.writing():
@@ -353,7 +351,7 @@ def _other_process_can_write(made: Made) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_writer_waits_for_the_one_before_it(made: Made) -> None:
+def test_a_writer_waits_for_the_previous_one(made: Made) -> None:
     entered = threading.Event()
     order: list[str] = []
 
@@ -371,7 +369,7 @@ def test_a_writer_waits_for_the_one_before_it(made: Made) -> None:
     assert order == ["first", "second"]
 
 
-def test_any_process_can_open_it_and_sees_the_same(made: Made) -> None:
+def test_any_process_opens_the_same_sandbox(made: Made) -> None:
     (made.sandbox.root / "README.md").write_text("changed\n")
     again = made.strategy.open("plan-1", made.resource, made.directory)
     assert again.base == made.sandbox.base
@@ -381,7 +379,7 @@ def test_any_process_can_open_it_and_sees_the_same(made: Made) -> None:
     assert again.scan() == made.sandbox.scan()
 
 
-def test_scans_at_once_do_not_disturb_each_other(made: Made) -> None:
+def test_concurrent_scans_do_not_interfere(made: Made) -> None:
     change_everything(made.sandbox.root)
     expected = made.sandbox.scan()
     found: list[object] = []
@@ -393,13 +391,13 @@ def test_scans_at_once_do_not_disturb_each_other(made: Made) -> None:
     assert found == [expected] * 4
 
 
-def test_a_lock_that_a_killed_git_left_is_in_nobodys_way(made: Made) -> None:
+def test_a_lock_of_a_killed_git_does_not_block(made: Made) -> None:
     (made.directory / "engine" / "index.lock").touch()
     (made.sandbox.root / "README.md").write_text("changed\n")
     assert set(made.sandbox.scan()) == {"README.md"}
 
 
-def test_files_of_a_repository_that_a_command_made_inside_are_recorded_and_not_lost(made: Made) -> None:
+def test_files_of_a_nested_repository_are_recorded(made: Made) -> None:
     root = made.sandbox.root
     make_repository(root / "nested", {"a.txt": "a\n", "sub/b.txt": "b\n", "x.log": "ignored\n"})
     make_repository(root / "nested" / "inner", {"c.txt": "c\n"})
@@ -414,13 +412,13 @@ def test_files_of_a_repository_that_a_command_made_inside_are_recorded_and_not_l
     assert made.sandbox.scan() == {}
 
 
-def test_a_file_that_cannot_be_recorded_is_an_error_and_not_overlooked(made: Made) -> None:
+def test_an_unrecordable_file_is_an_error(made: Made) -> None:
     write(made.sandbox.root, {"a/.GIT/x": "git refuses such a name\n"})
-    with pytest.raises(SandboxRefused, match="cannot be recorded"):
+    with pytest.raises(SandboxRefused, match="cannot record"):
         made.sandbox.scan()
 
 
-def test_removal_leaves_nothing_also_of_what_was_made_unwritable(made: Made) -> None:
+def test_removal_includes_read_only_files(made: Made) -> None:
     write(made.sandbox.root, {"cache/deep/file": "x"})
     (made.sandbox.root / "cache/deep").chmod(0o500)
     (made.sandbox.root / "cache").chmod(0o000)
@@ -442,7 +440,7 @@ def test_a_sandbox_whose_files_are_gone_says_so(made: Made) -> None:
             use()
 
 
-def test_nothing_of_all_this_changes_the_resource(strategy: SandboxStrategy, tmp_path: Path) -> None:
+def test_the_resource_stays_unchanged(strategy: SandboxStrategy, tmp_path: Path) -> None:
     resource = make_resource(strategy, tmp_path / "resource")
     pin = (".git/refs/cleveragents",)
     before = fingerprint(resource, but=pin)
@@ -487,12 +485,12 @@ def edit(root: Path, deed: str, name: str, detail: str) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(detail)
     except OSError:
-        return  # what the filesystem refuses is no edit
+        return  # the file system refused the edit
 
 
 @pytest.fixture(scope="module", params=[PrivateClone, DirectoryCopy], ids=["private_clone", "directory_copy"])
 def playground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """One sandbox for many sequences of edits: each starts from what the last one left."""
+    """One sandbox for many sequences of edits: each starts from the previous result."""
     place = tmp_path_factory.mktemp("playground")
     strategy: SandboxStrategy = request.param()
     resource = make_resource(strategy, place / "resource")
@@ -503,9 +501,7 @@ def playground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(EDITS, max_size=8))
-def test_what_a_scan_says_is_what_git_says_after_any_edits(
-    playground: Made, edits: list[tuple[str, str, str]]
-) -> None:
+def test_a_scan_agrees_with_git_after_any_edits(playground: Made, edits: list[tuple[str, str, str]]) -> None:
     sandbox, root = playground.sandbox, playground.sandbox.root
     before = sandbox.scan()
     for deed, name, detail in edits:
@@ -517,14 +513,14 @@ def test_what_a_scan_says_is_what_git_says_after_any_edits(
     raw = sandbox.diff(tree, options=("--raw", "-z", "--no-renames", "--no-abbrev"))
     assert _differences(raw) == found
     assert {path: sandbox.state_of(path) for path in found} == after
-    # And back to where it began, by the two scans alone.
+    # And back to the start, by the two scans alone.
     back = {path: before[path].after if path in before else found[path].before for path in {*before, *found}}
     sandbox.restore(back)
     assert sandbox.scan() == before
 
 
 def captured(made: Made, copy: Path) -> str:
-    """What git itself makes of a copy of the files: it does not run on a sandbox."""
+    """Return git's own capture of a copy of the files: git does not run in a sandbox."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(made.sandbox.root, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
     fresh = copy.with_name("fresh-index")
@@ -545,8 +541,8 @@ def _state(mode: str, name: str) -> FileState | None:
     return FileState(int(mode, 8), name) if int(mode, 8) else None
 
 
-def test_git_commands_in_the_sandbox_do_not_change_what_a_scan_says(made: Made) -> None:
-    """Evil or not: what a command does to the sandbox's own .git is never read by us."""
+def test_git_commands_in_the_sandbox_do_not_affect_a_scan(made: Made) -> None:
+    """Whatever a command does to the sandbox's own .git, we never read it."""
     root = made.sandbox.root
     if made.strategy.name == "directory_copy":
         git(root, "init", "-q")

@@ -1,4 +1,4 @@
-"""`Tool`: what every built-in tool must hold. A new tool needs one good call here, and nothing else."""
+"""The contract of `Tool` for every built-in tool. A new tool needs only one valid call here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GOOD_CALLS: dict[str, dict[str, Any]] = {
 PATHS = {"path", "source", "target", "directory"}
 
 
-def test_every_built_in_tool_is_held_to_the_contract() -> None:
+def test_every_built_in_tool_is_tested() -> None:
     assert set(TOOLS.names()) == set(GOOD_CALLS)
 
 
@@ -70,7 +70,7 @@ def everything_in(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_it_says_what_it_is(tool: Tool) -> None:
+def test_has_a_complete_spec(tool: Tool) -> None:
     spec = tool.spec
     assert TOOLS.get(spec.name) is tool
     assert spec.description.endswith(".")
@@ -82,7 +82,7 @@ def test_it_says_what_it_is(tool: Tool) -> None:
         assert "title" not in json.dumps(thaw(schema))
 
 
-def test_a_result_is_what_the_schema_says(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
+def test_the_result_fits_the_schema(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
     result: Any = tool.call(good, place)
     schema = tool.spec.output_schema
     assert isinstance(schema["properties"], Mapping)
@@ -92,11 +92,11 @@ def test_a_result_is_what_the_schema_says(tool: Tool, good: dict[str, Any], plac
 
 
 def test_arguments_may_be_frozen(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
-    """As they come back from a store."""
+    """Like arguments loaded from a store."""
     tool.call(FrozenObject(good), place)
 
 
-def test_only_a_tool_that_says_so_changes_files(
+def test_only_writing_tools_change_files(
     tmp_path: Path, tool: Tool, good: dict[str, Any], place: Workplace
 ) -> None:
     before = everything_in(tmp_path)
@@ -105,7 +105,7 @@ def test_only_a_tool_that_says_so_changes_files(
     assert bool(place.files.touched()) == (tool.spec.writes and not tool.spec.runs_commands)
 
 
-def test_asking_what_it_needs_changes_nothing(
+def test_capability_of_changes_nothing(
     tmp_path: Path, tool: Tool, good: dict[str, Any], place: Workplace
 ) -> None:
     before = everything_in(tmp_path)
@@ -124,9 +124,7 @@ def test_a_cancelled_call_does_nothing(
     assert everything_in(tmp_path) == before
 
 
-def test_no_path_among_its_arguments_leads_outside(
-    tool: Tool, good: dict[str, Any], place: Workplace
-) -> None:
+def test_no_path_argument_leads_outside(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
     properties: Any = tool.spec.input_schema["properties"]
     for name in PATHS & set(properties):
         for path in ("../a.txt", "/etc/passwd", ".git/config", "a\0b"):
@@ -135,18 +133,16 @@ def test_no_path_among_its_arguments_leads_outside(
     assert place.files.touched() == ()
 
 
-def test_an_unknown_argument_is_answered_with_the_nearest(
-    tool: Tool, good: dict[str, Any], place: Workplace
-) -> None:
+def test_an_unknown_argument_suggests_the_closest(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
     properties: Any = tool.spec.input_schema["properties"]
     name = next(iter(properties))
-    with pytest.raises(InvalidToolCall, match=f"no argument '{name}x'; did you mean '{name}'"):
+    with pytest.raises(InvalidToolCall, match=f"unknown argument '{name}x'; did you mean '{name}'"):
         tool.call({**good, f"{name}x": 1}, place)
-    with pytest.raises(InvalidToolCall, match="no argument 'qqqqqq'; known are "):
+    with pytest.raises(InvalidToolCall, match="unknown argument 'qqqqqq'; expected "):
         tool.call({**good, "qqqqqq": 1}, place)
 
 
-def test_every_argument_is_described_where_it_is(tool: Tool) -> None:
+def test_every_argument_is_described_in_place(tool: Tool) -> None:
     """Not every model provider follows a reference into `$defs`."""
 
     def ensure_described(schema: Any) -> None:
@@ -160,25 +156,25 @@ def test_every_argument_is_described_where_it_is(tool: Tool) -> None:
     ensure_described(thaw(tool.spec.input_schema))
 
 
-def test_a_missing_argument_and_a_wrong_type_are_named(
+def test_a_missing_argument_and_an_invalid_type_are_named(
     tool: Tool, good: dict[str, Any], place: Workplace
 ) -> None:
     for name in tool.spec.input_schema.get("required", ()) or ():
         with pytest.raises(InvalidToolCall, match=f"^{tool.spec.name}: .*'{name}' is missing"):
             tool.call({key: value for key, value in good.items() if key != name}, place)
         for wrong in (5, None, {"a": 1}):
-            with pytest.raises(InvalidToolCall, match=f"'{name}' is wrong: Input should be "):
+            with pytest.raises(InvalidToolCall, match=f"invalid argument '{name}': Input should be "):
                 tool.call({**good, name: wrong}, place)
 
 
-def test_what_is_no_json_is_refused(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
+def test_refuses_invalid_json(tool: Tool, good: dict[str, Any], place: Workplace) -> None:
     name = next(iter(tool.spec.input_schema["properties"]))
     for wrong in (float("nan"), b"bytes", "\ud800"):
         with pytest.raises(InvalidToolCall):
             tool.call({**good, name: wrong}, place)
 
 
-def test_very_wrong_arguments_are_answered_briefly(place: Workplace) -> None:
+def test_many_mistakes_are_summarized(place: Workplace) -> None:
     with pytest.raises(InvalidToolCall) as refused:
         TOOLS.get("read").call({f"wrong{number}": 1 for number in range(100)}, place)
     assert str(refused.value).endswith("; and 97 more")

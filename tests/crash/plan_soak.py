@@ -1,4 +1,4 @@
-"""`python -m tests.crash.soak plans [SECONDS] [SEED]`: plans of all kinds, and a worker killed now and then.
+"""`python -m tests.crash.soak plans [SECONDS] [SEED]`: plans of all kinds, with a worker killed now and then.
 
 Three workers of one machine run commands, goals with a scripted model and trees of sub-plans, on a directory
 and on a git remote; some are cancelled, some applied on request, some undone again. Every few seconds a
@@ -90,7 +90,7 @@ def wrong_plans(made: Sequence[str], accounts: Sequence[Account]) -> list[str]:
     """Return the problems, given the created plans and those found."""
     counted = Counter(account.plan_id for account in accounts)
     wrong = [f"plan {plan_id} is lost" for plan_id in made if not counted[plan_id]]
-    wrong += [f"plan {plan_id} is there, and nobody made it" for plan_id in sorted(set(counted) - set(made))]
+    wrong += [f"unexpected plan {plan_id}" for plan_id in sorted(set(counted) - set(made))]
     return wrong + [text for account in accounts for text in account.wrong()]
 
 
@@ -285,7 +285,7 @@ def _rests(one: _Made, plan: Plan) -> bool:
 
 
 def wanted(kind: str, number: int, script: str) -> tuple[str, dict[str, Any]]:
-    """Return the action and the request of a plan that creates that file, or is cancelled."""
+    """Return the action and the request of a plan that creates that file, or will be cancelled."""
     path = f"made/{number}.txt"
     checked = {"checks": [f"test $(cat {path}) = {number}"]}
     if kind == "goal":

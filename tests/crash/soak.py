@@ -1,8 +1,8 @@
-"""`python -m tests.crash.soak [SECONDS] [SEED]`: jobs without end, and a worker killed every second or so.
+"""`python -m tests.crash.soak [SECONDS] [SEED]`: endless jobs, with a worker killed every second or so.
 
-Three worker processes run graphs on one SQLite database while a random one is killed with SIGKILL
-and replaced, again and again. At the end the counts must be exact: no job lost, none failed, every change
-recorded once, an audit log that verifies. `plans` as the first argument soaks plans instead: `plan_soak.py`.
+Three worker processes run graphs on one SQLite database while a random one is repeatedly killed with SIGKILL
+and replaced. At the end the counts must be exact: no job lost, none failed, every change recorded once, an
+audit log that verifies. `plans` as the first argument soaks plans instead: `plan_soak.py`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.crash.programs.migrating_worker import MIGRATE, MIGRATED
 PROGRAM = "tests.crash.programs.migrating_worker"
 WORKERS = 3
 OUTSTANDING = 24
-ATTEMPTS = 1000  # a job that is unlucky often is still not lost
+ATTEMPTS = 1000  # an often unlucky job is still not lost
 DRAIN_SECONDS = 120.0
 
 
 class Worker:
-    """A process that runs migrations until it is killed or told to finish."""
+    """A process that runs migrations until it is killed or asked to finish."""
 
     def __init__(self, name: str, settings: Settings, log: Path) -> None:
         with log.open("ab") as errors:
@@ -56,14 +56,14 @@ class Worker:
         self._process.wait(DRAIN_SECONDS)
 
     def finish(self) -> int:
-        """Lets it complete what it runs; returns its exit code."""
+        """Let it complete its work; return its exit code."""
         with suppress(BrokenPipeError):
             self._input.close()
         return self._process.wait(DRAIN_SECONDS)
 
 
 def soak(seconds: float, seed: int) -> list[str]:
-    """Runs, and returns what went wrong: nothing, one hopes."""
+    """Run, and return the problems."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="soak-") as home, ExitStack() as cleanup:
         container = cleanup.enter_context(Container(demo_settings(Path(home))))

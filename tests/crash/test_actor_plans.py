@@ -1,4 +1,4 @@
-"""A plan of actors whose process is killed at its durable steps, or stopped for longer than its lease.
+"""An actor plan whose process is killed at its durable steps, or stopped beyond its lease.
 
 The next process continues after the last finished call: no finished call of a tool or a model is repeated,
 the result is the same, and the budget counts every call once, at most at its worst case.
@@ -67,7 +67,7 @@ class Runner:
         )
 
     def home(self, path: Path) -> Path:
-        """Return a repository, an empty database and the model's script."""
+        """Create a repository, an empty database and the model's script."""
         shutil.copytree(self._template, path, symlinks=True)
         return path
 
@@ -91,8 +91,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_plan_of_actors_killed_anywhere_repeats_no_finished_call(runner: Runner, tmp_path: Path) -> None:
-    """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
+def test_a_killed_actor_plan_repeats_no_finished_call(runner: Runner, tmp_path: Path) -> None:
+    """sipyourdrink-ltd/bernstein#3376: a kill destroyed the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
     tokens = ensure_root_plan(whole, before=None)
@@ -119,7 +119,7 @@ def test_a_plan_of_actors_killed_anywhere_repeats_no_finished_call(runner: Runne
 
 
 def chosen(points: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return as many points as there is time for, evenly, up to the apply; all of them on request.
+    """Return as many points as time permits, evenly distributed up request the apply; all of them on request.
 
     Applies, sandboxes and the audit log have their own tests. The writer of the log reaches a point depending
     on how many events it finds, so there is no n-th time to come back to.
@@ -207,7 +207,7 @@ def ensure_accounted(bench: ActorPlanBench, plan: Plan) -> int:
 
 
 class TakenOver:
-    """Another worker takes the plan over and finishes it as soon as a model has answered its owner."""
+    """Another worker that takes over and completes the plan as soon as a model has answered its owner."""
 
     def __init__(self, peer: ActorPlanBench) -> None:
         self._peer = peer
@@ -284,8 +284,8 @@ def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, objec
         return taken.facts, facts_of(peer, plan)
 
 
-def test_a_stale_owner_writes_nothing_more(tmp_path: Path) -> None:
-    """google/adk-python#4751: two that went on at once spoilt the history for good."""
+def test_a_replaced_owner_writes_nothing(tmp_path: Path) -> None:
+    """google/adk-python#4751: two concurrent resumes corrupted the history for good."""
     left, found = owner_that_was_taken_over(tmp_path, naive=False)
     assert isinstance(left, tuple)
     assert found == left

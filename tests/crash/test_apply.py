@@ -101,11 +101,11 @@ class Scene:
         return self.walker.points(self.world, deed)
 
     def recover(self) -> list[Recovered]:
-        """Recover as the next start does."""
+        """Recover like the next start."""
         return list(TreeApplier(self.world.database, UlidSource()).recover())
 
     def reset(self) -> None:
-        """Reset everything to the beginning."""
+        """Restore the start, whatever happened."""
         git(self.world.resource, "update-ref", "refs/heads/main", self.head)
         for path in self.after.keys() - self.before.keys():
             if self.after[path][0] != "directory":
@@ -156,7 +156,7 @@ def scene(tmp_path: Path, walker: Walker) -> Iterator[Scene]:
         world.git("fsck", "--no-dangling")
 
 
-def test_killed_at_any_step_of_an_apply_the_files_are_all_old_or_all_new(scene: Scene) -> None:
+def test_an_apply_killed_at_any_step_leaves_all_files_old_or_all_new(scene: Scene) -> None:
     points = scene.points("apply")
     assert scene.ensure_root_plan() == "after"
     scene.reset()
@@ -179,7 +179,7 @@ def test_killed_at_any_step_of_an_apply_the_files_are_all_old_or_all_new(scene: 
     assert outcomes["apply.done.after", 1] == "after"
 
 
-def test_killed_at_any_step_of_a_commit_files_index_and_branch_agree(scene: Scene) -> None:
+def test_a_commit_killed_at_any_step_keeps_files_index_and_branch_consistent(scene: Scene) -> None:
     points = scene.points("commit")
     steps = {f"apply.{step}.{moment}" for step in ("index", "ref") for moment in ("before", "after")}
     assert steps <= dict(points).keys()
@@ -201,7 +201,7 @@ def test_killed_at_any_step_of_a_commit_files_index_and_branch_agree(scene: Scen
     assert outcomes["apply.ref.after"] == "after"
 
 
-def test_killed_at_any_step_of_an_undo_the_files_are_all_old_or_all_new(scene: Scene) -> None:
+def test_an_undo_killed_at_any_step_leaves_all_files_old_or_all_new(scene: Scene) -> None:
     scene.world.apply("p")
     points = scene.points("undo")
     assert scene.ensure_root_plan() == "before"
@@ -214,7 +214,7 @@ def test_killed_at_any_step_of_an_undo_the_files_are_all_old_or_all_new(scene: S
         assert scene.ensure_root_plan() == "before"
 
 
-def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it(scene: Scene) -> None:
+def test_the_next_recovery_completes_a_killed_one(scene: Scene) -> None:
     middle = ("apply.move.after", len(EDITS) - 1)
     assert scene.run("apply", *middle) == "signal 9"
     points = scene.points("recover")
@@ -227,7 +227,7 @@ def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it(scene: Scene) -> 
         assert scene.ensure_root_plan() == "before"
 
 
-def test_killed_while_a_commit_is_taken_back_the_next_recovery_ends_it(scene: Scene) -> None:
+def test_the_next_recovery_completes_a_killed_undo_of_a_commit(scene: Scene) -> None:
     assert scene.run("commit", "apply.ref.before") == "signal 9"
     points = scene.points("recover")
     for point, nth in points:
@@ -240,7 +240,7 @@ def test_killed_while_a_commit_is_taken_back_the_next_recovery_ends_it(scene: Sc
         assert scene.branch() == scene.head
 
 
-def test_edits_between_crash_and_recovery_stay(scene: Scene) -> None:
+def test_edits_between_crash_and_recovery_are_kept(scene: Scene) -> None:
     resource = scene.world.resource
     # After four moves: the deletions, `changed.txt` and `kind/inside.txt` were moved, `made/new.sh` was not.
     assert scene.run("apply", "apply.move.after", 4) == "signal 9"
@@ -258,7 +258,7 @@ def test_edits_between_crash_and_recovery_stay(scene: Scene) -> None:
     assert scene.world.files() == scene.before | mine
 
 
-def test_a_file_created_after_the_crash_is_not_overwritten(scene: Scene) -> None:
+def test_a_file_recreated_after_the_crash_is_not_overwritten(scene: Scene) -> None:
     resource = scene.world.resource
     assert scene.run("apply", "apply.move.after", 1) == "signal 9"
     assert not (resource / "deep/gone.txt").exists()
@@ -268,7 +268,7 @@ def test_a_file_created_after_the_crash_is_not_overwritten(scene: Scene) -> None
     assert (resource / "deep/gone.txt").read_bytes() == b"I need it after all\n"
 
 
-def test_two_processes_that_recover_at_once_do_it_once(scene: Scene) -> None:
+def test_concurrent_recoveries_recover_once(scene: Scene) -> None:
     assert scene.run("apply", "apply.move.after", 3) == "signal 9"
     programs = [
         Forked(
@@ -292,7 +292,7 @@ def test_two_processes_that_recover_at_once_do_it_once(scene: Scene) -> None:
     assert scene.ensure_root_plan() == "before"
 
 
-def test_every_apply_that_began_has_one_end_in_the_log(scene: Scene) -> None:
+def test_every_started_apply_ends_once_in_the_log(scene: Scene) -> None:
     for nth in (1, 3):
         assert scene.run("apply", "apply.move.after", nth) == "signal 9"
         scene.recover()
@@ -314,7 +314,7 @@ def test_full_durability_survives_the_same_kills(scene: Scene) -> None:
             scene.reset()
 
 
-def test_files_written_one_by_one_are_caught_by_this_walk(scene: Scene) -> None:
+def test_this_test_catches_files_written_one_by_one(scene: Scene) -> None:
     assert scene.run("naive", "apply.move.after", 2) == "signal 9"
     scene.recover()
     with pytest.raises(AssertionError, match="mixed"):

@@ -1,4 +1,4 @@
-"""kill -9 of processes that write the audit log: what was acknowledged is there, and the log verifies."""
+"""kill -9 of processes that write the audit log: acknowledged events are there, and the log verifies."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Writers:
         return process
 
     def end(self, process: subprocess.Popen[str]) -> list[str]:
-        """What it still acknowledged, once it has ended."""
+        """Wait for the end of a process, and return its last acknowledgements."""
         acknowledged = process.communicate(timeout=240)[0].split()
         self.running.remove(process)
         return acknowledged
 
     def everything(self) -> list[AuditRecord]:
-        """The verified log."""
+        """Return the verified log."""
         report = self.log.verify()
         assert report.ok, report
         assert report.rows == report.attested
@@ -78,9 +78,7 @@ def assert_in_order(records: list[AuditRecord], names: list[str]) -> None:
 
 @pytest.mark.parametrize("nth", ["1", "4"])
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_durable_step_nothing_acknowledged_is_lost(
-    writers: Writers, point: str, nth: str
-) -> None:
+def test_a_kill_at_a_durable_step_loses_nothing_acknowledged(writers: Writers, point: str, nth: str) -> None:
     victim = writers.start("a", 40, point, nth)
     acknowledged = writers.end(victim)
     assert victim.returncode == -signal.SIGKILL
@@ -92,7 +90,7 @@ def test_killed_at_a_durable_step_nothing_acknowledged_is_lost(
     assert_in_order(writers.everything(), ["a", "b"])
 
 
-def test_processes_that_write_at_once_make_one_gapless_order(writers: Writers) -> None:
+def test_concurrent_writers_create_one_gapless_order(writers: Writers) -> None:
     processes = {name: writers.start(name, 100) for name in "abcd"}
     for name, process in processes.items():
         assert writers.end(process) == [f"{name}-{n:05}" for n in range(100)]

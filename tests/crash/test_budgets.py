@@ -1,7 +1,7 @@
 """One budget, many processes, some of which die in the middle of a call: it is never exceeded.
 
 anthropics/claude-code#72732, #69395, #68619: agents that started agents spent hundreds of dollars, because
-nobody counted across the tree. anthropics/claude-code#94013: those in the background had no bound at all.
+spending was not counted across the tree. anthropics/claude-code#94013: background agents had no limit at all.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def spent_by_all(url: str, *, store: str = "SqlBudgetStore", calls: int = 0) -> 
     return dict(json.loads(said))
 
 
-def test_eight_processes_on_one_budget_never_exceed_it_though_some_are_killed(tmp_path: Path) -> None:
+def test_eight_processes_never_exceed_a_budget_even_if_killed(tmp_path: Path) -> None:
     url = ready_database(tmp_path / "budget.db")
     ended = spent_by_all(url, calls=40)
-    # Those whose call was refused in that moment had no call to die in.
+    # Those whose call was refused at that moment had no call to die in.
     assert set(ended["codes"][DEATHS:]) == {0}
     assert set(ended["codes"][:DEATHS]) <= {0, -signal.SIGKILL}
     assert max(one["most"] for one in ended["seen"]) <= LIMIT
@@ -65,15 +65,15 @@ def test_eight_processes_on_one_budget_never_exceed_it_though_some_are_killed(tm
         assert view.spent.steps == sum(call.state != "released" for call in calls)
 
 
-def test_of_eight_concurrent_reservations_three_succeed(tmp_path: Path) -> None:
+def test_three_of_eight_concurrent_reservations_are_granted(tmp_path: Path) -> None:
     ended = spent_by_all(ready_database(tmp_path / "budget.db"))
     assert ended["codes"] == [0] * PROCESSES
     assert sum(one["given"] for one in ended["seen"]) == LIMIT // WANTED
     assert max(one["most"] for one in ended["seen"]) <= LIMIT
 
 
-def test_a_budget_that_counts_when_a_call_is_over_is_caught(tmp_path: Path) -> None:
-    """What most tools do: no reservation, so all eight are given what is there for three."""
+def test_this_test_catches_a_budget_counted_after_the_call(tmp_path: Path) -> None:
+    """The common naive way: without reservations, all eight get the budget of three."""
     ended = spent_by_all(ready_database(tmp_path / "budget.db"), store="SettledLaterBudgetStore")
     assert sum(one["given"] for one in ended["seen"]) == PROCESSES
     assert max(one["most"] for one in ended["seen"]) > LIMIT
@@ -99,10 +99,10 @@ ACTS = st.tuples(
     acts=st.lists(ACTS, max_size=40),
 )
 @settings(max_examples=30, deadline=None)
-def test_whatever_a_tree_of_plans_does_its_budget_holds(
+def test_a_tree_of_plans_never_exceeds_its_budget(
     limits: BudgetLimits, acts: list[tuple[str, int, int, int]]
 ) -> None:
-    """Plans come and go, spend, and die; what is expected is plain sums over their calls."""
+    """Plans are created, spend and die; the expected values are plain sums over their calls."""
     with in_memory_database() as database:
         tree = Tree(SqlBudgetStore(database, CountingIdentifiers("call")), limits)
         for act, which, one, other in acts:
@@ -112,7 +112,7 @@ def test_whatever_a_tree_of_plans_does_its_budget_holds(
 
 
 class Tree:
-    """Plans below one root, and what their calls should come to."""
+    """Plans below one root, and the expected sums of their calls."""
 
     def __init__(self, store: SqlBudgetStore, limits: BudgetLimits) -> None:
         self._store = store
@@ -124,7 +124,7 @@ class Tree:
         store.open("root", limits, now=NOW)
 
     def grow(self, which: int, _one: int, _other: int) -> None:
-        """One more plan, below one that there is: it opens the same budget, to whatever limits it likes."""
+        """Add a plan below an existing one: it opens the same budget with any limits."""
         self._plans.append(f"{self._plans[which % len(self._plans)]}.{len(self._plans)}")
         self._store.open("root", BudgetLimits(tokens=10**9), now=NOW)
 
@@ -156,7 +156,7 @@ class Tree:
             held = self._held.pop(which % len(self._held))
             spent = Spend(min(money, held.worst.picodollars), min(tokens, held.worst.tokens), 1)
             self._store.settle(held, spent, None, now=NOW)
-            self._store.settle(held, held.worst, None, now=NOW)  # late, and so not counted
+            self._store.settle(held, held.worst, None, now=NOW)  # late, and therefore not counted
             self._spent = self._spent + spent
 
     def release(self, which: int, _one: int, _other: int) -> None:
@@ -164,7 +164,7 @@ class Tree:
             self._store.release(self._held.pop(which % len(self._held)), now=NOW)
 
     def die(self, which: int, _one: int, _other: int) -> None:
-        """A worker is gone; who takes its plan over counts at their worst what it had reserved."""
+        """Remove a worker; the next owner of its plan counts its reservations at their worst case."""
         plan = self._plans[which % len(self._plans)]
         lost = [held for held in self._held if held.plan_id == plan]
         self._held = [held for held in self._held if held.plan_id != plan]

@@ -23,7 +23,7 @@ PROGRAM = "tests.crash.programs.change_recorder"
 
 
 def run_until_killed(url: str, *, point: str = "-", nth: int = 1, kill_after: int | None = None) -> list[str]:
-    """Return what the recorder acknowledged before it was killed."""
+    """Return the acknowledgements of the recorder before it was killed."""
     command = [sys.executable, "-m", PROGRAM, url, "2000", point, str(nth)]
     told: list[str] = []
     with Forked(command, stdout=subprocess.PIPE, text=True) as process:
@@ -74,13 +74,13 @@ def go_on(store: SqlChangesetStore, kept: dict[str, object]) -> None:
 # Reached first by the migration, then by each start and each batch of records.
 @pytest.mark.parametrize("nth", [2, 3, 12, 60])
 @pytest.mark.parametrize("point", ["store.write.before_commit", "store.write.after_commit"])
-def test_killed_at_a_commit_nothing_acknowledged_is_lost(tmp_path: Path, point: str, nth: int) -> None:
+def test_a_kill_at_a_commit_loses_nothing_acknowledged(tmp_path: Path, point: str, nth: int) -> None:
     url = ready_database(tmp_path / "changes.db")
     told = run_until_killed(url, point=point, nth=nth)
     check_kept(url, told)
 
 
-def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None:
     for kill_after in (1, 333):
         url = ready_database(tmp_path / f"changes-{kill_after}.db")
         check_kept(url, run_until_killed(url, kill_after=kill_after))

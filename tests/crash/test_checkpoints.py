@@ -1,4 +1,4 @@
-"""A graph that was killed goes on in another process, and no finished node runs again."""
+"""A killed graph continues in another process, and no finished node runs again."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ AT = {"configurable": {"thread_id": "plan/execute"}}
 
 
 class Walker:
-    """Walks in processes that are killed where it says."""
+    """Runs graphs in processes that are killed at given points."""
 
     def __init__(self) -> None:
         self._process = Forked(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def walk(self, *arguments: str) -> int:
-        """The exit code of the process that walked to the end, or did not."""
+        """Return the exit code of the process that ran the graph, completely or not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"arguments": arguments}) + "\n")
@@ -53,7 +53,9 @@ def lines(journal: Path) -> list[str]:
 
 
 def kept(database: Database) -> list[str]:
-    """The nodes whose end the database knows of: from the state, or from what a task wrote of the next."""
+    """Return the nodes that the database knows as finished: from the state, or from a task's writes for the
+    next.
+    """
     found = DatabaseCheckpointSaver(SqlCheckpointStore(database)).get_tuple(AT)
     if found is None:
         return []
@@ -64,7 +66,7 @@ def kept(database: Database) -> list[str]:
     return log
 
 
-# Reached first by the input, then by what the first node wrote, by its checkpoint, …
+# Reached first by the input, then by the first node's writes, by its checkpoint, …
 @pytest.mark.parametrize(
     ("point", "nth", "which"),
     [
@@ -78,7 +80,7 @@ def kept(database: Database) -> list[str]:
         ("store.write.before_commit", 4, "last"),
     ],
 )
-def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
+def test_a_killed_graph_resumes_without_repeating_nodes(
     walker: Walker, tmp_path: Path, point: str, nth: int, which: str
 ) -> None:
     url = ready_database(tmp_path / "graphs.db")
@@ -87,7 +89,7 @@ def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
     before = lines(journal)
     with open_database(url) as database:
         done = kept(database)
-        # Of what ran, at most the last is not known to have ended.
+        # At most the last executed node is not known as finished.
         assert before in (done, [*done, *NODES[len(done) : len(done) + 1]])
         graph = graph_of(DatabaseCheckpointSaver(SqlCheckpointStore(database)), journal)
         begun = graph.get_state(AT).config["configurable"].get("checkpoint_id") is not None
@@ -96,7 +98,7 @@ def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
     assert lines(journal)[len(before) :] == list(NODES[len(done) :])
 
 
-def test_processes_that_walk_their_graphs_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_graphs_lose_nothing(tmp_path: Path) -> None:
     url = ready_database(tmp_path / "graphs.db")
     running = [
         Forked([*PROGRAM, url, f"plan/{number}", str(tmp_path / str(number)), "-", "1", "all"])

@@ -1,4 +1,4 @@
-"""A process that dies while it fills the index: no more than its last batch is lost, and nothing is left."""
+"""A process that dies while it fills the index: at most its last batch is lost, and nothing stale remains."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start(bench: Bench, tree: Tree, **order: object) -> subprocess.Popen[str]:
         ("index.merge.in_transaction", 1, 256),
     ],
 )
-def test_batches_committed_before_a_kill_are_not_repeated(
+def test_committed_work_is_not_repeated_after_a_kill(
     bench: Bench, tree: Tree, point: str, nth: int, kept: int
 ) -> None:
     builder = {**BUILDER, "alone": 1000}
@@ -70,7 +70,7 @@ def test_batches_committed_before_a_kill_are_not_repeated(
     assert len(bench.analysed()) == FILES - kept
 
 
-def test_every_point_of_a_build_is_one_that_a_kill_was_tried_at(bench: Bench, tree: Tree) -> None:
+def test_every_fault_point_of_a_build_is_tested(bench: Bench, tree: Tree) -> None:
     points = RecordFaultPoints()
     with bench.index(faults=points, alone=1000).open(bench.place(tree)):
         pass
@@ -84,7 +84,7 @@ def test_every_point_of_a_build_is_one_that_a_kill_was_tried_at(bench: Bench, tr
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_no_process_outlives_the_one_that_builds(
+def test_no_process_outlives_the_build(
     bench: Bench, tree: Tree, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = PidPipe(bench.directory)

@@ -1,4 +1,4 @@
-"""Commands whose caller, or whose guard, is killed by force."""
+"""Commands whose caller or guard is killed by force."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.forked import Forked
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.command_caller"]
 FOREVER = "trap '' TERM; while :; do sleep 1000.{token}9; done"
-# Without a cgroup, what neither descends from the command any more nor carries its marker is not known again.
+# Without a cgroup, a process that neither descends from the command nor carries its marker cannot be found.
 HAS_CGROUP = own_cgroup() is not None and os.access(own_cgroup() or "", os.W_OK)
 KNOWABLE = tuple(way for way in WAYS_OUT if HAS_CGROUP or "without variables" not in way)
 PATIENCE_SECONDS = 60.0
@@ -54,7 +54,7 @@ def temporary(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
-    """Starts a caller, and returns when the command's tree is complete."""
+    """Start a caller, and return when the command's tree is complete."""
     children = []
     siblings: list[int] = []
     guards: list[psutil.Process] = []
@@ -82,7 +82,7 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
         if sibling:
             siblings.append(int(child.stdout.readline()))
         ready = child.stdout.readline() == "ready\n"
-        if timeout < 600.0 and not ready:  # its time was over before it had begun
+        if timeout < 600.0 and not ready:  # it timed out before it started
             return start(isolation, script, timeout * 4)
         assert ready
         guards.extend(one for one in psutil.Process(child.pid).children() if one.pid not in siblings)
@@ -94,13 +94,13 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
     for child in children:
         child.kill()
         child.communicate()
-    # They end by themselves, but for one that hangs and whose caller did not come to end it.
+    # They end by themselves, except one that hangs and whose caller could not end it.
     for guard in psutil.wait_procs(guards, timeout=PATIENCE_SECONDS)[1]:
         guard.kill()
 
 
 @each_isolation
-def test_a_pipe_that_a_forked_sibling_holds_open_does_not_keep_the_tree(
+def test_a_pipe_held_by_a_forked_sibling_does_not_keep_the_tree_alive(
     start: Start, token: int, isolation: str
 ) -> None:
     caller = start(isolation, tree_script(token, then=FOREVER.format(token=token)), sibling=True)
@@ -109,9 +109,7 @@ def test_a_pipe_that_a_forked_sibling_holds_open_does_not_keep_the_tree(
 
 
 @each_isolation
-def test_a_guard_that_is_killed_takes_the_command_with_it_although_nobody_notices(
-    start: Start, token: int, isolation: str
-) -> None:
+def test_a_killed_guard_takes_the_command_with_it(start: Start, token: int, isolation: str) -> None:
     caller = start(isolation, f"echo ready; exec sleep 1000.{token}")
     guard = guard_of(caller)
     os.kill(caller.pid, signal.SIGSTOP)
@@ -126,10 +124,10 @@ def guard_of(caller: subprocess.Popen[str]) -> psutil.Process:
 
 
 @each_isolation
-def test_a_killed_caller_takes_its_commands_whole_tree_with_it(
+def test_a_killed_caller_ends_its_commands_whole_tree(
     start: Start, token: int, isolation: str, temporary: Path
 ) -> None:
-    """claude-code#26658: processes of a dead session went on until the machine ran out of memory."""
+    """claude-code#26658: processes of a dead session ran until the machine was out of memory."""
     caller = start(isolation, tree_script(token, then=FOREVER.format(token=token)))
     guard = guard_of(caller)
     assert isolation == "required" or list(temporary.iterdir()) != []
@@ -141,17 +139,17 @@ def test_a_killed_caller_takes_its_commands_whole_tree_with_it(
 
 
 @each_isolation
-@pytest.mark.parametrize("cause", ["its time is up", "the guard was told to end"])
-def test_a_command_ends_in_time_although_its_caller_is_stopped(
+@pytest.mark.parametrize("cause", ["timeout", "SIGTERM to the guard"])
+def test_a_command_times_out_while_its_caller_is_stopped(
     start: Start, token: int, isolation: str, cause: str
 ) -> None:
-    """The guard, not the caller, holds the clock and the processes."""
-    late = cause == "its time is up"
+    """The guard, not the caller, owns the timeout and the processes."""
+    late = cause == "timeout"
     script = tree_script(token, then=FOREVER.format(token=token))
     caller = start(isolation, script, 2.0 if late else 600.0)
     os.kill(caller.pid, signal.SIGSTOP)
     if not late:
-        guard_of(caller).terminate()  # as a supervisor begins that ends by marker
+        guard_of(caller).terminate()  # like a supervisor that ends processes by marker
     assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
     os.kill(caller.pid, signal.SIGCONT)
     output, _ = caller.communicate(timeout=PATIENCE_SECONDS)
@@ -162,9 +160,7 @@ def test_a_command_ends_in_time_although_its_caller_is_stopped(
 
 @each_isolation
 @pytest.mark.parametrize("way", ["killed", "hangs"])
-def test_a_caller_notices_that_its_guard_is_gone_and_ends_the_rest_itself(
-    start: Start, token: int, isolation: str, way: str
-) -> None:
+def test_a_caller_ends_the_tree_of_a_lost_guard(start: Start, token: int, isolation: str, way: str) -> None:
     ways = KNOWABLE if (isolation, way) == ("off", "killed") else tuple(WAYS_OUT)
     caller = start(isolation, tree_script(token, ways=ways, then=FOREVER.format(token=token)))
     guard = guard_of(caller)
@@ -184,12 +180,12 @@ def test_a_caller_notices_that_its_guard_is_gone_and_ends_the_rest_itself(
 
 
 def cgroups(caller: subprocess.Popen[str]) -> list[Path]:
-    """Those that the caller made and that are left."""
+    """Return the remaining cgroups of the caller."""
     here = own_cgroup()
     return [] if here is None else list(here.glob(f"cleveragents-command-{caller.pid}.*"))
 
 
-# It leaves the session, drops every variable, and kills the process that watches over it.
+# It leaves the session, drops every variable, and kills its guard.
 ESCAPE = (
     "mkfifo up; setsid env -i /bin/sh -c 'echo > up; sleep 1000.{token}; :' <&- >&- 2>&- &"
     " read up < up; kill -9 $PPID; sleep 1000.{token}"
@@ -198,7 +194,7 @@ ESCAPE = (
 
 @needs_cgroup
 @each_isolation
-def test_a_process_that_kills_its_guard_and_drops_all_marks_does_not_survive_its_call(
+def test_a_process_that_kills_its_guard_does_not_survive_the_call(
     start: Start, token: int, isolation: str
 ) -> None:
     caller = start(isolation, f"echo ready; {ESCAPE.format(token=token)}", 5.0)
@@ -209,7 +205,7 @@ def test_a_process_that_kills_its_guard_and_drops_all_marks_does_not_survive_its
 
 @needs_cgroup
 @each_isolation
-def test_a_cgroup_goes_with_the_caller_that_made_it(start: Start, token: int, isolation: str) -> None:
+def test_a_cgroup_is_removed_with_its_caller(start: Start, token: int, isolation: str) -> None:
     caller = start(isolation, f"echo ready; {FOREVER.format(token=token)}")
     guard = guard_of(caller)
     assert len(cgroups(caller)) == 1
@@ -220,11 +216,11 @@ def test_a_cgroup_goes_with_the_caller_that_made_it(start: Start, token: int, is
 
 
 @needs_cgroup
-def test_a_later_process_ends_what_a_killed_caller_and_a_killed_guard_left(start: Start, token: int) -> None:
+def test_a_later_process_cleans_up_after_a_killed_caller_and_guard(start: Start, token: int) -> None:
     ways = tuple(way for way in WAYS_OUT if "without variables" in way)
     caller = start("off", tree_script(token, ways=ways, then=FOREVER.format(token=token)))
     guard = guard_of(caller)
-    caller.send_signal(signal.SIGSTOP)  # or it would end what its guard left
+    caller.send_signal(signal.SIGSTOP)  # otherwise it would clean up after its guard
     guard.kill()
     caller.kill()
     caller.wait(PATIENCE_SECONDS)
@@ -235,9 +231,7 @@ def test_a_later_process_ends_what_a_killed_caller_and_a_killed_guard_left(start
 
 
 @needs_cgroup
-def test_ending_stale_cgroups_spares_the_guard_that_cleans_up(
-    start: Start, token: int, temporary: Path
-) -> None:
+def test_ending_stale_cgroups_spares_the_guard(start: Start, token: int, temporary: Path) -> None:
     caller = start("off", tree_script(token, then=FOREVER.format(token=token)))
     guard = guard_of(caller)
     guard.suspend()

@@ -1,6 +1,6 @@
-"""What users of other agent tools have reported, tried here from end to end: it must be impossible.
+"""Failures that users of other agent tools have reported, tried here end to end: they must be impossible.
 
-Every test names its reports; `docs/explanation/field-reports.md` says what happened there, and leads here and
+Every test names its reports. `docs/explanation/field-reports.md` describes them, and links to these tests and
 to the tests of single parts. Processes are real, repositories are real, and so is `kill -9`.
 """
 
@@ -53,7 +53,7 @@ IDENTITY = {
 NEEDS_HUMAN = 3
 REFUSED = 2
 TRY_AGAIN = 75
-# Five seconds that others waited, and as long as ten processes may need to begin.
+# The five seconds of the reported timeouts, and the start of ten processes.
 HELD_SECONDS = 8.0
 PIN = "refs/cleveragents/base/"
 LINES = [f"line {number}" for number in range(70)]
@@ -62,7 +62,7 @@ isolates = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended and what it said."""
+    """How a process ended, and its output."""
 
     code: int
     out: str
@@ -70,13 +70,13 @@ class Ended:
 
     @property
     def id(self) -> str:
-        """The plan that a run was about."""
+        """The plan of a run."""
         return self.err.split()[1].rstrip(":")
 
 
 @dataclass
 class Agents:
-    """The command line, in any number of processes at once, on one state directory and one repository."""
+    """The command line, in any number of concurrent processes, on one state directory and one repository."""
 
     process: subprocess.Popen[str]
     home: Path
@@ -147,9 +147,9 @@ def agents(server: subprocess.Popen[str], tmp_path: Path) -> Agents:
 # ── Edits ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_six_plans_that_edit_the_same_files_at_once_lose_nothing(agents: Agents) -> None:
+def test_six_concurrent_plans_on_the_same_files_lose_nothing(agents: Agents) -> None:
     """openai/codex#16195, bdfinst/agentic-dev-team#1571: agents in one tree reverted each other's files.
-    Aider-AI/aider#302, plandex-ai/plandex#202: commits at once failed, or raced for the index.
+    Aider-AI/aider#302, plandex-ai/plandex#202: concurrent commits failed, or raced for the index.
 
     None begins before all have started from the same files, so each result is stale five times over.
     """
@@ -170,7 +170,7 @@ def test_six_plans_that_edit_the_same_files_at_once_lose_nothing(agents: Agents)
 
 
 def _check_commits(repository: Path, asked: dict[str, int]) -> None:
-    """Each holds its own plan's lines and nobody else's; the rest is there, uncommitted."""
+    """Check that each commit has only its own plan's lines; the rest is uncommitted."""
     subjects = git(repository, "log", "--format=%s").decode().splitlines()
     assert sorted(subjects) == sorted([*asked, "a commit"])
     for commit in git(repository, "log", "--format=%H", "-3").decode().split():
@@ -185,13 +185,13 @@ def _check_commits(repository: Path, asked: dict[str, int]) -> None:
     git(repository, "fsck", "--strict")
 
 
-def test_a_plan_that_several_resume_at_once_is_resumed_by_one(agents: Agents) -> None:
+def test_concurrent_resumes_resume_a_plan_once(agents: Agents) -> None:
     """google/adk-python#4751: a concurrent resume corrupted the history for good."""
     ran = agents(*shell("echo once >> a; test -e .git/allowed"))
     assert ran.code == 1
     (agents.sandbox(ran.id) / ".git/allowed").touch()
     resumed = agents.at_once(*[("plan", "resume", ran.id)] * 4)
-    # Who comes when it is done is left with the same decision; that it was done once is seen below.
+    # A resume after the end gets the same result; the checks below show that it happened once.
     assert NEEDS_HUMAN in codes(resumed), resumed
     assert {*codes(resumed)} <= {NEEDS_HUMAN, REFUSED, TRY_AGAIN}, resumed
     with agents.container() as container:
@@ -208,9 +208,10 @@ def test_a_plan_that_several_resume_at_once_is_resumed_by_one(agents: Agents) ->
 # ── The user's repository ─────────────────────────────────────────────────────────────────────────
 
 
-def test_sandboxes_are_made_while_somebody_holds_every_lock_of_the_repository(agents: Agents) -> None:
+def test_sandboxes_are_created_while_all_locks_of_the_repository_are_held(agents: Agents) -> None:
     """anthropics/claude-code#34645, Intrect-io/OpenSwarm#685: `could not lock config file` when worktrees are
-    added at once. Here the lock is never free, and sixteen sandboxes are made by as many processes."""
+    added concurrently. Here the lock is never free, and sixteen processes create sixteen sandboxes.
+    """
     held = [
         agents.repository / ".git" / f"{name}.lock" for name in ("config", "index", "HEAD", "packed-refs")
     ]
@@ -236,11 +237,11 @@ def test_sandboxes_are_made_while_somebody_holds_every_lock_of_the_repository(ag
 
 
 def without_pins(repository: Path) -> dict[str, str]:
-    """The whole repository, less the refs that keep git from collecting what sandboxes borrow."""
+    """Return the whole repository without the refs that pin the bases of sandboxes."""
     return fingerprint(repository, but=(".git/refs/cleveragents",))
 
 
-def test_plans_that_stash_at_once_have_a_stash_each_and_the_users_stays(agents: Agents) -> None:
+def test_concurrent_plans_have_their_own_stash(agents: Agents) -> None:
     """kent-tokyo/chematic#218, mattpocock/skills#429: agents popped each other's stash, and the user's."""
     repository = agents.repository
     write_files(repository, {"a": "the user's\n"})
@@ -274,7 +275,7 @@ def test_fifty_checkpoints_leave_no_object_in_the_users_repository(tmp_path: Pat
         assert objects_of(root) == before
         names = git(root, "for-each-ref", "--format=%(refname)").decode().split()
         assert names == [f"{PIN}{plan.id}", "refs/heads/main"]
-        # Hexadecimal digits hold half a byte each; what is kept is compressed, and kept once.
+        # Hexadecimal digits hold half a byte each; stored content is compressed, and stored once.
         assert bench.parts.sandboxes.measure(plan.id) < 50 * size * 0.7
         bench.parts.cleanup.delete(bench.now(plan))
         assert objects_of(root) == before
@@ -310,9 +311,10 @@ DESTROY = "git reset -q --hard; git clean -fdxq; echo spoilt > a; rm -rf untrack
 
 @isolates
 @pytest.mark.parametrize("way", ["cd ..", "cd ../..", "cd $REPOSITORY", "cd /; cd $REPOSITORY; unset PWD"])
-def test_a_command_that_leaves_its_directory_does_not_reach_the_users(agents: Agents, way: str) -> None:
-    """anthropics/claude-code#52958: a directory leaked into the parent's checkout, and what was untracked
-    there was destroyed. anthropics/claude-code#48927: a clean-up took `.git` and the whole tree."""
+def test_a_command_that_leaves_its_directory_does_not_reach_the_users_files(agents: Agents, way: str) -> None:
+    """anthropics/claude-code#52958: a directory leaked into the parent's checkout, and untracked files there
+    were destroyed. anthropics/claude-code#48927: a clean-up removed `.git` and the whole tree.
+    """
     repository = agents.repository
     write_files(repository, {"untracked/thesis": "years of work\n", "a": "not committed\n"})
     before = fingerprint(repository)
@@ -325,19 +327,17 @@ def test_a_command_that_leaves_its_directory_does_not_reach_the_users(agents: Ag
 
 
 def ensure_destructive(copy: Path, before: dict[str, str]) -> None:
-    """Where nothing hinders it, it does what was reported."""
+    """Check that the command does the reported damage if nothing prevents it."""
     subprocess.run(["sh", "-c", DESTROY], cwd=copy, capture_output=True, check=True)
     assert before.keys() - fingerprint(copy).keys() >= {"untracked/thesis", ".git/refs/heads/main"}
 
 
 @pytest.mark.parametrize("way", ["cd .", "cd ..", "cd ../..", "cd ../../.."])
-def test_without_isolation_a_sandbox_is_not_taken_for_a_part_of_the_repository_around_it(
-    agents: Agents, way: str
-) -> None:
+def test_without_isolation_a_sandbox_is_not_part_of_an_outer_repository(agents: Agents, way: str) -> None:
     """anthropics/claude-code#52958: git commands of an agent worked on the parent's checkout.
 
-    Many keep their home in git, and below it our state; neither a sandbox that has lost its own `.git` nor a
-    directory between the two is a part of that.
+    Many users keep their home in git, and our state below it. Neither a sandbox that has lost its own `.git`
+    nor a directory between the two belongs to that repository.
     """
     home = make_repository(agents.home / "home", {"profile": "old\n"})
     write_files(home, {"profile": "not committed\n", "untracked": "x\n"})
@@ -351,9 +351,10 @@ def test_without_isolation_a_sandbox_is_not_taken_for_a_part_of_the_repository_a
     assert "not a git repository" in (home / "state/sandboxes" / ran.id / "tree/status").read_text()
 
 
-def test_without_isolation_what_a_command_writes_elsewhere_is_not_taken_for_the_plans(agents: Agents) -> None:
-    """anthropics/claude-code#52958, where bubblewrap is missing: a command can then write wherever its user
-    can. That is not prevented; but it is not recorded nor applied as the plan's, nor overwritten by it."""
+def test_without_isolation_outside_writes_are_not_recorded_for_the_plan(agents: Agents) -> None:
+    """anthropics/claude-code#52958, without bubblewrap: a command can then write wherever its user can. That
+    is not prevented; but it is neither recorded nor applied as the plan's change, nor overwritten by it.
+    """
     repository = agents.repository
     script = f"echo plan > b; echo plan >> c; echo astray > {repository}/a; echo astray > {repository}/b"
     ran = agents("--set", "sandbox.isolation=off", *shell(script, "--review"))
@@ -371,8 +372,9 @@ def test_without_isolation_what_a_command_writes_elsewhere_is_not_taken_for_the_
 
 @pytest.mark.parametrize("how", [("plan", "delete", "--yes"), ("gc", "--older-than", "0d")], ids="-".join)
 def test_removing_a_sandbox_follows_no_link_out_of_it(agents: Agents, how: tuple[str, ...]) -> None:
-    """anthropics/claude-code#48927, #55724: a clean-up deleted more than what it was to clean up.
-    anthropics/claude-code#63087, #95644: what nobody needed any more was never cleaned up."""
+    """anthropics/claude-code#48927, #55724: a clean-up deleted too much.
+    anthropics/claude-code#63087, #95644: obsolete files were never cleaned up.
+    """
     ran = agents(*shell(f"echo x > b; ln -s {agents.repository} out", "--review"))
     other = agents(*shell("echo y > c", "--review"))
     assert agents("plan", "reject", ran.id).code == 0
@@ -385,19 +387,19 @@ def test_removing_a_sandbox_follows_no_link_out_of_it(agents: Agents, how: tuple
     assert removed.code == 0, removed
     assert not root.exists()
     assert without_pins(agents.repository) == before
-    # The other one holds changes that nobody has decided about.
+    # The other one has undecided changes.
     assert (agents.sandbox(other.id) / "c").read_text() == "y\n"
 
 
 # ── State ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ten_sessions_on_one_database_never_hear_of_a_lock(agents: Agents) -> None:
+def test_ten_sessions_on_one_database_never_see_a_lock_error(agents: Agents) -> None:
     """anomalyco/opencode#21215, #33320, #47566: `database is locked` at ten sessions, because a writer held
-    it for longer than the five seconds that others waited. aaif-goose/goose#7624,
-    UiPath/uipath-langchain-python#222: connections that leaked, or came one per worker, and locked it.
+    the lock for longer than the five seconds that others waited. aaif-goose/goose#7624,
+    UiPath/uipath-langchain-python#222: leaked connections, or one per worker, locked it.
 
-    Here somebody holds the database for longer than that while all ten begin.
+    Here the database is locked for longer than that while all ten start.
     """
     assert agents("plan", "list").code == 0
     database = agents.home / "state" / "state.db"
@@ -438,7 +440,7 @@ def check_key(path: Path) -> None:
 
 
 def state_files(home: Path) -> Iterator[tuple[Path, Callable[[Path], None]]]:
-    """What must be complete, or absent, at every moment; and what says so."""
+    """Return the files that must be complete or absent at every moment, with their checks."""
     yield home / "config.toml", check_settings
     yield home / "state" / "audit.head", check_json
     yield home / "state" / "audit.key", check_key
@@ -447,7 +449,7 @@ def state_files(home: Path) -> Iterator[tuple[Path, Callable[[Path], None]]]:
 
 
 def check_state_files(home: Path) -> set[str]:
-    """The names of those that were there, all of them complete."""
+    """Return the names of the existing state files, after checking that all are complete."""
     seen = set()
     for path, check in state_files(home):
         try:
@@ -458,7 +460,7 @@ def check_state_files(home: Path) -> set[str]:
     return seen
 
 
-# After which the draft of a state file is written, and how that is called.
+# The call after which the draft of a state file is written, and its name.
 POINTS = {
     "config.write.before": ".config.toml.new",
     "sandbox.create.after-checkout": "sandbox.json.new",
@@ -467,7 +469,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_state_file_whose_writer_ends_in_the_middle_is_the_old_one_or_none(
+def test_an_interrupted_write_leaves_the_old_state_file_or_none(
     tmp_path: Path, resource: Path, point: str
 ) -> None:
     """anthropics/claude-code#28922, #29008: settings were written in place, and so read half-written."""
@@ -475,7 +477,7 @@ def test_a_state_file_whose_writer_ends_in_the_middle_is_the_old_one_or_none(
     said, _ = writer.communicate(timeout=240)
     steps = ["config", "sandbox", "log"]
     assert said.split() == steps + steps[: [*POINTS].index(point)]
-    # It noticed that not all was written, or had no time to.
+    # It noticed the incomplete write, or had no time to.
     assert writer.returncode in (-signal.SIGXFSZ, 1)
     assert check_state_files(tmp_path) == {"config.toml", "audit.head", "audit.key", "sandbox.json"}
     [part] = tmp_path.rglob(POINTS[point])
@@ -484,9 +486,7 @@ def test_a_state_file_whose_writer_ends_in_the_middle_is_the_old_one_or_none(
     check_that_a_part_is_no_whole(tmp_path)
 
 
-def test_writers_that_are_killed_at_any_moment_leave_whole_state_files(
-    tmp_path: Path, resource: Path
-) -> None:
+def test_killed_writers_leave_complete_state_files(tmp_path: Path, resource: Path) -> None:
     """anthropics/claude-code#28922, #29008: 281 corrupt files in a day, from several writers at once."""
     chance = random.Random(11)
     writers = [start_writer(tmp_path, resource, f"w{number}") for number in range(3)]
@@ -528,7 +528,7 @@ def start_writer(home: Path, resource: Path, *more: str) -> subprocess.Popen[str
 
 
 def check_that_a_part_is_no_whole(home: Path) -> None:
-    """The checks above would have seen a file that was cut short anywhere."""
+    """Check that the checks above detect a file truncated anywhere."""
     for path, check in [*state_files(home)]:
         content = path.read_bytes().rstrip()
         for length in (0, len(content) // 2, len(content) - 1):
@@ -540,11 +540,12 @@ def check_that_a_part_is_no_whole(home: Path) -> None:
 # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_interrupt_stops_the_plan_in_front_and_no_other(agents: Agents) -> None:
-    """anthropics/claude-code#76807, #78151: stopping one thing ended all agents in the background.
-    anthropics/claude-agent-sdk-typescript#352: there was no way to stop what is in front alone.
-    strands-agents/harness-sdk#4419, OpenHands/OpenHands#5817: what was stopped was said to be done, or what
-    was said to be stopped ran on; so did tools in langchain-ai/langgraph#5682, pydantic/pydantic-ai#3960."""
+def test_an_interrupt_stops_only_the_foreground_plan(agents: Agents) -> None:
+    """anthropics/claude-code#76807, #78151: stopping one task ended all background agents.
+    anthropics/claude-agent-sdk-typescript#352: the foreground task could not be stopped alone.
+    strands-agents/harness-sdk#4419, OpenHands/OpenHands#5817: stopped work was reported as done, or
+    reportedly stopped work ran on; so did tools in langchain-ai/langgraph#5682, pydantic/pydantic-ai#3960.
+    """
     script = "echo begun > b; until test -e .git/go; do sleep 0.02; done; echo done > c; : {token}"
     token = secrets.randbelow(10**9) + 10**9
     front = start_agents(agents, *shell(script.format(token=token), "--review"))
@@ -582,7 +583,7 @@ def start_agents(agents: Agents, *line: str) -> subprocess.Popen[str]:
 
 
 def plan_begun(agents: Agents, process: subprocess.Popen[str]) -> str:
-    """The plan's id, once its command runs."""
+    """Return the plan's id once its command runs."""
     assert process.stderr is not None
     plan_id = process.stderr.readline().split()[1].rstrip(":")
     deadline = time.monotonic() + 240
@@ -598,21 +599,22 @@ def plan_begun(agents: Agents, process: subprocess.Popen[str]) -> str:
 
 
 def scripted(agents: Agents, *rules: dict[str, Any], **facts: Any) -> tuple[str, str]:
-    """The option that names a model which answers so."""
+    """Return the option for a model with these answers."""
     path = agents.home / f"script-{secrets.token_hex(4)}.yaml"
     path.write_text(json.dumps({"version": 1, "facts": facts, "rules": list(rules)}))
     return "--model", f"scripted/{path}"
 
 
 def alone(*more: str) -> tuple[str, ...]:
-    """A goal for one actor."""
+    """Return a goal for one actor."""
     return ("run", "--actor", "builtin/executor", *more, "a goal")
 
 
-def test_a_model_whose_edit_does_not_fit_is_told_where_and_reverts_nothing(agents: Agents) -> None:
-    """griffinwork40/agent-afk#2028: an edit from an old view took back an earlier one, without a word.
-    holon-run/holon#2741: edits failed for a context that nobody was shown.
-    cardstack/boxel#6101: a model that is not told sends the same again; here it is told, and does not."""
+def test_a_mismatched_edit_is_diagnosed_and_reverts_nothing(agents: Agents) -> None:
+    """griffinwork40/agent-afk#2028: an edit from an old view silently reverted an earlier one.
+    holon-run/holon#2741: edits failed for a context that was not shown.
+    cardstack/boxel#6101: a model that does not learn of a failure repeats it; here it learns, and does not.
+    """
     stale = call("edit", path="a", old="line 4\nline 5\nline 6\n", new="line 4\nline 5\nsix\n")
     mended = call("edit", path="a", old="five\nline 6\n", new="five\nsix\n")
     model = scripted(
@@ -636,9 +638,10 @@ def test_a_model_whose_edit_does_not_fit_is_told_where_and_reverts_nothing(agent
     assert text[4:7] == ["line 4", "five", "six"]
 
 
-def test_a_model_that_sends_the_same_failing_edit_again_and_again_is_stopped(agents: Agents) -> None:
+def test_a_model_that_repeats_a_failing_edit_is_stopped(agents: Agents) -> None:
     """cardstack/boxel#6101: the same block was sent again and again. anthropics/claude-code#94013: nothing
-    would have ended that."""
+    would have stopped that.
+    """
     model = scripted(agents, {"reply": answer(call("edit", path="a", old="nowhere\n", new="x\n"))})
     ran = agents(*alone(), *model)
     assert ran.code == 1, ran
@@ -648,9 +651,10 @@ def test_a_model_that_sends_the_same_failing_edit_again_and_again_is_stopped(age
     assert shown["spending"]["model_calls"] == 3
 
 
-def test_a_conversation_that_outgrows_its_model_goes_on_though_no_summary_can_be_made(agents: Agents) -> None:
+def test_an_overlong_conversation_continues_without_a_summary(agents: Agents) -> None:
     """anomalyco/opencode#15849, #17340: the request to shorten a conversation was itself too long, and was
-    made twenty times a minute. obra/lace#374: once it was too long, nothing succeeded any more."""
+    repeated twenty times a minute. obra/lace#374: once it was too long, nothing succeeded any more.
+    """
     script = "echo mark {}; for n in $(seq {}); do echo a rather long line of output number $n; done"
     reading = [
         answer(call("command", script=script.format(n, 900 if n == 8 else 20)), text="I think aloud. " * 200)
@@ -672,21 +676,22 @@ def test_a_conversation_that_outgrows_its_model_goes_on_though_no_summary_can_be
     with agents.container() as container, container.database.read() as connection:
         keys = list(connection.execute(select(model_calls.c.key)).scalars())
     summaries = [key for key in keys if key.endswith("-summary")]
-    # It was tried, at most once for a call; what cannot be summarised is left out.
+    # It was tried at most once per call; content that cannot be summarised is left out.
     assert 0 < len(summaries) < len(reading)
     assert len(set(keys)) == len(keys)
     assert len(keys) - len(summaries) == len(reading) + 2
 
 
-def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(agents: Agents) -> None:
-    """anthropics/claude-code#94013: a task had no bound at all. microsoft/agent-framework#6934: a bound ends
-    it in an orderly way, and says which one it was. nbramia/LifeOS#1176: a bound on tokens counts what is
-    sent again and again; one of money knows what is cheap, and should pause and ask."""
+def test_a_plan_without_budget_pauses_and_resumes_with_more(agents: Agents) -> None:
+    """anthropics/claude-code#94013: a task had no limit at all. microsoft/agent-framework#6934: a limit ends
+    it properly, and is named. nbramia/LifeOS#1176: a token limit counts repeated context; a money limit knows
+    its lower price, and should pause and ask.
+    """
     cheap = {"input": 4_000, "cached": 3_900, "output": 10}
     turns = [answer(call("command", script=f"echo {n} >> b"), usage=cheap) for n in range(6)]
     prices = {"input_price": 10.0, "cached_price": 0.1, "output_price": 10.0, "output_tokens": 1_000}
     model = scripted(agents, rule(*turns, says("done", usage=cheap)), **prices)
-    # Each call may cost more than seven cents, and costs a fifth of one.
+    # Each call may cost more than seven cents, but costs a fifth of one.
     ran = agents(*alone("--review", "--max-usd", "0.08", "--format", "json"), *model)
     assert ran.code == NEEDS_HUMAN, ran
     paused = json.loads(ran.out)
@@ -694,7 +699,7 @@ def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(a
     assert paused["waiting_for"]["for"] == "budget"
     assert "limits.usd" in paused["waiting_for"]["remedies"][0]["options"]
     done = (agents.sandbox(paused["id"]) / "b").read_text().splitlines()[len(LINES) :]
-    # Had the context counted each time it was sent, one call would have been all.
+    # If the context counted every time it was sent, the budget would allow only one call.
     assert len(done) >= 2
     assert paused["spending"]["usd"] <= 0.08
     resumed = agents("plan", "resume", paused["id"], "--max-usd", "1", "--format", "json")
@@ -704,7 +709,7 @@ def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(a
     assert lines == [str(n) for n in range(6)]
 
 
-def test_an_actor_that_runs_itself_is_refused_and_one_without_end_is_bounded(agents: Agents) -> None:
+def test_a_recursive_actor_is_refused_and_an_endless_one_is_limited(agents: Agents) -> None:
     """anthropics/claude-code#72732, #69395, #68619: agents started agents, fifty levels deep."""
     looking = {"reply": answer(call("read", path="a"))}
     ran = agents(*alone("--max-steps", "5", "--format", "json"), *scripted(agents, looking))
@@ -730,9 +735,10 @@ nodes:
 """
 
 
-def test_a_run_that_is_interrupted_while_its_model_speaks_is_cancelled_and_hangs_up(agents: Agents) -> None:
-    """langchain-ai/langgraph#5682, pydantic/pydantic-ai#3960: what was cancelled talked on to its model.
-    strands-agents/harness-sdk#4419: what was cancelled was reported as completed."""
+def test_an_interrupt_cancels_a_streaming_model_call(agents: Agents) -> None:
+    """langchain-ai/langgraph#5682, pydantic/pydantic-ai#3960: cancelled work continued to call its model.
+    strands-agents/harness-sdk#4419: cancelled work was reported as completed.
+    """
     rules = [{"reply": {"text": "word " * 500, "piece_seconds": 0.5}}]
     script = read_script(json.dumps({"version": 1, "rules": rules}), "a script")
     with ScriptedServer(script) as model:

@@ -1,4 +1,4 @@
-"""Programs that begin as forks are processes like any other, and children of who started them."""
+"""Programs started as forks are ordinary processes, and children of their starter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-def test_a_fork_has_its_own_words_environment_directory_and_descriptors(tmp_path: Path) -> None:
+def test_a_fork_has_its_own_arguments_environment_directory_and_descriptors(tmp_path: Path) -> None:
     (tmp_path / "forked_program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "forked_program", "7", "two words"]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
@@ -46,7 +46,7 @@ def test_a_fork_has_its_own_words_environment_directory_and_descriptors(tmp_path
     assert not psutil.pid_exists(told["pid"])
 
 
-def test_a_fork_that_fails_or_is_killed_ends_as_a_program_does() -> None:
+def test_a_failed_or_killed_fork_ends_like_a_program() -> None:
     code, _, err = ran([sys.executable, "-m", "no_such_module"], timeout=60)
     assert code == 1
     assert "no_such_module" in err
@@ -57,8 +57,8 @@ def test_a_fork_that_fails_or_is_killed_ends_as_a_program_does() -> None:
             assert child.wait(60) == -number
 
 
-def test_a_fork_that_the_system_refuses_is_an_error_and_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever kills what has no number of its own kills everybody."""
+def test_a_refused_fork_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill without a valid pid would kill every process."""
     here, nursery = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, nursery:
         monkeypatch.setattr(forked, "_asked", here)
@@ -78,19 +78,19 @@ def test_a_fork_that_the_system_refuses_is_an_error_and_no_process(monkeypatch: 
     ],
     ids=lambda asked: next(iter(asked)),
 )
-def test_what_a_fork_would_not_do_is_refused(asked: dict[str, Any]) -> None:
+def test_unsupported_options_of_a_fork_are_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(asked))):
         Forked([sys.executable, "-m", "json.tool"], stdin=subprocess.PIPE, **asked)
 
 
-def test_two_that_are_begun_at_once_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second is begun when the first is ordered and not answered: it waits, or has its order sent."""
+def test_concurrent_forks_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second starts after the first order and before its answer: it waits, or has its order sent."""
     went_on = threading.Event()
     orders: list[str] = []
     begun: dict[str, int] = {}
 
     class Nursery:
-        """Answers orders in turn, with a number that says which it was."""
+        """Answers orders in turn, with a number that identifies the order."""
 
         def sendmsg(self, data: list[bytes], *_: object) -> None:
             word = json.loads(data[0])["words"][0]
@@ -98,7 +98,7 @@ def test_two_that_are_begun_at_once_are_told_apart(monkeypatch: pytest.MonkeyPat
             if word == "first":
                 second.start()
                 assert went_on.wait(60)
-                if len(orders) > 1:  # whoever did not wait is answered first
+                if len(orders) > 1:  # an order that did not wait is answered first
                     orders.reverse()
                     second.join(60)
             else:
@@ -110,7 +110,7 @@ def test_two_that_are_begun_at_once_are_told_apart(monkeypatch: pytest.MonkeyPat
     def begin(word: str) -> None:
         process = Forked([sys.executable, "-m", word])
         begun[word] = process.pid
-        process.returncode = 0  # there is none
+        process.returncode = 0  # there is no process
 
     second = threading.Thread(target=begin, args=("second",))
     monkeypatch.setattr(forked, "_asked", Nursery())

@@ -1,5 +1,5 @@
-"""Three workers with their own state directories, one PostgreSQL, one git remote: whichever dies, is cut off
-or wakes up again, every plan ends correctly and nothing is applied twice.
+"""Three workers with their own state directories, one PostgreSQL, one git remote: whichever machine dies, is
+disconnected or wakes up again, every plan ends correctly and nothing is applied twice.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Machine:
 
 
 class World:
-    """The parts that all machines share, and the server's own state directory."""
+    """The shared parts of all machines, and the server's own state directory."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.directory = directory
         self.url = url
         self.remote: Remote = new_remote(directory)
         self.container = Container(settings_of(directory / "server", url))
-        self.container.audit.sequence_pending()  # it came first, and so orders the log
+        self.container.audit.sequence_pending()  # it came first, so it orders the log
         self.machines: list[Machine] = []
 
     def plan(self, number: int, script: str = "") -> Plan:
@@ -179,7 +179,7 @@ def test_plans_end_correctly_when_machines_are_killed_at_any_moment(world: World
     world.assert_right(plans)
 
 
-def test_refuses_a_late_machine_and_a_disconnected_one(world: World) -> None:
+def test_a_resumed_and_a_disconnected_machine_are_refused(world: World) -> None:
     stopped = world.plan(0)
     zombie = world.start("m0", stop_at="apply.push.before")
     world.wait_until("it is stopped", zombie.is_stopped)

@@ -30,7 +30,7 @@ POINTS = ["correct.paused", "correct.rolled_back", "correct.kept"]
 
 
 class Corrector:
-    """Processes that correct and are killed, each in its own home."""
+    """Processes that correct a plan and are killed, each in its own home."""
 
     def __init__(self, home: Path) -> None:
         self._empty = home / "empty"
@@ -77,7 +77,9 @@ def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_plan_survives_a_killed_correction(corrector: Corrector, tmp_path: Path, point: str) -> None:
+def test_a_killed_correction_is_repeated_or_the_plan_resumed(
+    corrector: Corrector, tmp_path: Path, point: str
+) -> None:
     home = corrector.home(tmp_path / "home")
     with actor_plan_bench(home) as bench:
         at_work(bench, home, reviewed=False)
@@ -97,7 +99,7 @@ def test_a_plan_survives_a_killed_correction(corrector: Corrector, tmp_path: Pat
         ensure_sound(bench, bench.work(plan), superseded=1)
 
 
-def test_a_plan_killed_while_going_back_plans_again(corrector: Corrector, tmp_path: Path) -> None:
+def test_a_plan_killed_during_its_own_correction_plans_again(corrector: Corrector, tmp_path: Path) -> None:
     home = corrector.home(tmp_path / "home")
     corrector.kill(home, "think again", "correct.rolled_back")
     with actor_plan_bench(home) as bench:

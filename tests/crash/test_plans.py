@@ -51,7 +51,7 @@ class Runner:
         )
 
     def home(self, path: Path) -> Path:
-        """Return a repository and an empty database."""
+        """Create a repository and an empty database."""
         shutil.copytree(self._template, path, symlinks=True)
         return path
 
@@ -75,7 +75,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 def distinct(reached: list[str]) -> list[tuple[str, int]]:
-    """Return every point with its count, except those that nothing durable separates from the one before.
+    """Return every point with its count, except those that nothing durable separates from the previous one.
 
     Such a point is a commit announced right after the one before it, or a step announced right after its
     commit.
@@ -94,8 +94,8 @@ def distinct(reached: list[str]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_plan_killed_anywhere_loses_and_repeats_nothing(runner: Runner, tmp_path: Path) -> None:
-    """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
+def test_a_killed_plan_loses_and_repeats_nothing(runner: Runner, tmp_path: Path) -> None:
+    """sipyourdrink-ltd/bernstein#3376: a kill destroyed the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
     ensure_root_plan(whole)
@@ -117,7 +117,7 @@ def test_a_plan_killed_anywhere_loses_and_repeats_nothing(runner: Runner, tmp_pa
         shutil.rmtree(home)
 
 
-def test_a_rollback_killed_anywhere_is_finished_or_never_made(runner: Runner, tmp_path: Path) -> None:
+def test_a_killed_rollback_is_complete_or_has_no_effect(runner: Runner, tmp_path: Path) -> None:
     for nth in count(1):
         home = runner.home(tmp_path / f"{nth}")
         with plan_bench(home) as bench:
@@ -127,7 +127,7 @@ def test_a_rollback_killed_anywhere_is_finished_or_never_made(runner: Runner, tm
             [plan] = bench.parts.plans.list()
             assert bench.resume(plan).state is PlanState.COMPLETE
             bench.ensure_consistent(plan)
-            # Once the rollback is recorded, it is finished, and the call is made again.
+            # Once the rollback is recorded, it is finished, and the call is repeated.
             assert bench.states_of(plan) == ["ended", "reverted", "ended", "ended"]
             assert sorted(bench.parts.history.differences(plan.id)) == CHANGED
             assert (bench.sandbox(plan).root / "runs.log").read_text() == "ran\nran\n"

@@ -1,4 +1,4 @@
-"""Sandboxes of processes that are killed, and of many that work at once: nothing broken, nothing left."""
+"""Sandboxes of killed processes, and of many concurrent ones: nothing broken, nothing stale."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def start(tmp_path: Path, resource: Path, prefix: str, count: int, point: str = 
 
 
 def run(tmp_path: Path, resource: Path, point: str) -> list[str]:
-    """What it said before it was killed at that point."""
+    """Return the output before the process was killed at that point."""
     with start(tmp_path, resource, "plan", 1, point) as process:
         said, _ = process.communicate("go\n", timeout=240)
     assert process.returncode == -signal.SIGKILL
@@ -61,7 +61,7 @@ def check_nothing_is_left(tmp_path: Path, resource: Path, before: dict[str, str]
 
 
 @pytest.mark.parametrize("point", [f"create.{p}" for p in CREATING] + [f"remove.{p}" for p in REMOVING])
-def test_killed_anywhere_it_is_made_anew_whole(tmp_path: Path, resource: Path, point: str) -> None:
+def test_a_killed_creation_is_repeated_completely(tmp_path: Path, resource: Path, point: str) -> None:
     """anthropics/claude-code#47266: an interrupted creation left orphan branches and locks."""
     before = fingerprint(resource)
     run(tmp_path, resource, f"sandbox.{point}")
@@ -80,7 +80,7 @@ def test_killed_anywhere_it_is_made_anew_whole(tmp_path: Path, resource: Path, p
 
 
 @pytest.mark.parametrize("point", [f"create.{p}" for p in CREATING] + [f"remove.{p}" for p in REMOVING])
-def test_killed_anywhere_its_leftovers_are_found_and_mended(
+def test_orphans_of_a_killed_creation_are_found_and_removed(
     tmp_path: Path, resource: Path, point: str
 ) -> None:
     before = fingerprint(resource)
@@ -95,9 +95,10 @@ def test_killed_anywhere_its_leftovers_are_found_and_mended(
     check_nothing_is_left(tmp_path, resource, before)
 
 
-def test_sixty_four_made_and_removed_at_once_by_eight_processes(tmp_path: Path, resource: Path) -> None:
-    """anthropics/claude-code#34645, Intrect-io/OpenSwarm#685: `could not lock config file` when worktrees
-    are added at once; 27 of 40 creations failed."""
+def test_eight_processes_create_and_remove_64_sandboxes(tmp_path: Path, resource: Path) -> None:
+    """anthropics/claude-code#34645, Intrect-io/OpenSwarm#685: `could not lock config file` when worktrees are
+    added concurrently; 27 of 40 creations failed.
+    """
     before = fingerprint(resource)
     running = [start(tmp_path, resource, f"p{number}", 8) for number in range(8)]
     try:

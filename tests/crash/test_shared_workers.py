@@ -105,7 +105,7 @@ def test_a_result_is_applied_once_wherever_its_worker_is_killed(runner: Runner, 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["apply", "undo"])
-def test_an_apply_or_undo_happens_once_wherever_its_worker_is_killed(
+def test_a_requested_apply_or_undo_happens_once_wherever_its_worker_is_killed(
     runner: Runner, tmp_path: Path, what: str
 ) -> None:
     def prepare(home: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_apply_or_undo_happens_once_wherever_its_worker_is_killed(
         assert states == [JobState.SUCCEEDED] * 2
 
 
-def test_a_killed_worker_frees_its_place_under_a_concurrency_limit(tmp_path: Path) -> None:
+def test_a_killed_workers_concurrency_slot_is_released(tmp_path: Path) -> None:
     world = World(tmp_path)
     try:
         lanes = (Lane("project:a", 1),)
@@ -133,7 +133,7 @@ def test_a_killed_worker_frees_its_place_under_a_concurrency_limit(tmp_path: Pat
         child = world.spawn(crash_at="job.run.before", queues=("plans",), **PATIENT)
         assert child.wait(240) == -signal.SIGKILL
         assert world.job(ids[0]).state is JobState.RUNNING
-        # Another worker that claims nothing finds the limit reached.
+        # Another worker that claims over nothing finds the concurrency limit reached.
         peer = make_worker(world.database, NoFaults(), name="peer", queues=("plans",), **PATIENT)
         peer._claim_ready()
         assert peer.statistics().claimed == 0

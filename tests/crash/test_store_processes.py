@@ -1,4 +1,6 @@
-"""G12: many processes write at once; nothing acknowledged is lost, and no lock shows, not even to kill -9."""
+"""G12: many processes write concurrently; nothing acknowledged is lost, and no lock error shows, even with
+kill -9.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,14 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-# More than it comes to before whoever listens has heard enough, and kills it.
+# More than it can write before the listener kills it.
 ENDLESS = 9_999
 
 
 def run_writers(url: str, *, writes: int, victims: int, kill_after: int) -> dict[str, list[str]]:
-    """Eight processes; the first `victims` of them are killed at an acknowledgement. What each was told."""
+    """Run eight processes; the first `victims` are killed at an acknowledgement.
+    Return all acknowledgements.
+    """
     names = [f"p{n}" for n in range(8)]
     counts = {name: ENDLESS if number < victims else writes for number, name in enumerate(names)}
     children = {name: start_child("keep_many", url, f"{name}:{counts[name]}") for name in names}
@@ -59,7 +63,7 @@ def run_writers(url: str, *, writes: int, victims: int, kill_after: int) -> dict
 
 
 def check(url: str, told: dict[str, list[str]], *, writes: int, victims: int) -> None:
-    """Survivors wrote everything; of a victim all that it was told is kept, and at most one more."""
+    """Check that survivors wrote everything, and victims everything acknowledged and at most one more."""
     with open_database(url) as database:
         kept = changeset_ids(database)
     assert len(set(kept)) == len(kept)
@@ -97,7 +101,7 @@ def test_eight_processes_lose_nothing_on_postgresql_when_half_are_killed(postgre
     [("store.write.before_commit", ["first"]), ("store.write.after_commit", ["first", "second"])],
 )
 @pytest.mark.parametrize("product", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def test_a_kill_at_the_commit_leaves_all_of_a_write_or_nothing(
+def test_a_kill_at_the_commit_leaves_a_complete_write_or_none(
     tmp_path: Path, postgres: PostgresServer, product: str, point: str, kept: list[str]
 ) -> None:
     url = ready_database(tmp_path / "store.db") if product == "sqlite" else postgres.ready_url()

@@ -1,4 +1,4 @@
-"""A server that is killed in the middle of a stream is started anew, and its clients miss nothing."""
+"""A server that is killed in the middle of a stream is restarted, and its clients miss nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SERVERS = 2
 
 @contextmanager
 def serving(state: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server process and its address; whatever is left of it is killed."""
+    """Start a server process and yield its address; kill it afterwards."""
     environment = {**os.environ, "HOME": str(state.parent), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
     command = [sys.executable, "-m", "cleveragents", "serve", "--port", "0", "--workers", "0"]
     with (
@@ -51,7 +51,7 @@ def serving(state: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 class Client:
-    """Reads the stream and comes back after each end, saying what it saw last."""
+    """Reads the stream and reconnects after each end, with the last event it saw."""
 
     def __init__(self, token: str, log: Path) -> None:
         self.token = token
@@ -74,7 +74,7 @@ class Client:
     def read(self, address: str) -> None:
         last = {"Last-Event-ID": str(self.positions[-1])} if self.positions else {}
         with stream(address, self.token, "?after=0", **last) as answer:
-            if answer.status_code == 503:  # busy, and says so; whoever asks comes back
+            if answer.status_code == 503:  # busy; try again
                 self.goes_to(address)
                 return
             assert answer.status_code == 200, (answer.read(), self.log.read_text()[-5000:])
@@ -105,9 +105,10 @@ def happen(container: Container, subject: str) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_a_client_of_a_server_that_is_killed_and_started_again_misses_nothing(tmp_path: Path) -> None:
-    """OpenHands/software-agent-sdk#3983: events of the time without a connection were never replayed. Here
-    the server itself dies, while events happen, and the next one goes on where the client was."""
+def test_a_client_of_a_restarted_server_misses_nothing(tmp_path: Path) -> None:
+    """OpenHands/software-agent-sdk#3983: events during a disconnection were never replayed. Here the server
+    itself dies while events happen, and the next one continues at the client's position.
+    """
     state = tmp_path / "state"
     ready_database(state / "state.db")
     environment = {"HOME": str(tmp_path), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
@@ -125,7 +126,7 @@ def test_a_client_of_a_server_that_is_killed_and_started_again_misses_nothing(tm
                     total += 1
                     if number == EVENTS_PER_SERVER // 2:
                         client.wait_for(f"e{total - 1}")
-                # The last ones are on their way, and are sent or not.
+                # The last ones are in flight, and may or may not be sent.
                 process.kill()
                 process.wait(SECONDS)
             happen(container, f"e{total}")  # while there is no server

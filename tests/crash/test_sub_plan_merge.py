@@ -29,7 +29,7 @@ RESULT = {
     "work.log": "kept\n",
 }
 OURS = ("merge.", "resolve.", "tool.")
-# Nothing durable separates these from the point before, or nothing is left to do.
+# Nothing durable separates these from the previous point, or nothing is left to do.
 SAME = ("merge.taken_in.after", "resolve.started.after", "tool.ended.after")
 
 
@@ -46,7 +46,7 @@ class Runner:
         )
 
     def run(self, **order: object) -> int:
-        """Return the exit code of the process that merged, in the same home after a reset."""
+        """Return the exit code of the process that merged, in a reset home."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"home": str(self._template), **order}) + "\n")
@@ -65,7 +65,9 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 def ensure_root_plan(home: Path) -> None:
-    """Both are merged and the conflict is resolved, each once, and the records match the files."""
+    """Check that both are merged and the conflict is resolved, each once, and that records
+    and files agree.
+    """
     stand = MergeStand(home, home / "repository")
     with stand.container:
         parent = stand.found(json.loads((home / "plans.json").read_text())[0])
@@ -87,7 +89,7 @@ def ensure_root_plan(home: Path) -> None:
         assert recorded == {".gitignore": 1, "a.txt": 3, "gone.txt": 1, "new/file.txt": 1, "work.log": 1}
 
 
-def test_a_merge_killed_anywhere_is_made_once(runner: Runner, tmp_path: Path) -> None:
+def test_a_killed_merge_happens_once_and_loses_nothing(runner: Runner, tmp_path: Path) -> None:
     home, template = tmp_path / "template", tmp_path / "untouched"
     shutil.copytree(home, template, symlinks=True)
     assert runner.run() == 0

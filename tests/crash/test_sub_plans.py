@@ -44,7 +44,7 @@ class Runner:
         )
 
     def home(self, path: Path) -> Path:
-        """Return a repository and an empty database."""
+        """Create a repository and an empty database."""
         shutil.copytree(self._template, path, symlinks=True)
         return path
 
@@ -85,7 +85,7 @@ def wanted(reached: list[str]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_tree_killed_anywhere_merges_everything_once(runner: Runner, tmp_path: Path) -> None:
+def test_a_killed_plan_tree_loses_nothing_and_merges_nothing_twice(runner: Runner, tmp_path: Path) -> None:
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
     ensure_root_plan(whole)

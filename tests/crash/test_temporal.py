@@ -1,4 +1,4 @@
-"""Plans that Temporal hands to workers: killed, stopped and cancelled, with a real server and processes."""
+"""Plans that Temporal gives to workers: killed, stopped and cancelled, with a real server and processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ settle_sdk()
 _SECONDS = 240.0
 _LEASE = 4.0
 _BEGUN = ".git/begun"
-# However long it takes to see that it runs: the first is at it until it is ended, the second is done at once.
+# Independent of the time until it is seen running: the first runs until it is ended, the second ends at once.
 _FIRST_STAYS = f"test -e {_BEGUN} || {{ touch {_BEGUN}; exec sleep 1000; }}; echo done > done.txt"
 
 
@@ -57,7 +57,7 @@ def address() -> Iterator[str]:
 
 
 class World:
-    """A repository, a state directory, and workers in processes of their own."""
+    """A repository, a state directory, and workers in their own processes."""
 
     def __init__(self, place: Path, address: str) -> None:
         self.repository = paint_shop(place / "shop")
@@ -73,14 +73,14 @@ class World:
             "CLEVERAGENTS_WORKER_LEASE_SECONDS": str(_LEASE),
             "CLEVERAGENTS_WORKER_HEARTBEAT_SECONDS": "0.5",
         }
-        self.queue = f"{SHARED_QUEUE}-{place.name}"  # one's own, on a server that all tests share
+        self.queue = f"{SHARED_QUEUE}-{place.name}"  # unique, on a server that all tests share
         self._log = place / "workers.log"
         self._children: list[subprocess.Popen[bytes]] = []
         self.container = Container(load_configuration(self._environment, place, ()).settings)
         self.parts = self.container.plan_parts
 
     def work(self) -> subprocess.Popen[bytes]:
-        """One more worker."""
+        """Start another worker."""
         name = f"worker-{len(self._children) + 1}"
         command = [sys.executable, "-m", "cleveragents", "--set", "log.level=info", "worker"]
         with self._log.open("ab") as log:
@@ -99,7 +99,7 @@ class World:
         return self._log.read_text() if self._log.exists() else ""
 
     def plan(self, script: str, **request: str) -> Plan:
-        """A plan of the shared queue that runs this in a shell."""
+        """Create a plan of the shared queue that runs this script in a shell."""
         words = ("sh", "-c", script)
         wanted = PlanSpec("builtin/command", words, (), (), None, False, (), None, False)
         new = requested_plan(self.parts, wanted, self.repository)
@@ -121,13 +121,13 @@ class World:
             time.sleep(0.05)
 
     def begun(self, plan: Plan) -> Job:
-        """Its job, once a worker runs its command for the first time."""
+        """Return its job once a worker runs its command for the first time."""
         mark = self.parts.sandboxes.directory / plan.id / "tree" / _BEGUN
         self.until(mark.exists, "the plan's command is begun")
         return self.job(plan)
 
     def activities(self, plan: Plan) -> list[str]:
-        """What Temporal ran for it."""
+        """Return the activities that Temporal ran for it."""
 
         async def asked(client: Client) -> list[str]:
             history = await client.get_workflow_handle(workflow_id(self.job(plan))).fetch_history()
@@ -138,7 +138,7 @@ class World:
         return self.container.temporal.run(asked)
 
     def goals(self, plan: Plan) -> list[object]:
-        """Of the workflows that who looks for the plan finds."""
+        """Return the goals of the workflows that a search for the plan finds."""
 
         async def asked(client: Client) -> list[object]:
             found = client.list_workflows(f'WorkflowId STARTS_WITH "plan-{plan.id}"')
@@ -148,8 +148,9 @@ class World:
         return self.container.temporal.run(asked)
 
     def put_to_sleep(self, worker: subprocess.Popen[bytes]) -> None:
-        """Stops it at a moment in which it holds neither SQLite's one lock nor the audit log's: others would
-        wait for it, as they would on no database that machines share."""
+        """Stop the worker while it holds neither SQLite's lock nor the audit log's: otherwise others would
+        wait for it, unlike on a database that machines share.
+        """
 
         def sleeps() -> bool:
             worker.send_signal(signal.SIGSTOP)
@@ -172,7 +173,7 @@ class World:
         return True
 
     def command_of(self, text: str) -> list[int]:
-        """Processes whose command line holds it."""
+        """Return the processes whose command line contains it."""
         alive = psutil.process_iter(["pid", "cmdline"])
         return [one.info["pid"] for one in alive if text in " ".join(one.info["cmdline"] or ())]
 
@@ -192,7 +193,7 @@ def world(tmp_path: Path, address: str) -> Iterator[World]:
         world.close()
 
 
-def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> None:
+def test_a_plan_of_a_killed_worker_continues_on_another(world: World) -> None:
     by_pid = {child.pid: child for child in (world.work(), world.work())}
     plan = world.plan(_FIRST_STAYS, apply="auto")
     owner = world.begun(plan).owner
@@ -202,7 +203,7 @@ def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> Non
     assert world.at(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
     assert (world.repository / "done.txt").read_text() == "done\n"
     ended = world.job(plan)
-    # A claim for each of three phases, and one for every attempt that was lost: two phases cost none.
+    # A claim for each of three phases, and one for every lost attempt: two phases cost none.
     assert ended.state is JobState.SUCCEEDED
     assert ended.attempt > 1
     assert ended.fence == ended.attempt + 2
@@ -211,7 +212,7 @@ def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> Non
     world.until(lambda: world.goals(plan) == [plan.goal], "it is found in Temporal")
 
 
-def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: World) -> None:
+def test_a_worker_that_lost_its_lease_is_refused(world: World) -> None:
     by_pid = {child.pid: child for child in (world.work(), world.work())}
     plan = world.plan(_FIRST_STAYS)
     first = world.begun(plan)
@@ -227,7 +228,7 @@ def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: Wor
     assert changes == [("done.txt", "created")]
 
 
-def test_a_cancel_reaches_the_code_that_runs(world: World) -> None:
+def test_a_cancel_reaches_the_running_code(world: World) -> None:
     world.work()
     plan = world.plan("sleep 613.771")
     world.until(lambda: bool(world.command_of("613.771")), "the command runs")
@@ -239,8 +240,9 @@ def test_a_cancel_reaches_the_code_that_runs(world: World) -> None:
 
 @pytest.mark.parametrize("by", ["a user", "Temporal"])
 def test_a_cancel_between_two_phases_cancels_the_plan_at_once(world: World, by: str) -> None:
-    """Nobody runs it then: the first worker has looked for a cancel for the last time and has not yet handed
-    the plan on, or it has, and takes no more."""
+    """No worker runs it then: the first has checked for a cancel for the last time and has not yet passed the
+    plan on, or it has, and takes no more.
+    """
     container = world.container
     recorder = OutputRecorder(SqlPlanOutput(container.database), container.clock)
     handler = WorkerParts(container).handlers(recorder)["plan"]
@@ -262,5 +264,5 @@ def test_a_cancel_between_two_phases_cancels_the_plan_at_once(world: World, by: 
         workflow = workflow_id(world.job(plan))
         container.temporal.run(lambda client: client.get_workflow_handle(workflow).cancel())
     world.until(lambda: world.job(plan).state.ended, "its job has ended")
-    world.until(lambda: world.at(plan).state is PlanState.CANCELLED, "the plan is told")
+    world.until(lambda: world.at(plan).state is PlanState.CANCELLED, "the plan is cancelled")
     assert world.at(plan).phase is Phase.EXECUTE

@@ -1,7 +1,7 @@
-"""State made by an earlier version opens, verifies and resumes.
+"""State of an earlier version opens, verifies and resumes.
 
-The version that an archive in `states` is named for made it below /mnt: a repository, a plan that is applied,
-one that is ready for review, and one that waits for approval. State holds paths, so bubblewrap shows the
+An archive in `states` is named after the version that created it below /mnt: a repository, an applied plan,
+one that is ready for review, and one that waits for approval. State contains paths, so bubblewrap mounts the
 unpacked archive at /mnt again.
 """
 
@@ -66,7 +66,7 @@ def test_an_earlier_state_verifies_resumes_applies_and_undoes(state: Path, tmp_p
     upgraded = Upgraded(tmp_path)
     assert "56 events, verified" in upgraded.agents("events", "verify")
     waiting, ready = upgraded.plan("waiting"), upgraded.plan("complete")
-    # The request of 0.1.0 does not cover the exact arguments, so it is made once more.
+    # The request of 0.1.0 does not cover the exact arguments, so it is repeated.
     upgraded.agents("plan", "approve", waiting, code=NEEDS_A_PERSON)
     upgraded.agents("plan", "approve", waiting, code=NEEDS_A_PERSON)
     upgraded.agents("plan", "apply", waiting)

@@ -1,4 +1,4 @@
-"""Workers that are killed or stopped at every durable step, and what becomes of their jobs."""
+"""Workers that are killed or stopped at every durable step, and their jobs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SHORT = {"lease_seconds": 2.5, "heartbeat_seconds": 0.6, "cancel_poll_seconds": 
 STOPPABLE = {**SHORT, "concurrency": 1}
 """With its one slot taken it claims nothing, so it does not hold SQLite's one lock when it is stopped."""
 PATIENT = {"lease_seconds": 600.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.05}
-"""A lease nobody waits for: whoever recovers a job under it has seen that its owner is dead."""
+"""A very long lease: a process that recovers a job under it has detected its owner's death."""
 
 
 class World:
-    """A database, jobs in it, and workers in processes of their own."""
+    """A database with jobs, and workers in their own processes."""
 
     def __init__(self, directory: Path) -> None:
         self.url = ready_database(directory / "store.db")
@@ -68,7 +68,7 @@ class World:
         return child
 
     def recover(self, **options: Any) -> None:
-        """A worker of this process takes up what is left, and ends it."""
+        """Recover and complete the remaining jobs in this process."""
         worker = make_worker(self.database, NoFaults(), name="rescuer", **options)
         worker.start()
         try:
@@ -80,7 +80,7 @@ class World:
         return self.store.get(job_id)
 
     def told(self, job_id: str, event_type: str) -> int:
-        """How many events of that type the job has, acknowledged and kept."""
+        """Return how many events of that type the job has, acknowledged and stored."""
         with self.database.read() as connection:
             rows = connection.execute(select(outbox)).mappings().all()
         return sum(
@@ -88,7 +88,7 @@ class World:
         )
 
     def most_at_once(self) -> int:
-        """How many jobs ever ran at the same time, by the order of their events."""
+        """Return the maximum number of jobs that ran at the same time, by the order of their events."""
         with self.database.read() as connection:
             told = connection.execute(select(outbox.c.event_type).order_by(outbox.c.number)).scalars().all()
         ends = {"job.succeeded", "job.failed", "job.cancelled", "job.retried", "job.reclaimed"}
@@ -131,7 +131,7 @@ def died_by_its_own_hand(child: subprocess.Popen[str]) -> bool:
 def test_a_worker_killed_at_any_step_loses_nothing(
     world: World, point: str, kind: str, effects: list[str]
 ) -> None:
-    """Its death is seen at once, and what it had reported is not done again."""
+    """Its death is noticed at once, and reported work is not repeated."""
     job_id = world.submit(kind)
     assert died_by_its_own_hand(world.spawn(crash_at=point, **PATIENT))
     world.recover(**PATIENT)
@@ -153,11 +153,11 @@ def test_a_dead_owners_job_keeps_its_place_until_it_is_reclaimed(world: World) -
     assert world.most_at_once() == 1
 
 
-def test_processes_that_share_a_kind_run_no_more_of_it_than_allowed_though_one_dies(
+def test_processes_keep_the_limit_of_a_kind_even_if_one_dies(
     world: World,
 ) -> None:
     ids = [world.submit("append", at_most=2) for _ in range(24)]
-    # First, or the others may have done all before it has begun; what it leaves running still counts.
+    # First, or the others may finish everything before it starts; its remaining processes still count.
     assert died_by_its_own_hand(world.spawn(crash_at="job.run.after", **PATIENT))
     others = [world.spawn(**PATIENT) for _ in range(3)]
     for other in others:
@@ -168,7 +168,7 @@ def test_processes_that_share_a_kind_run_no_more_of_it_than_allowed_though_one_d
 
 
 @pytest.mark.parametrize("point", ["job.reclaim.before", "job.reclaim.after"])
-def test_a_rescuer_killed_on_the_way_is_rescued_itself(world: World, point: str) -> None:
+def test_a_killed_rescuer_is_rescued(world: World, point: str) -> None:
     job_id = world.submit("append")
     assert died_by_its_own_hand(world.spawn(crash_at="job.run.before", **PATIENT))
     assert died_by_its_own_hand(world.spawn(crash_at=point, **PATIENT))
@@ -178,8 +178,8 @@ def test_a_rescuer_killed_on_the_way_is_rescued_itself(world: World, point: str)
     assert world.told(job_id, "job.succeeded") == 1
 
 
-def test_a_stopped_worker_is_refused_when_it_comes_back_and_says_so(world: World) -> None:
-    """It stops with its result in hand, a peer takes the job, and the late write changes nothing."""
+def test_a_stopped_worker_is_refused_when_it_resumes(world: World) -> None:
+    """It stops before reporting its result, a peer takes the job, and the late write changes nothing."""
     job_id = world.submit("append")
     child = world.spawn(stop_at="job.finish.before", **STOPPABLE)
     stopped(child)
@@ -195,7 +195,7 @@ def test_a_stopped_worker_is_refused_when_it_comes_back_and_says_so(world: World
     assert world.job(job_id) == job
 
 
-def test_a_stopped_workers_processes_end_before_a_peer_has_its_job(world: World) -> None:
+def test_a_stopped_workers_processes_end_before_a_peer_gets_its_job(world: World) -> None:
     job_id = world.submit("tree")
     child = world.spawn(stop_at="job.heartbeat.before", nth=4, **STOPPABLE)
     tree = world.pids.read(len(WAYS_OUT) + 1)
@@ -235,8 +235,8 @@ def test_a_killed_workers_processes_end_with_it(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
-def test_a_job_that_ends_with_its_workers_death_leaves_no_process(world: World, state: JobState) -> None:
-    """No later attempt comes to clear up: whoever takes the job away does."""
+def test_a_job_that_dies_with_its_worker_leaves_no_process(world: World, state: JobState) -> None:
+    """No later attempt cleans up: the process that removes the job does."""
     job_id = world.submit("start", max_attempts=1)
     child = world.spawn(**PATIENT)
     tree = world.pids.read(1)
@@ -269,6 +269,6 @@ def test_a_cancel_from_another_process_ends_the_whole_tree(world: World) -> None
 
 
 def stopped(child: subprocess.Popen[str]) -> None:
-    """Returns when the child has stopped itself."""
+    """Return when the child has stopped itself."""
     _, status = os.waitpid(child.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)

@@ -75,7 +75,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "PurePath(source).name",
         "source",
     ),
-    ("sandboxes/tree/visible_git.py", "it lets nobody in"): (
+    ("sandboxes/tree/visible_git.py", "access is denied"): (
         '_drop(directory, ".git")',
         "pass",
     ),
@@ -124,7 +124,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "{}",
     ),
     ("plans/apply_policy.py", "may have taken us for dead"): ("return True", "return False"),
-    ("sandboxes/mirror.py", "over what somebody else has pushed"): (
+    ("sandboxes/mirror.py", "never overwrite another push"): (
         'f"--force-with-lease={ref}:{expected}"',
         '"--force"',
     ),
@@ -255,7 +255,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "value_begins(text, values, self._told)",
         "len(text)",
     ),
-    ("processes/guarded_runner.py", "what it was given stays ours"): (
+    ("processes/guarded_runner.py", "passed secrets stay secret"): (
         "on_output, mask)",
         "on_output)",
     ),

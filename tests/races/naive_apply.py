@@ -49,7 +49,7 @@ class ChecksOut:
 
 
 class AppliesPatch:
-    """Forces the plan's diff in, wherever its context fits, and ignores the rest."""
+    """Forces the plan's diff wherever its context fits, and drops the rest."""
 
     def apply(self, sandbox: Sandbox, tree: str) -> None:
         patch = sandbox.diff(tree, options=("--binary", "-U0"))

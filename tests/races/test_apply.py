@@ -1,4 +1,4 @@
-"""Many concurrent applies to one resource: one at a time, none lost, and the files match the journal."""
+"""Concurrent concurrent applies to one resource: one at a time, none lost, and the files match the journal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_plans_that_change_different_lines_of_one_file_all_apply_at_once(world: 
     assert all((world.resource / f"own{number}").exists() for number in range(PLANS))
 
 
-def test_files_written_one_by_one_lose_all_but_one(world: World) -> None:
+def test_files_written_one_by_one_lose_concurrent_changes(world: World) -> None:
     for number in range(PLANS):
         world.plan(f"p{number}", {"shared": with_line(number, b"plan %d" % number)})
     for number in range(PLANS):
@@ -66,7 +66,7 @@ def test_files_written_one_by_one_lose_all_but_one(world: World) -> None:
     assert all_lines(content) != [b"plan %d" % number for number in range(PLANS)]
 
 
-def test_of_plans_that_change_the_same_line_at_once_exactly_one_applies(world: World) -> None:
+def test_exactly_one_of_concurrent_plans_on_the_same_line_applies(world: World) -> None:
     for number in range(PLANS):
         world.plan(f"p{number}", {"shared": with_line(0, b"plan %d" % number)})
     outcomes: dict[str, str] = {}
@@ -86,7 +86,7 @@ def test_of_plans_that_change_the_same_line_at_once_exactly_one_applies(world: W
         assert connection.execute(select(func.count()).select_from(applies)).scalar() == 1
 
 
-def test_the_same_plan_applied_by_many_at_once_is_applied_once(world: World) -> None:
+def test_concurrent_applies_of_one_plan_apply_it_once(world: World) -> None:
     world.plan("p", {"shared": LINES + b"added\n", "new": b"n\n"})
     changed: list[int] = []
     work = [threading.Thread(target=lambda: changed.append(len(world.apply("p").changes))) for _ in range(4)]
@@ -95,7 +95,7 @@ def test_the_same_plan_applied_by_many_at_once_is_applied_once(world: World) -> 
     assert (world.resource / "shared").read_bytes() == LINES + b"added\n"
 
 
-def test_apply_and_undo_at_once_leave_one_of_the_two_states(world: World) -> None:
+def test_concurrent_apply_and_undo_leave_one_of_two_states(world: World) -> None:
     world.plan("first", {"shared": with_line(0, b"first")})
     world.plan("second", {"shared": with_line(3, b"second")})
     world.apply("first")
@@ -108,7 +108,7 @@ def test_apply_and_undo_at_once_leave_one_of_the_two_states(world: World) -> Non
     assert (world.resource / "shared").read_bytes() == with_line(3, b"second")
 
 
-def test_a_user_who_saves_all_the_time_loses_no_save(world: World) -> None:
+def test_a_constantly_saving_user_loses_no_save(world: World) -> None:
     """Each save is that of an editor: the whole content, by a rename."""
     world.plan("p", {"shared": with_line(0, b"plan")})
     saved: list[bytes] = []
@@ -157,7 +157,7 @@ def start_holder(resource: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_two_processes_hold_a_resource_one_after_the_other_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+def test_a_resource_lock_is_exclusive_and_released_on_kill(tmp_path: Path) -> None:
     first = start_holder(tmp_path)
     assert first.stdout is not None
     assert first.stdout.readline() == "held\n"
@@ -175,7 +175,7 @@ def test_two_processes_hold_a_resource_one_after_the_other_and_a_killed_one_lets
     assert list(tmp_path.iterdir()) == [], "the lock leaves no file behind"
 
 
-def test_a_directory_that_took_the_place_of_the_locked_one_has_a_lock_of_its_own(tmp_path: Path) -> None:
+def test_a_directory_that_replaced_the_locked_one_has_its_own_lock(tmp_path: Path) -> None:
     resource = tmp_path / "resource"
     resource.mkdir()
     with resource_lock(resource, timeout_seconds=0):

@@ -23,8 +23,8 @@ SECONDS = 6.0
 # The naive one stops at its first escape; on a busy machine that may take a while.
 PATIENCE_SECONDS = 60.0
 
-# Swaps sandbox/place, a directory, for a link to ../outside and back, as fast as it can, until it is killed.
-# RENAME_EXCHANGE leaves no moment in which there is nothing; where it is missing, two renames must do.
+# Swaps sandbox/place, a directory, for a link to ../outside and back, as fast as possible, until it is
+# killed. RENAME_EXCHANGE leaves no gap; without it, two renames are used.
 SWAPPER = """
 import ctypes, os, sys
 os.chdir(sys.argv[1])
@@ -42,7 +42,7 @@ while True:
 
 
 class NaiveFiles:
-    """How it is usually done: where the path leads is looked up first, and then it is opened by its name."""
+    """The usual way: resolve the path first, then open it by name."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -69,7 +69,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def build(tmp_path: Path) -> Path:
-    """A sandbox with a directory and, beside it, what must not be reached."""
+    """Create a sandbox with a directory and, beside it, files that must not be reached."""
     for place in ("sandbox/place", "outside"):
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "outside" / "file").write_bytes(SECRET)
@@ -81,7 +81,7 @@ def build(tmp_path: Path) -> Path:
 
 @contextmanager
 def swapping(sandbox: Path) -> Iterator[None]:
-    """Another process swaps while the block runs."""
+    """Swap in another process while the block runs."""
     with subprocess.Popen(
         [sys.executable, "-c", SWAPPER, str(sandbox)], stdout=subprocess.PIPE, text=True
     ) as swapper:
@@ -94,7 +94,7 @@ def swapping(sandbox: Path) -> Iterator[None]:
 
 
 def escaped(world: Path) -> str:
-    """What of the outside was changed."""
+    """Return the changed files outside."""
     outside = {path.name: path.read_bytes() for path in (world / "outside").iterdir()}
     return "" if outside == {"file": SECRET} else str(outside)
 
@@ -102,7 +102,9 @@ def escaped(world: Path) -> str:
 def first_escape(
     world: Path, attempt: Callable[[], bytes | None], *, rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> tuple[str, int]:
-    """Tries until something outside was reached, or often enough; what, and how often it worked inside."""
+    """Try until something outside was reached, or often enough; return it, and the number of successes
+    inside.
+    """
     worked = 0
     deadline = time.monotonic() + seconds
     with swapping(world / "sandbox"):
@@ -147,7 +149,7 @@ def test_nothing_outside_is_reached_however_the_tree_changes(world: Path, attemp
     assert worked > 0, "it never worked at all, so nothing was shown"
 
 
-def test_a_directory_that_is_deleted_while_it_is_swapped_takes_nothing_along(world: Path) -> None:
+def test_deleting_a_swapped_directory_deletes_nothing_outside(world: Path) -> None:
     files = ConfinedFiles(world / "sandbox")
 
     steps = cycle(
@@ -162,7 +164,7 @@ def test_a_directory_that_is_deleted_while_it_is_swapped_takes_nothing_along(wor
     assert worked > 0
 
 
-def test_a_walk_shows_nothing_of_the_outside(world: Path) -> None:
+def test_a_walk_shows_nothing_outside(world: Path) -> None:
     (world / "outside" / "hidden").mkdir()
     (world / "outside" / "hidden" / "name").write_bytes(b"")
     files = ConfinedFiles(world / "sandbox")
@@ -176,13 +178,13 @@ def test_a_walk_shows_nothing_of_the_outside(world: Path) -> None:
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_checking_first_and_opening_then_is_caught(world: Path, attempt: Callable) -> None:
+def test_this_test_catches_check_then_open(world: Path, attempt: Callable) -> None:
     naive = attempt(NaiveFiles(world / "sandbox"))
     found, _ = first_escape(world, naive, rounds=10**9, seconds=PATIENCE_SECONDS)
     assert found, "the race was not provoked, so the other tests prove nothing"
 
 
-# What a file operation is made of; `io.open` is what pathlib opens with.
+# The calls of a file operation; pathlib opens with `io.open`.
 CALLS = [(os, name) for name in ("open", "stat", "lstat", "readlink", "rename", "mkdir", "unlink", "scandir")]
 CALLS.append((io, "open"))
 
@@ -190,7 +192,7 @@ CALLS.append((io, "open"))
 def escape_when_swapped_at(
     step: int, world: Path, swap: Callable[[Path], None], attempt: Callable[[], bytes | None]
 ) -> tuple[str, bool]:
-    """Swaps once, right before that call into the system; what was reached, and whether it came so far."""
+    """Swap once, right before that system call; return what was reached, and whether the call happened."""
     made = count()
     reached = False
 
@@ -215,7 +217,7 @@ def escape_when_swapped_at(
 
 
 def swap_directory(sandbox: Path, rename: Callable[[Path, Path], None] = os.rename) -> None:
-    """With the real rename, bound when this was imported."""
+    """Use the real rename, bound at import."""
     rename(sandbox / "place", sandbox / "spare")
     rename(sandbox / "link", sandbox / "place")
     rename(sandbox / "spare", sandbox / "link")
@@ -226,7 +228,7 @@ def swap_file(sandbox: Path, rename: Callable[[Path, Path], None] = os.rename) -
 
 
 def escapes_at(directory: Path, make: type, swap: Callable[[Path], None], attempt: Callable) -> list[int]:
-    """The steps at which a swap lets the attempt out; every step is tried, each in a world of its own."""
+    """Return the steps at which a swap lets the attempt escape; each step is tried in its own world."""
     found = []
     for step in count():
         world = build(directory / str(step))
@@ -240,7 +242,7 @@ def escapes_at(directory: Path, make: type, swap: Callable[[Path], None], attemp
 
 @pytest.mark.parametrize("swap", [swap_directory, swap_file])
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_a_swap_before_any_single_step_lets_nothing_out(
+def test_a_swap_before_any_step_reaches_nothing_outside(
     tmp_path: Path, swap: Callable[[Path], None], attempt: Callable
 ) -> None:
     assert escapes_at(tmp_path, ConfinedFiles, swap, attempt) == []
@@ -256,7 +258,7 @@ def test_a_swap_before_any_single_step_lets_nothing_out(
         (swap_file, writing),
     ],
 )
-def test_for_the_naive_way_some_single_step_is_fatal(
+def test_the_naive_way_fails_at_some_step(
     tmp_path: Path, swap: Callable[[Path], None], attempt: Callable
 ) -> None:
     assert escapes_at(tmp_path, NaiveFiles, swap, attempt) != []

@@ -1,4 +1,6 @@
-"""Threads that make, remove and mend the same sandboxes: one wins, the others are told, nothing is broken."""
+"""Threads that create, remove and clean up the same sandboxes: one wins, the others are refused, nothing
+breaks.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def resource(tmp_path: Path) -> Path:
 
 
 class PauseAt:
-    """Stops whoever reaches `name`, until the test says go on."""
+    """Stops the thread that reaches `name` until the test continues it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -63,7 +65,7 @@ def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object
 
 
 @pytest.mark.parametrize("point", ["before", "after-ref", "after-checkout", "after"])
-def test_while_one_is_made_nobody_else_makes_removes_or_mends_it(
+def test_a_sandbox_being_created_is_not_created_removed_or_cleaned_up(
     database: Database, resource: Path, tmp_path: Path, point: str
 ) -> None:
     """anthropics/claude-code#55724: 8 of 13 agents lost their work to a lock failure and a cleanup."""
@@ -90,7 +92,7 @@ def test_while_one_is_made_nobody_else_makes_removes_or_mends_it(
 
 
 @pytest.mark.parametrize("point", ["before", "after-ref", "after"])
-def test_while_one_is_removed_nobody_else_gets_at_it(
+def test_a_sandbox_being_removed_is_inaccessible(
     database: Database, resource: Path, tmp_path: Path, point: str
 ) -> None:
     pause = PauseAt(f"sandbox.remove.{point}")
@@ -115,7 +117,7 @@ def test_while_one_is_removed_nobody_else_gets_at_it(
     assert registry.rows() == []
 
 
-def test_of_many_that_make_the_same_plans_sandbox_all_get_the_one_or_are_told(
+def test_concurrent_creations_share_one_sandbox_or_are_refused(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
     registry = registry_of(database, tmp_path)
@@ -134,7 +136,7 @@ def test_of_many_that_make_the_same_plans_sandbox_all_get_the_one_or_are_told(
     assert registry.open("plan-1").scan() == {}
 
 
-def test_making_and_removing_one_plan_over_and_over_leaves_it_whole_or_gone(
+def test_repeated_creation_and_removal_leaves_a_complete_sandbox_or_none(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
     registry = registry_of(database, tmp_path)
@@ -147,7 +149,7 @@ def test_making_and_removing_one_plan_over_and_over_leaves_it_whole_or_gone(
             try:
                 sandbox = registry.create(SandboxRequest("plan-1", resource))
                 with sandbox.writing(timeout_seconds=0):
-                    # While we hold it, nobody takes it away.
+                    # While we hold it, no one can remove it.
                     if sandbox.scan() != {} or not (sandbox.root / "d/b").exists():
                         broken.append("not whole")
             except (SandboxBusy, SandboxMissing):
@@ -175,7 +177,7 @@ def test_making_and_removing_one_plan_over_and_over_leaves_it_whole_or_gone(
 def test_the_user_works_in_the_repository_while_sandboxes_come_and_go(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
-    """Commits, branches, a stash and a gc of the user's neither fail nor break a sandbox."""
+    """Commits, branches, a stash and a gc of the user neither fail nor break a sandbox."""
     registry = registry_of(database, tmp_path)
     done = threading.Event()
     sandboxes: list[Sandbox] = []

@@ -1,4 +1,4 @@
-"""`python -m tests.crash.programs.agent_talker ORDER`: works at a plan whose actor talks to an agent."""
+"""`python -m tests.crash.programs.agent_talker ORDER`: runs a plan whose actor talks to an agent."""
 
 from __future__ import annotations
 

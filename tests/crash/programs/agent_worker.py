@@ -1,7 +1,7 @@
-"""`python -m tests.crash.programs.agent_worker`: a worker of its own for a plan that another agent works at.
+"""`python -m tests.crash.programs.agent_worker`: a separate worker for a plan with an external agent.
 
-Its input is JSON: `home`, `plan`, `mode` and `arguments` of the scripted agent, `isolation`, and perhaps
-`die_at`, a fault point at which it kills itself. What the agent prints is printed.
+Its input is JSON: `home`, `plan`, `mode` and `arguments` of the scripted agent, `isolation`, and optionally
+`die_at`, a fault point at which it kills itself. It prints the agent's output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.agent_bench import agent_bench, external
 
 
 class DieAt:
-    """Fault points of which one kills the process."""
+    """Fault points, one of which kills the process."""
 
     def __init__(self, point: str) -> None:
         self._point = point

@@ -1,8 +1,9 @@
-"""`python -m tests.crash.programs.agents_at_once`: command lines of `agents`, each in a process of its own.
+"""`python -m tests.crash.programs.agents_at_once`: concurrent command lines of `agents`, each in its own
+process.
 
-Each line of its input is a JSON list of orders: `directory`, `environment`, `arguments`. All of them begin at
-once; the answer is one line with the exit code, output and errors of each. The processes are forked, so that
-the imports are paid for once; what runs in them is the program from its entry point on.
+Each line of its input is a JSON list of orders: `directory`, `environment`, `arguments`. All of them start
+together; the answer is one line with the exit code, output and errors of each. The processes are forked, so
+that the imports happen once; each runs the program from its entry point.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _child(order: dict[str, Any], gate: int, out: BinaryIO, err: BinaryIO) -> No
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
     sys.argv = ["agents", *order["arguments"]]
-    os.read(gate, 1)  # ends when the other side is closed, for all at the same moment
+    os.read(gate, 1)  # returns when the other side is closed, for all at the same moment
     entry.run()
 
 

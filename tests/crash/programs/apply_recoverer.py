@@ -1,4 +1,4 @@
-"""Recovers interrupted applies when told to, and says how many it ended."""
+"""Recovers interrupted applies on request, and prints how many it ended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Forks a process for each apply, undo or recovery that it is asked for, and says how that one ended.
+"""Forks a process for each requested apply, undo or recovery, and prints how it ended.
 
 A line of JSON on stdin: `home`, `plan`, `tree`, `deed` (apply, commit, undo, recover, naive), `point`, `nth`,
 `durability`. A line on stdout for each: `exit 0`, or `signal 9`. It imports everything once, because a
-process for each fault point would spend its life importing.
+new process for each fault point would spend its time importing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def act(order: dict[str, Any], faults: FaultPoints) -> None:
 
 
 def child(order: dict[str, Any]) -> None:
-    """Ends the process, in one way or the other."""
+    """Run the operation and end the process, by an exit or a kill."""
     code = 1
     try:
         faults: FaultPoints = NoFaults()

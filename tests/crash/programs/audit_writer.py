@@ -1,4 +1,4 @@
-"""Emits durably and says what was acknowledged: `url data-directory name count [fault-point nth]`."""
+"""Emits durably and prints the acknowledgements: `url data-directory name count [fault-point nth]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(url: str, directory: str, name: str, count: str, *fault: str) -> None:
         with DurableAuditSink(log) as sink:
             bus = ReactiveEventBus(sink=sink)
             for number in range(0, int(count), 2):
-                # One by way of the outbox, one by way of the sink: its receipt acknowledges both.
+                # One through the outbox, one through the sink: its receipt acknowledges both.
                 outboxed = _event(name, number)
                 database.write(lambda c, outboxed=outboxed: append_to_outbox(c, outboxed))
                 receipts: list[Receipt] = []

@@ -1,8 +1,9 @@
-"""`python -m tests.crash.programs.budget_spender`: many processes that spend from one budget at once.
+"""`python -m tests.crash.programs.budget_spender`: many processes that spend from one budget concurrently.
 
 Its input is JSON: `url`, `store` (a class's name), `processes`, `calls`, `seed`. It forks that many, each for
 a plan of the tree below `root`. First all of them reserve before any of them settles; then each makes calls
-of random costs, and some die of `kill -9` in the middle of one. It prints what they saw, a JSON list each.
+of random costs, and some die of `kill -9` in the middle of one. It prints their observations, a JSON list
+each.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ IMPORTED = (sqlite_backend,)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT = 10_000
 WANTED = 3_000
-"""What each wants at once, at first: three fit, the fourth does not."""
+"""The first concurrent request of each: three fit, the fourth does not."""
 DEATHS = 4
 PATIENCE_SECONDS = 60.0
 
 
 class Spender:
-    """One process: what was given and refused to it, and the most that it ever saw taken."""
+    """One process: its granted and refused requests, and the highest usage it observed."""
 
     def __init__(self, store: SqlBudgetStore, number: int, chance: random.Random) -> None:
         self._store = store
@@ -49,7 +50,7 @@ class Spender:
         self.seen = {"given": 0, "refused": 0, "most": 0}
 
     def first(self, meet: Callable[[], None]) -> None:
-        """Reserves together with all others; only then is anything settled."""
+        """Reserve together with all others, before anything is settled."""
         held = self._reserved(WANTED, "first")
         meet()
         if held is not None:
@@ -58,7 +59,7 @@ class Spender:
         meet()
 
     def give_back(self, meet: Callable[[], None]) -> None:
-        """Reserves what is there for all, and releases it."""
+        """Reserve the amount that fits all, and release it."""
         self._store.release(self._reserved(1, "spare"), now=NOW)
         meet()
 
@@ -74,7 +75,7 @@ class Spender:
                 self._store.release(held, now=NOW)
             elif taken % 7 > 1:
                 self._store.settle(held, Spend(0, taken, 1), Usage(taken, 0), now=NOW)
-            # Otherwise it is forgotten, until the plan's next call of that name, or until it is forfeited.
+            # Otherwise it is dropped until the plan's next call of that name, or until it is forfeited.
             self._look()
 
     def _reserved(self, tokens: int, key: str) -> Any:

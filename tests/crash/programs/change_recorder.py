@@ -1,6 +1,6 @@
-"""Records changes from four threads and says what was acknowledged, until it is done or killed.
+"""Records changes from four threads and prints the acknowledgements, until it is done or killed.
 
-Arguments: database URL, records per thread, fault point (or "-"), which time it is reached.
+Arguments: database URL, records per thread, fault point (or "-"), count of the fault point.
 Lines on stdout, each after the store returned: `start <changeset>`, `<changeset> <sequence> <path>`.
 """
 
@@ -22,7 +22,7 @@ THREADS = 4
 
 
 def say(line: str) -> None:
-    # One write below PIPE_BUF: whole lines, and none in a buffer that a kill would lose.
+    # One write below PIPE_BUF: complete lines, and none in a buffer that a kill would lose.
     os.write(1, f"{line}\n".encode())
 
 

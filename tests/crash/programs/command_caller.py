@@ -1,4 +1,4 @@
-"""Runs one command, as a worker would; meant to be killed. Says how it ended, should it get that far."""
+"""Runs one command like a worker; made to be killed. Prints how the command ended, if it gets that far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleveragents.processes.ports import Command
 
 def main() -> None:
     isolation, root, timeout, sibling = sys.argv[1:]
-    script = sys.stdin.read()  # not an argument, for those are looked through for what the command left
+    script = sys.stdin.read()  # not an argument, because tests search command lines for remaining processes
     runner = GuardedCommandRunner(isolation=isolation, grace_seconds=0.2)
 
     def tell(chunk: bytes) -> None:
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _fork_a_sibling() -> None:
-    """As `multiprocessing` does it: the child has all our descriptors, the guard's control pipe too."""
+    """Fork like `multiprocessing`: the child has all our descriptors, including the guard's control pipe."""
     child = os.fork()
     if child == 0:
         signal.pause()

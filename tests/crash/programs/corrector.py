@@ -1,7 +1,7 @@
-"""`python -m tests.crash.programs.corrector`: corrects a plan, or has one think again, and dies where told.
+"""`python -m tests.crash.programs.corrector`: corrects a plan, or makes one plan again, and dies on request.
 
-Each line of its input is JSON: `home`, what to `do`, and the `point` at which the process is to be killed.
-For each it forks, so that the imports are paid for once, and answers with the child's exit status.
+Each line of its input is JSON: `home`, the operation `do`, and the `point` at which the process is killed.
+It forks for each, so that the imports happen once, and answers with the child's exit status.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ RULES = (
 
 
 def at_work(bench: ActorPlanBench, home: Path, *, reviewed: bool) -> None:
-    """A plan, run as far as it goes."""
+    """Create a plan and run it as far as it goes."""
     cast = USUAL if reviewed else (*USUAL[:2], None)
     bench.work(bench.goal(f"scripted/{home / SCRIPT}", cast=cast))
 
 
 def known(bench: ActorPlanBench, home: Path, *, reviewed: bool) -> None:
-    """What to do in the plans that another process made."""
+    """Return the actions for plans that another process created."""
     casting = RoleAssignment(*USUAL[:2], USUAL[2] if reviewed else None, f"scripted/{home / SCRIPT}")
     for plan in bench.parts.plans.list():
         bench.strategies[plan.id] = Strategy((), profile="full-auto", casting=casting)

@@ -1,6 +1,6 @@
-"""What every program here does that is told, line by line, which runs are to be killed: it forks for each.
+"""The server loop of programs that read, line by line, which runs to kill: it forks for each.
 
-So that the imports are paid for once; the answer to each line is the child's exit status.
+So the imports happen once; the answer to each line is the child's exit status.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["serve"]
 
 
 def serve(child: Callable[[Mapping[str, Any]], None], *, heavy: Sequence[str] = ()) -> None:
-    """Has each order of stdin carried out by a child of its own; `heavy` modules are imported before."""
+    """Run each order from stdin in its own child; `heavy` modules are imported before."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     for module in heavy:
         importlib.import_module(module)

@@ -1,8 +1,8 @@
-"""`python -m tests.crash.programs.goal_runner`: a whole plan of actors in a process, which dies where told.
+"""`python -m tests.crash.programs.goal_runner`: a whole actor plan in a process that dies on request.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
-forks, so that the imports are paid for once, and answers with the child's exit status. Without a `point` it
-leaves the names of all fault points that were reached in the home.
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is killed. It forks for each,
+so that the imports happen once, and answers with the child's exit status. Without a `point` it writes the
+names of all reached fault points to the home.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.actor_plan_bench import (
 from tests.crash.programs.forking import serve
 from tests.plan_bench import check
 
-# Imported where they are used; here, so that each child finds them.
+# Imported lazily elsewhere; imported here so that each child has them.
 HEAVY = (
     "cleveragents.actors.runner",
     "cleveragents.models.scripted_model",
@@ -60,14 +60,16 @@ def strategy_in(home: Path) -> Strategy:
 
 
 def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
-    """A goal from its plan's creation to the user's files, however often it was begun and killed before."""
+    """Run a goal from its plan's creation to the user's files, however often it was started and killed
+    before.
+    """
     with actor_plan_bench(home, faults=faults) as bench:
         bench.parts.apply.settle()
         plans = bench.parts.plans.list()
         plan = taken_up(bench, plans[0]) if plans else bench.goal(f"scripted/{home / SCRIPT}", checks=CHECKS)
         if plan.phase is not Phase.APPLY:
             plan = bench.work(plan)
-        # An apply that was interrupted and taken back says so, and wants to be made again.
+        # An interrupted and undone apply reports that, and must be repeated.
         assert plan.state is not PlanState.ERRORED or plan.phase is Phase.APPLY, plan.error
         if not plan.state.ended:
             plan = bench.apply(plan)
@@ -75,7 +77,7 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
 
 
 def taken_up(bench: ActorPlanBench, plan: Plan) -> Plan:
-    """As `agents plan resume` does it."""
+    """Resume like `agents plan resume`."""
     bench.strategies[plan.id] = strategy_in(bench.home)
     plan = bench.parts.lifecycle.reconciled(plan)
     if plan.phase is Phase.APPLY or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):

@@ -1,4 +1,4 @@
-"""`python -m tests.crash.programs.goal_worker`: a worker of its own for one plan of actors.
+"""`python -m tests.crash.programs.goal_worker`: a separate worker for one actor plan.
 
 Its input is JSON: `home`, `plan`, `models`, `worker`, which are settings.
 """

@@ -1,9 +1,8 @@
-"""Walks a LangGraph graph on an event loop, checkpointed in our database, until it is done or killed.
+"""Runs a LangGraph graph on an event loop, with checkpoints in our database, until it is done or killed.
 
-Arguments: database URL, thread id, journal, fault point (or "-"), which time it is reached, and whether every
-checkpoint is kept ("all"), or only what it takes to go on ("last"). Without any, it is told so line by line,
-and forks for each.
-Each node writes its name into the journal when it runs.
+Arguments: database URL, thread id, journal, fault point (or "-"), count of the fault point, and whether every
+checkpoint is kept ("all"), or only those needed to continue ("last"). Without any, it reads them line by line
+and forks for each. Each node writes its name into the journal when it runs.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ INPUT = {"goal": "g" * 500}
 
 
 class State(TypedDict, total=False):
-    """What was asked, and which nodes have run."""
+    """The request, and the nodes that have run."""
 
     goal: str
     log: Annotated[list[str], operator.add]
 
 
 def graph_of(saver: BaseCheckpointSaver[Any], journal: Path) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The nodes, one after the other."""
+    """Return a graph of the nodes in sequence."""
 
     def node(name: str) -> Callable[[State], State]:
         def run(state: State) -> State:

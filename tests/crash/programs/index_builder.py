@@ -1,6 +1,6 @@
-"""Opens the code index as it is told to, perhaps dying at a fault point, and says what it saw.
+"""Opens the code index, optionally dies at a fault point, and prints its observations.
 
-An order on stdin, a line of JSON; with `gate`, it waits before it builds until another line comes.
+An order on stdin, a line of JSON; with `gate`, it waits for another line before it builds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INDEXES = {"ours": SqliteCodeIndex, "naive": LookThenBuildIndex}
 
 
 class Gate:
-    """Says that it is there, and waits to be let on; once."""
+    """Announces itself and waits for permission, once."""
 
     def __init__(self) -> None:
         self._passed = False
@@ -50,7 +50,7 @@ def main() -> None:
     for number in range(order.get("rounds", 1)):
         own = f"{order['name']}round{number}" if "name" in order else None
         if own:
-            # Whole at once: others look at any moment.
+            # Written atomically: others may read at any moment.
             draft = root.parent / f"{order['name']}.draft"
             draft.write_text(f"common {own}\n")
             draft.replace(root / f"{order['name']}.py")

@@ -1,4 +1,4 @@
-"""Handlers that run in a process of their own, and what they start."""
+"""Handlers that run in their own process, and the processes they start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleveragents.core.errors import Cancelled, InvalidPayload
 from cleveragents.jobs.worker.async_worker import AsyncJob
 
 STUBBORN = "trap '' TERM; echo $$ >'{fifo}'; exec sleep 1000"
-"""A process that ignores SIGTERM; it tells its pid."""
+"""A process that ignores SIGTERM and prints its pid."""
 
 WAYS_OUT: Mapping[str, str] = {
     "child": "{stubborn}",
@@ -24,11 +24,11 @@ WAYS_OUT: Mapping[str, str] = {
     "setsid": 'exec setsid sh -c "{stubborn}"',
     "double fork, setsid, empty environment": '(env -i setsid sh -c "{stubborn}" &) ; exit 0',
 }
-"""Ways to get away from whoever wants to end one's tree."""
+"""Ways to escape from the process tree."""
 
 
 def escape(way: str, fifo: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Starts a process that ignores SIGTERM and leaves by that way."""
+    """Start a process that ignores SIGTERM and escapes in that way."""
     stubborn = STUBBORN.format(fifo=fifo)
     command = WAYS_OUT[way].format(
         stubborn=stubborn.replace("$", r"\$") if '"' in WAYS_OUT[way] else stubborn
@@ -37,7 +37,7 @@ def escape(way: str, fifo: str, environment: Mapping[str, str]) -> subprocess.Po
 
 
 def grow_a_tree_and_hang(job: AsyncJob) -> None:
-    """One process for each way out, then deaf to everything."""
+    """Start one process for each way to escape, then ignore everything."""
     fifo = str(job.payload["fifo"])
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     children = [escape(way, fifo, job.environment) for way in WAYS_OUT]
@@ -48,28 +48,28 @@ def grow_a_tree_and_hang(job: AsyncJob) -> None:
 
 
 def leave_processes_behind(job: AsyncJob) -> int:
-    """Comes back while what it started still runs."""
+    """Return while its processes still run."""
     fifo = str(job.payload["fifo"])
     children = [escape(way, fifo, job.environment) for way in WAYS_OUT]
     return len(children)
 
 
 def wait_for_cancel(job: AsyncJob) -> None:
-    """Stops when told to, and says why."""
+    """Stop when cancelled, and return the reason."""
     _tell(str(job.payload["fifo"]), os.getpid())
     job.token.wait(60)
     job.token.raise_if_cancelled()
 
 
 def wait_for_cancel_in_a_library(job: AsyncJob) -> None:
-    """Stops when told to, by the exception of the library it waits in."""
+    """Stop when cancelled, by the exception of the library it waits in."""
     _tell(str(job.payload["fifo"]), os.getpid())
     job.token.wait(60)
     raise asyncio.CancelledError
 
 
 def answer(job: AsyncJob) -> object:
-    """Behaves as the payload says."""
+    """Behave according to the payload."""
     sys.stdout.write("handlers print")
     return _ANSWERS[str(job.payload["how"])](job)
 
@@ -118,7 +118,7 @@ _ANSWERS: Mapping[str, Callable[[AsyncJob], object]] = {
 
 
 def append(job: AsyncJob) -> int:
-    """An effect that can be counted: one line per run."""
+    """A countable effect: one line per run."""
     with Path(str(job.payload["file"])).open("a") as file:
         file.write(f"{job.attempt}\n")
     return job.attempt

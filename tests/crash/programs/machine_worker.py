@@ -1,7 +1,7 @@
-"""`python -m tests.crash.programs.machine_worker '{…}'`: what `agents worker` is, dying where it is told.
+"""`python -m tests.crash.programs.machine_worker '{…}'`: like `agents worker`, but dies on request.
 
-The argument is JSON: `directory`, its own state; `url`, everybody's database; `crash_at` or `stop_at`, a
-fault point, and `nth`. SIGTERM ends it. What it logs goes to stderr.
+The argument is JSON: `directory`, its own state; `url`, the shared database; `crash_at` or `stop_at`, a
+fault point, and `nth`. SIGTERM ends it. It logs to stderr.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def settings_of(directory: Path, url: str) -> Settings:
 
 
 def main(told: dict[str, Any]) -> None:
-    # Plainly: what is said of a database that is away, again and again, is costly to draw.
+    # Plain output: rendering the repeated messages about an unreachable database is expensive.
     processors = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(processors=processors, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     stop = threading.Event()

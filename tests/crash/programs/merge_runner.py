@@ -1,8 +1,8 @@
-"""`python -m tests.crash.programs.merge_runner`: merges of sub-plans in a process that dies where told.
+"""`python -m tests.crash.programs.merge_runner`: merges of sub-plans in a process that dies on request.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
-forks, so that the imports are paid for once, and answers with the child's exit status. Without a `point` it
-leaves the names of all fault points that were reached in the home.
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is killed. It forks for each,
+so that the imports happen once, and answers with the child's exit status. Without a `point` it writes the
+names of all reached fault points to the home.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILES: dict[str, str | bytes] = {"a.txt": TEXT, "gone.txt": "gone\n", ".gitignor
 
 
 def prepared(home: Path) -> None:
-    """A parent at rest, and two children that are done and disagree on a line."""
+    """Create an idle parent, and two finished children that conflict in a line."""
     stand = MergeStand(home, make_repository(home / "repository", FILES))
     with stand.container:
         parent = stand.parent()
@@ -40,7 +40,7 @@ def prepared(home: Path) -> None:
 
 
 def carried_through(home: Path, faults: FaultPoints | None = None) -> None:
-    """Both children merged and the conflict resolved, however often that was begun and killed before."""
+    """Merge both children and resolve the conflict, however often that was started and killed before."""
     stand = MergeStand(home, home / "repository", faults)
     with stand.container:
         names = json.loads((home / "plans.json").read_text())

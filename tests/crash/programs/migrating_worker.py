@@ -1,4 +1,4 @@
-"""A worker whose jobs are runs of one graph, which records many changes and goes on where a dead one stopped.
+"""A worker whose jobs run one graph, which records many changes and continues where a dead worker stopped.
 
 It reads its name and its settings from stdin, a line each, and works until its stdin ends.
 """
@@ -27,7 +27,7 @@ from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 
 MIGRATE = "migrate"
 MIGRATED = tuple(f"src/module_{number:02d}.py" for number in range(16))
-"""What a migration goes through, in that order."""
+"""The steps of a migration, in order."""
 
 STEP_SECONDS = 0.12
 RUN_SECONDS = 60.0
@@ -36,7 +36,7 @@ DRAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the nodes of one run work with: the plan's changesets, and the job's own token."""
+    """The context of the nodes of one run: the plan's changesets, and the job's own token."""
 
     plan: PlanExecutionContext
     token: CancellationToken
@@ -51,7 +51,7 @@ class Migration(TypedDict, total=False):
 
 
 def migrate_graph(store: ChangesetStore) -> Graph:
-    """begin → step, again and again → finish."""
+    """Return the graph: begin → step, repeated → finish."""
     from langgraph.graph import END, START, StateGraph
 
     graph: Any = StateGraph(Migration)
@@ -79,7 +79,7 @@ def _migrate_one(state: Migration) -> Migration:
     if assignment.token.wait(STEP_SECONDS):
         assignment.token.raise_if_cancelled()
     done = state["done"]
-    # The key makes a step that was done just before a crash, and is done again after it, count once.
+    # The key makes a step that is repeated after a crash count once.
     assignment.plan.record_change(_edited(MIGRATED[done]), state["changeset"], key=MIGRATED[done])
     return {"done": done + 1}
 
@@ -96,7 +96,7 @@ def _edited(path: str) -> ChangeEntry:
 
 
 def handler(container: Container) -> JobHandler:
-    """One bridge, shared by all jobs."""
+    """Return a handler with one bridge, shared by all jobs."""
     bridge = container.bridge({MIGRATE: migrate_graph(container.changesets)})
 
     def run(job: AsyncJob) -> object:

@@ -1,9 +1,8 @@
-"""`python -m tests.crash.programs.plan_runner`: a whole plan in a process of its own, which dies where told.
+"""`python -m tests.crash.programs.plan_runner`: a whole plan in a process that dies on request.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed; with
-`rollback`, it only takes the plan back to that checkpoint. For each it forks, so that the imports are paid
-for once, and answers with the child's exit status. Without a `point` it leaves the names of all fault points
-that were reached in the home.
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is killed; with `rollback`, it
+only rolls the plan back to that checkpoint. It forks for each, so that the imports happen once, and answers
+with the child's exit status. Without a `point` it writes the names of all reached fault points to the home.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CHECKS = (check("grep -q more b.txt"),)
 
 
 def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
-    """A plan from its creation to the user's files, however often it was begun and killed before."""
+    """Run a plan from its creation to the user's files, however often it was started and killed before."""
     with plan_bench(home, faults=faults) as bench:
         bench.parts.apply.settle()
         plans = bench.parts.plans.list()
@@ -41,7 +40,7 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
 
 
 def taken_up(bench: PlanBench, plan: Plan) -> Plan:
-    """As `agents plan resume` does it."""
+    """Resume like `agents plan resume`."""
     bench.strategies[plan.id] = Strategy(STEPS, CHECKS, profile="full-auto")
     plan = bench.parts.lifecycle.reconciled(plan)
     if plan.phase is Phase.APPLY or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
@@ -50,7 +49,7 @@ def taken_up(bench: PlanBench, plan: Plan) -> Plan:
 
 
 def rolled_back(home: Path, checkpoint: int, faults: FaultPoints) -> None:
-    """`agents plan rollback`."""
+    """Roll back like `agents plan rollback`."""
     with plan_bench(home, faults=faults) as bench:
         [plan] = bench.parts.plans.list()
         bench.parts.sandbox_edits.rollback(plan, checkpoint)

@@ -1,7 +1,7 @@
-"""`python -m tests.crash.programs.plan_worker`: a worker of its own for one plan, which runs one script.
+"""`python -m tests.crash.programs.plan_worker`: a separate worker for one plan, which runs one script.
 
-Its input is JSON: `home`, `plan`, `script`, `isolation`. What the script prints is printed; SIGTERM drains
-the worker.
+Its input is JSON: `home`, `plan`, `script`, `isolation`. It prints the script's output; SIGTERM drains the
+worker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(home: Path, plan_id: str, script: str, isolation: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     strategy = Strategy((command(script),), profile="full-auto")
     with plan_bench(home, isolation=isolation) as bench:
-        # Past its grace a cancelled attempt is given up, and its plan is moved by whoever looks at it next.
+        # After its grace period a cancelled attempt is given up, and the next reader moves its plan.
         patient = msgspec.structs.replace(bench.settings.worker, cancel_grace_seconds=60.0)
         bench.container.settings = msgspec.structs.replace(bench.settings, worker=patient)
         run = replace(bench.parts.run(on_output=say), make_strategy=lambda plan: strategy)

@@ -1,4 +1,4 @@
-"""`python -m tests.crash.programs.run_worker '{…}'`: a worker on a real store, which dies where it is told.
+"""`python -m tests.crash.programs.run_worker '{…}'`: a worker on a real store, which dies on request.
 
 The argument is JSON: `url`, `crash_at` or `stop_at` (a fault point), and options of the worker. It runs until
 no job is left, and prints its statistics as a line of JSON.
@@ -35,7 +35,7 @@ HANDLERS = "tests.crash.programs.job_handlers"
 class StopAt:
     """SIGSTOPs this process the `nth` time `name` is reached.
 
-    With a `database`, right after a commit: who commits does so alone in its process, so nobody in here holds
+    With a `database`, right after a commit: only one thread commits at a time, so no other thread here holds
     SQLite's one lock, for which others would wait until they give up.
     """
 
@@ -59,19 +59,19 @@ class StopAt:
 
 
 def _stop() -> None:
-    # To this very thread, which then takes no further step; sent to the process, it might.
+    # To this thread, which then takes no further step; sent to the process, it might.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def first_attempt_waits(job: AsyncJob) -> int:
-    """Long enough for heartbeats; a later attempt is done at once."""
+    """Wait long enough for heartbeats; a later attempt is done at once."""
     if job.attempt == 1:
         job.token.wait(60)
     return append(job)
 
 
 def wait_for_a_process(job: AsyncJob) -> None:
-    """On the worker's own thread, so that no guard stands above what it starts."""
+    """On the worker's own thread, so that no guard supervises its processes."""
     escape("setsid", str(job.payload["fifo"]), job.environment).wait()
 
 

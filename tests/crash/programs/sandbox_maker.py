@@ -1,4 +1,4 @@
-"""Makes and removes sandboxes, until it is done or killed.
+"""Creates and removes sandboxes, until it is done or killed.
 
 Arguments: database URL, directory of sandboxes, resource, prefix of plan ids, how many, fault point (or "-").
 Lines on stdout: `ready` when it waits for a line on stdin, `made <plan>` and `removed <plan>` after each.
@@ -18,7 +18,7 @@ from cleveragents.testing.clock import CrashAt
 
 
 def say(line: str) -> None:
-    # One write below PIPE_BUF: whole lines, and none in a buffer that a kill would lose.
+    # One write below PIPE_BUF: complete lines, and none in a buffer that a kill would lose.
     os.write(1, f"{line}\n".encode())
 
 

@@ -1,8 +1,8 @@
-"""`python -m tests.crash.programs.shared_worker`: a worker of a shared queue, which dies where told.
+"""`python -m tests.crash.programs.shared_worker`: a worker of a shared queue, which dies on request.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
-forks, and answers with the child's exit status. Without a `point` it leaves the names of all fault points
-that were reached in the home.
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is killed. It forks for each,
+and answers with the child's exit status. Without a `point` it writes the names of all reached fault points to
+the home.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ STEPS = (write("made.txt", "made\n"), write("b.txt", "changed\n"))
 
 
 def shared_plan(bench: PlanBench, **request: object) -> Plan:
-    """A plan that any worker of the queue may run."""
+    """Create a plan that any worker of the queue may run."""
     kept = freeze({"queue": "plans", **request})
     assert isinstance(kept, FrozenObject)
     return bench.parts.lifecycle.create(PlanDraft("a goal", "tests/steps", str(bench.repository), kept))
 
 
 def shared_worker(bench: PlanBench) -> AsyncWorker:
-    """One that runs a job at a time, on the thread that has it claim."""
+    """Return a worker that runs one job at a time, on the thread that claims it."""
     for plan in bench.parts.plans.list():
         bench.strategies.setdefault(plan.id, Strategy(STEPS, profile="full-auto"))
     watched = PlanObserver()
@@ -58,7 +58,7 @@ def shared_worker(bench: PlanBench) -> AsyncWorker:
 
 
 def worked_off(home: Path, faults: FaultPoints | None = None) -> None:
-    """Takes up what a dead worker left, and runs what is queued until nothing is."""
+    """Recover the jobs of a dead worker, and run queued ones until none is left."""
     with plan_bench(home, isolation="off", faults=faults) as bench:
         bench.parts.apply.settle()
         worker = shared_worker(bench)

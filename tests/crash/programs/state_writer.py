@@ -1,7 +1,7 @@
-"""Writes every state file we own, over and over, until it is killed: `home resource name [fault-point]`.
+"""Writes every state file repeatedly until it is killed: `home resource name [fault-point]`.
 
-A line on stdout after each step: `config`, `sandbox`, `log`, each for a write that is complete. The second
-time that the fault point is reached, the next file is written in part, and the kernel ends the process there.
+A line on stdout after each complete write: `config`, `sandbox`, `log`. The second time that the fault point
+is reached, the next file is written partially, and the kernel ends the process there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FEW_BYTES = 10
 
 
 class CutShortAfter:
-    """From the second time on that `name` is reached, no file can grow beyond a few bytes."""
+    """From the second time that `name` is reached, no file can grow beyond a few bytes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -37,13 +37,13 @@ class CutShortAfter:
     def reach(self, name: str) -> None:
         self._seen += name == self._name
         if self._seen == 2:
-            # What fits is written; the attempt to write the rest is the end.
+            # The fitting part is written; the attempt to write the rest ends the process.
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             limits.setrlimit(limits.RLIMIT_FSIZE, (_FEW_BYTES, _FEW_BYTES))
 
 
 def say(line: str) -> None:
-    # One write below PIPE_BUF: whole lines, and none in a buffer that a kill would lose.
+    # One write below PIPE_BUF: complete lines, and none in a buffer that a kill would lose.
     os.write(1, f"{line}\n".encode())
 
 

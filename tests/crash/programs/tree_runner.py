@@ -1,8 +1,8 @@
-"""`python -m tests.crash.programs.tree_runner`: a tree in a process of its own, which dies where told.
+"""`python -m tests.crash.programs.tree_runner`: a tree of plans in a process that dies on request.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
-forks, so that the imports are paid for once, and answers with the child's exit status. Without a `point` it
-leaves the names of all fault points that were reached in the home.
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is killed. It forks for each,
+so that the imports happen once, and answers with the child's exit status. Without a `point` it writes the
+names of all reached fault points to the home.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PARTS = (
     part("other", edit("a.txt", "one", "ONE")),
     part("then", edit("made.txt", "made", "made, and more"), needs=[1, 2]),
 )
-"""Two at once, and one that needs both."""
+"""Two parallel parts, and one that needs both."""
 
 
 def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
-    """A tree as far as it goes, however often it was begun and killed before."""
+    """Run a tree as far as it goes, however often it was started and killed before."""
     with tree_bench(home, faults=faults) as bench:
         root = next((plan for plan in bench.parts.plans.list() if plan.parent_id is None), None)
         if root is None:
@@ -38,7 +38,7 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
 
 
 def taken_up(bench: TreeBench, root: Plan) -> Plan:
-    """As `agents plan resume` does it."""
+    """Resume like `agents plan resume`."""
     root = bench.parts.lifecycle.reconciled(root)
     if root.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return root

@@ -65,7 +65,7 @@ def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_
     ) as told:
         bench.talk(misbehaving("gone"), environment=("GIVEN_TOKEN",))
     assert "hunter2" not in str(told.value)
-    with pytest.raises(ToolRefused, match=r"no-such-agent.*; to install it: pip install it"):
+    with pytest.raises(ToolRefused, match=r"no-such-agent.*; install it: pip install it"):
         bench.talk({"argv": ("no-such-agent",), "prompt": ""}, install="pip install it")
     broken = tmp_path / "broken-agent"
     broken.write_text("#!/no/such/interpreter\n")

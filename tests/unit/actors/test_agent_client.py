@@ -133,7 +133,7 @@ def test_a_command_is_ended_when_the_agent_says_so_and_its_call_is_over(plans: P
     there = str(desk.directory / "folder")
     assert desk.run(TerminalCommand("pwd", directory=there), CancellationToken(), hear) == 0
     assert heard.decode().endswith("/folder\n")
-    with pytest.raises(ToolRefused, match="no directory"):
+    with pytest.raises(ToolRefused, match="no such directory"):
         desk.run(TerminalCommand("pwd", directory=str(desk.directory / "nowhere")), CancellationToken(), hear)
     with pytest.raises(ToolRefused):
         desk.run(TerminalCommand("pwd", directory="/"), CancellationToken(), hear)
@@ -191,7 +191,7 @@ def test_a_text_that_is_cut_is_not_given() -> None:
     assert text_of(part, 1) == "a\n"
     for cut, limit in (
         (part, None),
-        ({**part, "note": "there is no room for more; go on with offset 7"}, 9),
+        ({**part, "note": "no room for more; continue with offset 7"}, 9),
         ({**part, "content": "x" * 200_000}, 1),
         ({**whole, "encoding": "unknown"}, None),
     ):

@@ -144,7 +144,7 @@ def test_a_missing_program_is_reported_before_any_approval(bench: AgentBench) ->
     facts = {"argv": ("no-such-agent", "-p"), "network": True, "install": "buy one"}
     plan = bench.given("", policy="supervised", **facts)
     assert plan.phase_state == ERRORED
-    assert "there is no program 'no-such-agent' on your PATH; to install it: buy one" in str(plan.error)
+    assert "program 'no-such-agent' not found on your PATH; install it: buy one" in str(plan.error)
     assert "model" not in str(plan.error)
 
 

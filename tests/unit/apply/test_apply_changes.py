@@ -1,4 +1,4 @@
-"""What a plan may do to files, and that an undo is exactly its reverse."""
+"""All kinds of changes to files, each exactly reversed by an undo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BINARY = bytes(range(256)) * 4
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """A world with these files."""
+    """Return a function that creates a world with these files."""
     with ExitStack() as opened:
 
         def make(files: Mapping[str, Edit], *, repository: bool = True) -> World:
@@ -59,9 +59,7 @@ CASES: dict[str, tuple[Mapping[str, Edit], Mapping[str, Edit]]] = {
 
 @pytest.mark.parametrize("repository", [True, False], ids=["repository", "directory"])
 @pytest.mark.parametrize("case", CASES)
-def test_is_applied_and_taken_out_again_to_the_byte(
-    build: Build, tmp_path: Path, case: str, repository: bool
-) -> None:
+def test_apply_and_undo_are_byte_exact(build: Build, tmp_path: Path, case: str, repository: bool) -> None:
     files, edits = CASES[case]
     world = build(files, repository=repository)
     world.plan("p", edits)
@@ -80,7 +78,7 @@ def test_is_applied_and_taken_out_again_to_the_byte(
     assert not list(world.resource.glob(".git/cleveragents*"))
 
 
-def test_applied_once_more_it_changes_nothing(build: Build) -> None:
+def test_applying_again_changes_nothing(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": LINES + b"10\n"})
     world.apply("p")
@@ -89,7 +87,7 @@ def test_applied_once_more_it_changes_nothing(build: Build) -> None:
     assert world.files() == after
 
 
-def test_files_of_the_user_beside_the_change_stay_as_they_are(build: Build) -> None:
+def test_other_files_of_the_user_stay_unchanged(build: Build) -> None:
     world = build({"a": LINES, ".gitignore": b"ignored\n", "b": b"clean\n"})
     world.write({"b": b"edited\n", "untracked": b"mine\n", "ignored": b"mine, too\n", "empty": b""})
     world.git("add", "b")
@@ -100,7 +98,7 @@ def test_files_of_the_user_beside_the_change_stay_as_they_are(build: Build) -> N
     assert world.git("diff", "--cached", "--name-only") == "b"
 
 
-def test_who_may_read_a_file_is_not_changed_by_an_edit(build: Build) -> None:
+def test_an_edit_keeps_permissions(build: Build) -> None:
     world = build({"secret": b"a\n", "run": Program(b"a\n"), "tool": b"a\n"})
     (world.resource / "secret").chmod(0o600)
     (world.resource / "run").chmod(0o750)
@@ -111,7 +109,7 @@ def test_who_may_read_a_file_is_not_changed_by_an_edit(build: Build) -> None:
     assert modes == {"secret": 0o600, "run": 0o640, "tool": 0o750}
 
 
-def test_line_ends_come_out_as_the_attributes_say(build: Build) -> None:
+def test_line_endings_follow_the_attributes(build: Build) -> None:
     world = build(
         {".gitattributes": b"*.bat eol=crlf\n*.txt text\n", "a.bat": b"1\r\n2\r\n3\r\n", "b.txt": b"x\n"}
     )
@@ -123,14 +121,14 @@ def test_line_ends_come_out_as_the_attributes_say(build: Build) -> None:
     assert (world.resource / "a.bat").read_bytes() == b"1\r\n2\r\n3\r\n"
 
 
-def test_attributes_that_the_plan_brings_count_for_its_files(build: Build) -> None:
+def test_attributes_of_the_plan_apply_to_its_files(build: Build) -> None:
     world = build({"a": b"x\n"})
     world.plan("p", {".gitattributes": b"*.bat eol=crlf\n", "a.bat": b"1\r\n"})
     world.apply("p")
     assert (world.resource / "a.bat").read_bytes() == b"1\r\n"
 
 
-def test_a_linked_worktree_is_changed_and_its_main_one_is_not(build: Build, tmp_path: Path) -> None:
+def test_apply_changes_a_linked_worktree_but_not_the_main_one(build: Build, tmp_path: Path) -> None:
     world = build({"a": LINES})
     linked = tmp_path / "linked"
     world.git("worktree", "add", "-q", "-b", "side", str(linked))
@@ -149,7 +147,7 @@ def test_a_linked_worktree_is_changed_and_its_main_one_is_not(build: Build, tmp_
     assert git(main_resource, "status", "--porcelain") == ""
 
 
-def test_a_thousand_files_are_one_apply(build: Build) -> None:
+def test_applies_a_thousand_files_at_once(build: Build) -> None:
     world = build({f"d{n % 10}/f{n}": b"old %d\n" % n for n in range(1000)})
     world.plan("p", {f"d{n % 10}/f{n}": b"new %d\n" % n for n in range(1000)})
     before = world.files()
@@ -159,18 +157,18 @@ def test_a_thousand_files_are_one_apply(build: Build) -> None:
     assert world.files() == before
 
 
-def test_there_is_nothing_to_undo_before_an_apply_and_after_an_undo(build: Build) -> None:
+def test_undo_is_refused_before_an_apply_and_after_an_undo(build: Build) -> None:
     world = build({"a": b"x\n"})
     world.plan("p", {"a": b"y\n"})
-    with pytest.raises(ApplyRefused, match="nothing of it to undo"):
+    with pytest.raises(ApplyRefused, match="it has no apply to undo"):
         world.undo("p")
     world.apply("p")
     world.undo("p")
-    with pytest.raises(ApplyRefused, match="nothing of it to undo"):
+    with pytest.raises(ApplyRefused, match="it has no apply to undo"):
         world.undo("p")
 
 
-def test_what_came_after_the_plan_survives_its_undo(build: Build) -> None:
+def test_later_changes_survive_an_undo(build: Build) -> None:
     world = build({"a": LINES, "b": b"x\n"})
     world.plan("first", {"a": b"one" + LINES[1:]})
     world.plan("second", {"a": LINES[:-2] + b"nine\n"})
@@ -182,8 +180,8 @@ def test_what_came_after_the_plan_survives_its_undo(build: Build) -> None:
     assert (world.resource / "b").read_bytes() == b"mine\n"
 
 
-def test_an_undo_needs_nothing_that_the_users_own_store_may_forget(build: Build) -> None:
-    """The user's edit was never committed, so nothing but us keeps it."""
+def test_an_undo_does_not_depend_on_the_users_object_store(build: Build) -> None:
+    """The user's edit was never committed, so only our store has it."""
     world = build({"a": LINES})
     world.plan("p", {"a": b"one" + LINES[1:]})
     world.write({"a": LINES + b"mine\n"})
@@ -195,7 +193,7 @@ def test_an_undo_needs_nothing_that_the_users_own_store_may_forget(build: Build)
     assert (world.resource / "a").read_bytes() == LINES + b"mine\n"
 
 
-def test_a_preparation_is_used_once_and_inside_its_block(build: Build) -> None:
+def test_a_preparation_works_once_inside_its_block(build: Build) -> None:
     world = build({"a": b"x\n"})
     world.plan("p", {"a": b"y\n"})
     with world.prepare("p") as preparation:

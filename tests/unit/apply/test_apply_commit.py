@@ -1,4 +1,4 @@
-"""Applied and committed: only the plan's part, only its entries, only this branch."""
+"""Apply with a commit: only the plan's changes, only its index entries, only this branch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASKED = CommitRequest("Say it in words")
 
 @pytest.fixture(autouse=True)
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No identity but what the repository has."""
+    """Remove every identity but the repository's."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -37,7 +37,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """A world with these files."""
+    """Return a function that creates a world with these files."""
     with ExitStack() as opened:
 
         def make(files: Mapping[str, Edit], *, repository: bool = True) -> World:
@@ -47,7 +47,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 
 
 def refused(world: World, match: str) -> None:
-    """It is, and nothing was touched: no file, no index, no ref, nothing left behind."""
+    """Assert that the apply is refused and touches no file, index or ref."""
     before = (world.files(), _index(world), world.git("for-each-ref"))
     with pytest.raises(ApplyRefused, match=match):
         world.apply("p", ASKED)
@@ -55,7 +55,7 @@ def refused(world: World, match: str) -> None:
     assert not (world.resource / ".git/cleveragents").exists()
 
 
-def test_the_commit_holds_the_plan_and_says_whose_it_is(build: Build) -> None:
+def test_the_commit_has_the_plans_changes_and_trailer(build: Build) -> None:
     world = build({"a": LINES, "b/c": b"x\n", "run": b"#!\n"})
     world.plan("p", {"a": ONE, "b/c": None, "b": b"file\n", "run": Program(b"#!\n"), "new": b"y\n"})
     old = world.git("rev-parse", "HEAD")
@@ -69,7 +69,7 @@ def test_the_commit_holds_the_plan_and_says_whose_it_is(build: Build) -> None:
     assert world.git("fsck") == ""
 
 
-def test_the_trailer_joins_the_trailers_that_are_there(build: Build) -> None:
+def test_the_trailer_joins_existing_trailers(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     world.apply("p", CommitRequest("Title\n\nSigned-off-by: Ada <ada@example.org>\n"))
@@ -77,15 +77,15 @@ def test_the_trailer_joins_the_trailers_that_are_there(build: Build) -> None:
     assert trailers == "Signed-off-by: Ada <ada@example.org>\nCleverAgents-Plan: p"
 
 
-def test_a_message_of_nothing_names_the_plan(build: Build) -> None:
+def test_an_empty_message_names_the_plan(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     world.apply("p", CommitRequest("  \n"))
     assert world.git("log", "-1", "--format=%s") == "Apply plan p"
 
 
-def test_uncommitted_edits_are_not_swept_into_the_commit(build: Build) -> None:
-    """bdfinst/agentic-dev-team#1571: foreign files were swept into commits."""
+def test_uncommitted_edits_stay_out_of_the_commit(build: Build) -> None:
+    """bdfinst/agentic-dev-team#1571: foreign files ended up in commits."""
     world = build({"a": LINES, "b": b"x\n"})
     world.write({"a": NINE, "untracked": b"mine\n"})
     world.plan("p", {"a": BOTH})
@@ -109,7 +109,7 @@ def test_only_the_entries_of_applied_paths_change_in_the_index(build: Build) -> 
     assert world.git("ls-files", "-s", "-v", "--debug", "b", "c") == before
 
 
-def test_an_undo_with_a_commit_is_a_commit_that_reverts(build: Build) -> None:
+def test_an_undo_with_a_commit_reverts(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE, "new": b"x\n"})
     world.apply("p", ASKED)
@@ -132,30 +132,30 @@ def test_an_undo_without_a_commit_leaves_the_branch(build: Build) -> None:
     assert (world.git("rev-parse", "HEAD"), _index(world)) == (head, index)
 
 
-def test_staged_edits_of_an_applied_path_refuse(build: Build) -> None:
+def test_refuses_staged_edits_of_an_applied_path(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     world.write({"a": NINE})
     world.git("add", "a")
-    refused(world, "you have staged changes of a")
+    refused(world, "you have staged changes to a")
 
 
-def test_a_plan_on_top_of_what_is_not_committed_refuses_and_says_what_to_do(build: Build) -> None:
+def test_refuses_a_plan_on_uncommitted_changes_with_a_remedy(build: Build) -> None:
     world = build({"a": LINES})
     world.write({"b": b"untracked\n"})
     world.plan("p", {"b": b"edited\n"})
-    refused(world, r"changes of yours that are not committed \(b\); commit them first")
+    refused(world, r"it depends on your uncommitted changes \(b\); commit them first")
 
 
 @pytest.mark.parametrize("name", ["MERGE_HEAD", "REVERT_HEAD", "CHERRY_PICK_HEAD", "rebase-merge"])
-def test_while_something_else_is_half_done_there_is_no_commit(build: Build, name: str) -> None:
+def test_refuses_to_commit_during_a_merge_or_rebase(build: Build, name: str) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     (world.resource / ".git" / name).write_text(world.git("rev-parse", "HEAD"))
-    refused(world, "is under way; end it first")
+    refused(world, "is in progress; finish it first")
 
 
-def test_without_an_identity_there_is_no_commit(build: Build) -> None:
+def test_refuses_to_commit_without_an_identity(build: Build) -> None:
     world = build({"a": LINES})
     world.git("config", "--unset", "user.name")
     world.git("config", "--unset", "user.email")
@@ -163,7 +163,7 @@ def test_without_an_identity_there_is_no_commit(build: Build) -> None:
     refused(world, "set user.name and user.email")
 
 
-def test_an_identity_in_the_environment_is_one(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_identity_in_the_environment_is_sufficient(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     world = build({"a": LINES})
     world.git("config", "--unset", "user.name")
     world.git("config", "--unset", "user.email")
@@ -175,7 +175,7 @@ def test_an_identity_in_the_environment_is_one(build: Build, monkeypatch: pytest
     assert world.git("log", "-1", "--format=%an") == "Grace"
 
 
-def test_a_plain_directory_has_no_commits(build: Build) -> None:
+def test_refuses_to_commit_in_a_plain_directory(build: Build) -> None:
     world = build({"a": LINES}, repository=False)
     world.plan("p", {"a": ONE})
     with pytest.raises(ApplyRefused, match="not a git repository"):
@@ -183,23 +183,23 @@ def test_a_plain_directory_has_no_commits(build: Build) -> None:
     assert (world.resource / "a").read_bytes() == LINES
 
 
-def test_an_index_that_stays_locked_refuses(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_while_the_index_stays_locked(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_module, "_INDEX_PATIENCE_SECONDS", 0.05)
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     lock = world.resource / ".git/index.lock"
     lock.write_bytes(b"")
-    refused(world, "holds the repository's index")
+    refused(world, "another git command holds index.lock")
     assert lock.exists(), "another's lock stays"
     lock.unlink()
     world.apply("p", ASKED)
     assert not lock.exists()
 
 
-def test_a_filter_is_for_the_users_own_git(build: Build) -> None:
+def test_refuses_to_commit_filtered_files(build: Build) -> None:
     world = build({"a": LINES, ".gitattributes": b"*.bin filter=lfs\n"})
     world.plan("p", {"big.bin": b"x\n"})
-    refused(world, "big.bin goes through a filter")
+    refused(world, "big.bin uses a filter")
 
 
 def test_hooks_do_not_run(build: Build, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_hooks_do_not_run(build: Build, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("ran-*"))
 
 
-def test_a_detached_head_moves_and_no_branch_does(build: Build) -> None:
+def test_a_detached_head_moves_without_a_branch(build: Build) -> None:
     world = build({"a": LINES})
     world.git("checkout", "-q", "--detach")
     main = world.git("rev-parse", "main")
@@ -226,7 +226,7 @@ def test_a_detached_head_moves_and_no_branch_does(build: Build) -> None:
     assert world.git("status", "--porcelain") == ""
 
 
-def test_the_first_commit_of_a_repository_can_be_a_plans(build: Build, tmp_path: Path) -> None:
+def test_a_plan_can_make_the_first_commit(build: Build, tmp_path: Path) -> None:
     world = build({"a": LINES})
     fresh = tmp_path / "fresh"
     fresh.mkdir()
@@ -246,7 +246,7 @@ def test_the_first_commit_of_a_repository_can_be_a_plans(build: Build, tmp_path:
     assert git(fresh, "status", "--porcelain") == ""
 
 
-def test_a_commit_that_head_has_already_is_not_made_again(build: Build) -> None:
+def test_changes_already_in_head_are_not_committed_again(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     world.write({"a": ONE})
@@ -257,7 +257,7 @@ def test_a_commit_that_head_has_already_is_not_made_again(build: Build) -> None:
     assert world.git("rev-parse", "HEAD") == head
 
 
-def test_what_was_applied_before_can_be_committed_later(build: Build) -> None:
+def test_applied_changes_can_be_committed_later(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     world.apply("p")
@@ -267,7 +267,7 @@ def test_what_was_applied_before_can_be_committed_later(build: Build) -> None:
     assert world.git("status", "--porcelain") == ""
 
 
-def test_many_files_are_handed_over_as_one_pack(build: Build) -> None:
+def test_many_files_are_transferred_as_one_pack(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {f"n{n}": b"%d\n" % n for n in range(120)})
     world.apply("p", ASKED)
@@ -277,7 +277,7 @@ def test_many_files_are_handed_over_as_one_pack(build: Build) -> None:
     assert world.git("fsck") == ""
 
 
-def test_a_branch_that_moves_meanwhile_undoes_it_all(build: Build) -> None:
+def test_a_concurrent_branch_move_undoes_everything(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     head = world.git("rev-parse", "HEAD")
@@ -289,14 +289,14 @@ def test_a_branch_that_moves_meanwhile_undoes_it_all(build: Build) -> None:
                 world.git("update-ref", "refs/heads/main", other)
 
     index = _index(world)
-    with pytest.raises(ApplyRefused, match=r"refs/heads/main did not move: .* expected"):
+    with pytest.raises(ApplyRefused, match=r"cannot move refs/heads/main: .* expected"):
         world.with_faults(Moves()).apply("p", ASKED)
     assert world.git("rev-parse", "HEAD") == other
     assert (world.resource / "a").read_bytes() == LINES
     assert _index(world) == index
 
 
-def test_an_index_that_changes_in_spite_of_the_lock_undoes_it_all(build: Build) -> None:
+def test_a_concurrent_index_change_undoes_everything(build: Build) -> None:
     world = build({"a": LINES, "b": b"x\n"})
     world.plan("p", {"a": ONE})
 
@@ -305,7 +305,7 @@ def test_an_index_that_changes_in_spite_of_the_lock_undoes_it_all(build: Build) 
             if name == "apply.index.before":
                 (world.resource / ".git/index").write_bytes(b"somebody else's")
 
-    with pytest.raises(ApplyRefused, match="index changed at this very moment"):
+    with pytest.raises(ApplyRefused, match="index changed during the apply"):
         world.with_faults(Stages()).apply("p", ASKED)
     assert _index(world) == b"somebody else's"
     assert (world.resource / "a").read_bytes() == LINES
@@ -319,7 +319,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("point", [*STEPS, "apply.done.before"])
-def test_a_failure_at_any_step_takes_everything_back(build: Build, point: str) -> None:
+def test_a_failure_at_any_step_undoes_everything(build: Build, point: str) -> None:
     world = build({"a": LINES, "b": b"x\n"})
     world.plan("p", {"a": ONE, "b": None, "c/d": b"new\n"})
     before = (world.files(), _index(world), world.git("rev-parse", "HEAD"))
@@ -337,10 +337,10 @@ def _index(world: World) -> bytes:
     return index.read_bytes() if index.exists() else b""
 
 
-def test_a_commit_that_should_be_signed_is_not_made_without(build: Build) -> None:
+def test_refuses_an_unsigned_commit_where_signing_is_required(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": ONE})
     world.git("config", "commit.gpgSign", "true")
-    refused(world, "only your own git signs")
+    refused(world, "only your own git can sign")
     world.git("config", "commit.gpgSign", "false")
     assert world.apply("p", ASKED).commit

@@ -1,6 +1,6 @@
-"""Where the plan and the present files overlap: refused with both sides, and nothing is touched.
+"""Plans that conflict with the current files: refused with both sides, and nothing is touched.
 
-Tests that name a report show that what happened there cannot happen here.
+Tests that name a report show that the reported damage cannot happen here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def changed(line: int, to: bytes, lines: bytes = LINES) -> bytes:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """A world with these files."""
+    """Return a function that creates a world with these files."""
     with ExitStack() as opened:
 
         def make(files: Mapping[str, Edit], *, repository: bool = True) -> World:
@@ -39,7 +39,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 
 
 def refused(world: World, plan: str = "p") -> list[FileConflict]:
-    """The conflicts; that nothing was touched is made sure of."""
+    """Return the conflicts, after checking that nothing was touched."""
     before = world.files()
     with world.prepare(plan) as preparation:
         found = list(preparation.conflicts)
@@ -59,7 +59,7 @@ def test_two_plans_that_change_different_places_of_a_file_both_apply(build: Buil
     assert (world.resource / "a").read_bytes() == changed(9, b"nine", changed(1, b"one"))
 
 
-def test_of_two_plans_that_change_the_same_line_the_second_is_refused(build: Build) -> None:
+def test_refuses_the_second_of_two_plans_that_change_the_same_line(build: Build) -> None:
     """griffinwork40/agent-afk#2028: an edit made from a stale copy silently reverted an earlier one."""
     world = build({"a": LINES})
     world.plan("first", {"a": changed(5, b"five")})
@@ -67,26 +67,26 @@ def test_of_two_plans_that_change_the_same_line_the_second_is_refused(build: Bui
     world.apply("first")
     (conflict,) = refused(world, "second")
     assert (conflict.path, conflict.kind, conflict.cause) == ("a", "content", "plan first")
-    assert conflict.hunks == ("line 5, present:\n  | five\nwanted:\n  | FIVE",)
+    assert conflict.hunks == ("line 5, current:\n  | five\nproposed:\n  | FIVE",)
     assert (world.resource / "a").read_bytes() == changed(5, b"five")
 
 
-def test_the_users_own_edit_of_the_same_line_is_named_as_theirs(build: Build) -> None:
+def test_a_conflict_with_the_users_edit_names_the_user(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": changed(5, b"five")})
     world.write({"a": changed(5, b"mine", changed(1, b"also mine"))})
     (conflict,) = refused(world)
     assert conflict.cause == "you"
-    assert conflict.hunks == ("line 5, present:\n  | mine\nwanted:\n  | five",)
+    assert conflict.hunks == ("line 5, current:\n  | mine\nproposed:\n  | five",)
     with world.prepare("p") as preparation, pytest.raises(ApplyConflict) as caught:
         preparation.apply()
     assert (
-        "a: both sides changed the same lines; the other change is by you\nline 5, present:\n  | mine"
+        "a: both sides changed the same lines; the other change is by you\nline 5, current:\n  | mine"
         in caught.value.details
     )
 
 
-def test_an_edit_on_top_of_what_a_plan_left_is_the_users(build: Build) -> None:
+def test_an_edit_after_an_apply_is_attributed_to_the_user(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("first", {"a": changed(5, b"five")})
     world.plan("second", {"a": changed(5, b"FIVE")})
@@ -122,7 +122,7 @@ def test_commits_and_branch_of_the_user_stay_when_a_plan_is_undone(build: Build)
     assert world.git("rev-parse", "HEAD") == head
 
 
-def test_a_patch_lands_where_it_was_made_for_or_nowhere(build: Build) -> None:
+def test_a_patch_is_never_applied_to_another_place(build: Build) -> None:
     """holon-run/holon#2741: a patch landed in the wrong place."""
     block = b"def check():\n    return False\n\n"
     world = build({"a": block * 3})
@@ -136,9 +136,7 @@ def test_a_patch_lands_where_it_was_made_for_or_nowhere(build: Build) -> None:
     assert refused(world)[0].path == "a"
 
 
-def test_a_branch_that_is_checked_out_elsewhere_hinders_nothing_and_is_told_of(
-    build: Build, tmp_path: Path
-) -> None:
+def test_a_branch_checked_out_elsewhere_does_not_block(build: Build, tmp_path: Path) -> None:
     """BloopAI/vibe-kanban#1897: a merge failed silently when the target was checked out elsewhere."""
     world = build({"a": LINES})
     world.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
@@ -148,7 +146,7 @@ def test_a_branch_that_is_checked_out_elsewhere_hinders_nothing_and_is_told_of(
     assert (tmp_path / "side" / "a").read_bytes() == LINES
 
 
-def test_an_apply_makes_no_commit_amends_none_and_leaves_the_stash(build: Build) -> None:
+def test_an_apply_touches_neither_commits_nor_stash(build: Build) -> None:
     """mattpocock/skills#429: an amend hit another's commit, and a stash vanished."""
     world = build({"a": LINES, "b": b"x\n"})
     world.write({"b": b"stashed\n"})
@@ -166,7 +164,7 @@ def test_an_apply_makes_no_commit_amends_none_and_leaves_the_stash(build: Build)
     assert "stash@{0}" in world.git("stash", "list")
 
 
-def test_a_file_that_the_user_renamed_is_followed(build: Build) -> None:
+def test_follows_a_rename_by_the_user(build: Build) -> None:
     world = build({"a": LINES * 5})
     world.plan("p", {"a": changed(1, b"one", LINES * 5)})
     world.write({"a": None, "renamed/b": LINES * 5, "new": b"untracked\n"})
@@ -206,7 +204,7 @@ ALIKE = changed(45, b"mine", LINES * 5)
         ({"z": None, "b": b"plan\n"}, {"b/c": ALIKE}, {"b": "file/directory"}, True),
     ],
 )
-def test_no_untracked_file_is_changed_because_it_resembles_a_deleted_one(
+def test_an_untracked_file_that_resembles_a_deleted_one_stays_unchanged(
     build: Build,
     edits: Mapping[str, Edit],
     mine: Mapping[str, Edit],
@@ -223,7 +221,7 @@ def test_no_untracked_file_is_changed_because_it_resembles_a_deleted_one(
     assert all(("git add" in str(conflict)) is repository for conflict in hinted)
 
 
-def test_an_untracked_file_that_the_plan_makes_as_it_is_is_no_conflict(build: Build) -> None:
+def test_an_untracked_file_identical_to_the_plans_is_no_conflict(build: Build) -> None:
     world = build({"a": LINES * 5, "z": b"z\n"})
     world.plan("p", {"b": ALIKE, "z": b"plan\n"})
     world.write({"a": None, "b": ALIKE, "c": ALIKE})
@@ -234,7 +232,7 @@ def test_an_untracked_file_that_the_plan_makes_as_it_is_is_no_conflict(build: Bu
     assert world.files() == before
 
 
-def test_a_conflict_in_a_renamed_file_names_both_names(build: Build) -> None:
+def test_a_conflict_in_a_renamed_file_shows_both_names(build: Build) -> None:
     world = build({"a": LINES * 5})
     world.plan("p", PLAN)
     world.write({"a": None, "b": changed(1, b"mine", LINES * 5)})
@@ -243,8 +241,8 @@ def test_a_conflict_in_a_renamed_file_names_both_names(build: Build) -> None:
     assert (conflict.path, conflict.hunks[0]) == ("b", "renamed from a")
 
 
-def test_others_that_moved_do_not_take_a_new_file_along(build: Build) -> None:
-    """holon-run/holon#2741, once more: a directory that was renamed is no reason to put a file elsewhere."""
+def test_a_directory_rename_does_not_move_a_new_file(build: Build) -> None:
+    """holon-run/holon#2741 again: a renamed directory is no reason to move a file."""
     world = build({"old/a": LINES, "old/b": LINES * 2})
     world.plan("p", {"old/new": b"x\n"})
     world.write({"old/a": None, "old/b": None, "moved/a": LINES, "moved/b": LINES * 2})
@@ -289,7 +287,7 @@ KINDS: dict[str, tuple[Mapping[str, Edit], Mapping[str, Edit], Mapping[str, Edit
 
 
 @pytest.mark.parametrize("case", KINDS)
-def test_every_kind_of_conflict_is_named_and_leaves_all_as_it_is(build: Build, case: str) -> None:
+def test_every_kind_of_conflict_is_named_and_changes_nothing(build: Build, case: str) -> None:
     files, edits, mine, kinds = KINDS[case]
     world = build(files)
     world.plan("p", edits)
@@ -311,10 +309,10 @@ def test_an_ignored_file_in_the_way_is_never_overwritten(build: Build) -> None:
     [
         ({"build": b"a file\n"}, "build is a file"),
         ({"build": Link("/tmp")}, "build is a symbolic link"),
-        ({"build/out/deep": b"x"}, "build/out is a directory that holds build/out/deep"),
+        ({"build/out/deep": b"x"}, "build/out is a directory that contains build/out/deep"),
     ],
 )
-def test_what_git_does_not_look_at_is_not_written_over_or_through(
+def test_obstacles_unknown_to_git_are_neither_overwritten_nor_followed(
     build: Build, mine: Mapping[str, Edit], said: str
 ) -> None:
     world = build({".gitignore": b"build\n", "a": b"x\n"})
@@ -324,7 +322,7 @@ def test_what_git_does_not_look_at_is_not_written_over_or_through(
     assert (conflict.path, conflict.kind, conflict.hunks) == ("build/out", "in the way", (said,))
 
 
-def test_an_ignored_file_that_the_base_holds_is_merged_like_any_other(build: Build) -> None:
+def test_merges_an_ignored_file_of_the_base(build: Build) -> None:
     world = build({".gitignore": b".env\n", "a": b"x\n"})
     world.write({".env": LINES})
     world.git("add", "-f", ".env")
@@ -344,7 +342,7 @@ def test_an_ignored_file_that_the_base_holds_is_merged_like_any_other(build: Bui
         ("skip-worktree", "the plan", None),
     ],
 )
-def test_an_edit_that_git_was_told_not_to_look_at_is_merged_like_any_other(
+def test_merges_an_edit_that_the_index_hides(
     build: Build, mark: str, first: str, commit: CommitRequest | None
 ) -> None:
     world = build({"a": LINES, "b": b"x\n"})
@@ -367,20 +365,18 @@ def test_an_edit_that_git_was_told_not_to_look_at_is_merged_like_any_other(
 
 
 @pytest.mark.parametrize("mark", ["assume-unchanged", "skip-worktree"])
-def test_an_edit_of_the_same_line_that_git_was_told_not_to_look_at_is_a_conflict(
-    build: Build, mark: str
-) -> None:
+def test_a_hidden_edit_of_the_same_line_is_a_conflict(build: Build, mark: str) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": changed(1, b"one")})
     world.git("update-index", f"--{mark}", "a")
     world.write({"a": changed(1, b"mine")})
     assert [conflict.hunks for conflict in refused(world)] == [
-        ("line 1, present:\n  | mine\nwanted:\n  | one",)
+        ("line 1, current:\n  | mine\nproposed:\n  | one",)
     ]
 
 
 @pytest.mark.parametrize("when", ["before the plan, and again", "after the plan"])
-def test_a_split_index_is_read_whenever_it_was_split(build: Build, when: str) -> None:
+def test_reads_a_split_index(build: Build, when: str) -> None:
     world = build({"a": LINES, "b": b"x\n"})
     world.git("config", "splitIndex.maxPercentChange", "0")
     if when != "after the plan":
@@ -397,7 +393,7 @@ def test_a_split_index_is_read_whenever_it_was_split(build: Build, when: str) ->
 
 @pytest.mark.parametrize("options", [("--cone", "--sparse-index"), ("--no-cone",)])
 @pytest.mark.parametrize("edit", [changed(1, b"one"), None])
-def test_what_a_sparse_checkout_leaves_out_is_changed_once_it_is_checked_out(
+def test_files_outside_a_sparse_checkout_are_applied_after_checkout(
     build: Build, options: tuple[str, ...], edit: Edit
 ) -> None:
     world = build({"in/a": LINES, "out/a": LINES})
@@ -412,7 +408,7 @@ def test_what_a_sparse_checkout_leaves_out_is_changed_once_it_is_checked_out(
     assert world.files() == before
 
 
-def test_an_edit_between_preparation_and_apply_is_found(build: Build) -> None:
+def test_an_edit_after_the_preparation_is_detected(build: Build) -> None:
     world = build({"a": LINES, "b": b"x\n"})
     world.plan("p", {"a": changed(1, b"one")})
     with world.prepare("p") as preparation:
@@ -423,7 +419,7 @@ def test_an_edit_between_preparation_and_apply_is_found(build: Build) -> None:
     assert (world.resource / "a").read_bytes() == changed(9, b"mine")
 
 
-def test_an_edit_elsewhere_between_preparation_and_apply_does_not_matter(build: Build) -> None:
+def test_an_edit_elsewhere_after_the_preparation_does_not_matter(build: Build) -> None:
     world = build({"a": LINES, "b": b"x\n"})
     world.plan("p", {"a": changed(1, b"one")})
     with world.prepare("p") as preparation:
@@ -442,7 +438,7 @@ def test_a_conflict_says_that_line_endings_differ(build: Build, mine: bytes) -> 
     world.write({"a": mine})
     with pytest.raises(ApplyConflict) as caught:
         world.apply("p")
-    assert "lines 1-2 (line endings differ), present:" in caught.value.details
+    assert "lines 1-2 (line endings differ), current:" in caught.value.details
 
 
 def test_long_conflicts_are_cut_and_say_so(build: Build) -> None:
@@ -450,22 +446,22 @@ def test_long_conflicts_are_cut_and_say_so(build: Build) -> None:
     world.plan("p", {"a": b"".join(b"plan %d\n" % n for n in range(100))})
     world.write({"a": b""})
     (conflict,) = refused(world)
-    assert "present:\n  (nothing)" in conflict.hunks[0]
-    assert "(and 60 lines more)" in conflict.hunks[0]
+    assert "current:\n  (nothing)" in conflict.hunks[0]
+    assert "(and 60 more lines)" in conflict.hunks[0]
 
 
-def test_what_another_installation_left_half_done_is_no_base_for_a_merge(build: Build) -> None:
+def test_refuses_a_merge_over_an_interrupted_apply_of_another_state(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": changed(1, b"one")})
     for name in ("old", "new"):
         (world.resource / ".git/cleveragents/01KAAAAAAAAAAAAAAAAAAAAAAA" / name).mkdir(parents=True)
-    with pytest.raises(ApplyRefused, match="01KAAAAAAAAAAAAAAAAAAAAAAA holds files"):
+    with pytest.raises(ApplyRefused, match="01KAAAAAAAAAAAAAAAAAAAAAAA holds the only copies"):
         world.apply("p")
 
 
 @pytest.mark.parametrize("naive", [WritesFilesOneByOne, ChecksOut, AppliesPatch])
-def test_what_tools_in_the_field_do_is_caught_by_these_tests(build: Build, naive: type) -> None:
-    """Each of them loses an uncommitted edit, or half of the plan, on which ours merges or refuses."""
+def test_these_tests_catch_naive_implementations(build: Build, naive: type) -> None:
+    """Each of them loses an uncommitted edit, or half of the plan, where ours merges or refuses."""
     world = build({"a": LINES, "b": LINES})
     world.plan("p", {"a": changed(1, b"one"), "b": changed(5, b"five")})
     world.write({"a": changed(9, b"mine"), "b": changed(5, b"mine")})

@@ -1,4 +1,4 @@
-"""What a file keeps besides its content when it is replaced, and what new content does not get."""
+"""The metadata that a replaced file keeps, and the privileges that new content does not get."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_new_content_keeps_permissions_but_not_setuid(mode: int, change: Differe
     assert kept == Metadata(stat.S_IFREG | becomes, 1, 2, (("user.origin", b"here"),))
 
 
-def test_what_was_written_is_read_again(place: Place) -> None:
+def test_metadata_round_trips(place: Place) -> None:
     status = os.stat(place[1], dir_fd=place[0])
     attributes = (("user.a", b""), ("user.b", b"\0\xff"))
     metadata = Metadata(stat.S_IFREG | 0o2751, status.st_uid, status.st_gid, attributes)
@@ -58,7 +58,7 @@ def test_what_was_written_is_read_again(place: Place) -> None:
     )
 
 
-def test_nothing_is_read_where_there_is_no_file(tmp_path: Path, place: Place) -> None:
+def test_a_missing_file_has_no_metadata(tmp_path: Path, place: Place) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert read_metadata((place[0], "pipe")) is None
     assert read_metadata((place[0], "missing")) is None

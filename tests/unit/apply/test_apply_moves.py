@@ -1,4 +1,4 @@
-"""The moves themselves: when somebody else writes at the very moment, and when the kernel cannot swap."""
+"""Moves of files: with concurrent writers, and on kernels that cannot swap."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EDITS: dict[str, Edit] = {
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """A world with these files."""
+    """Return a function that creates a world with these files."""
     with ExitStack() as opened:
 
         def make(files: Mapping[str, Edit] = FILES, *, repository: bool = True) -> World:
@@ -45,7 +45,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 
 
 class At:
-    """Does something the `nth` time a point is reached: what a user does at that moment."""
+    """Runs a function the `nth` time a fault point is reached, like a user at that moment."""
 
     def __init__(self, name: str, act: Callable[[], object], nth: int = 1) -> None:
         self._left = {name: nth}
@@ -59,7 +59,7 @@ class At:
 
 
 def refused(world: World, faults: At, mine: Mapping[str, Edit]) -> None:
-    """The apply is; what the user wrote is there, and all else is as it was."""
+    """Assert that the apply is refused, the user's file is there, and everything else is unchanged."""
     write(world.home / "expected", {**FILES, **mine})
     with pytest.raises(ApplyConflict):
         world.with_faults(faults).apply("p")
@@ -68,28 +68,28 @@ def refused(world: World, faults: At, mine: Mapping[str, Edit]) -> None:
 
 
 @pytest.mark.parametrize("nth", [2, 3, 4])
-def test_an_edit_at_the_moment_of_the_swap_is_not_lost(build: Build, nth: int) -> None:
+def test_an_edit_during_the_swap_is_not_lost(build: Build, nth: int) -> None:
     world = build()
     world.plan("p", EDITS)
     mine: dict[str, Edit] = {"z": b"mine\n"}
     refused(world, At("apply.move.before", lambda: world.write(mine), nth), mine)
 
 
-def test_an_edit_at_the_moment_of_a_deletion_is_not_lost(build: Build) -> None:
+def test_an_edit_during_a_deletion_is_not_lost(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     mine: dict[str, Edit] = {"b/gone": b"I still need it\n"}
     refused(world, At("apply.move.before", lambda: world.write(mine)), mine)
 
 
-def test_a_file_that_appears_where_a_new_one_goes_stays(build: Build) -> None:
+def test_a_file_created_meanwhile_is_not_overwritten(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     mine: dict[str, Edit] = {"n/new": b"mine\n"}
     refused(world, At("apply.move.before", lambda: world.write(mine), 3), mine)
 
 
-def test_a_file_that_disappears_at_the_moment_stays_gone(build: Build) -> None:
+def test_a_file_deleted_meanwhile_stays_deleted(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     with pytest.raises(ApplyConflict):
@@ -98,8 +98,8 @@ def test_a_file_that_disappears_at_the_moment_stays_gone(build: Build) -> None:
     assert world.files() == snapshot(world.home / "expected")
 
 
-def test_an_editor_that_has_the_file_open_loses_nothing(build: Build) -> None:
-    """It writes into the file that was swapped out."""
+def test_an_editor_with_the_file_open_loses_nothing(build: Build) -> None:
+    """The editor writes to the file that was swapped out."""
     world = build()
     world.plan("p", EDITS)
     with (world.resource / "a").open("r+b", buffering=0) as editor:
@@ -107,7 +107,7 @@ def test_an_editor_that_has_the_file_open_loses_nothing(build: Build) -> None:
         refused(world, faults, {"a": b"X\n2\n3\n"})
 
 
-def test_a_directory_that_becomes_a_link_at_the_moment_leads_nowhere(build: Build, tmp_path: Path) -> None:
+def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(build: Build, tmp_path: Path) -> None:
     world = build({"d/a": b"old\n", "e/b": b"old\n"})
     world.plan("p", {"d/a": b"new\n", "e/b": b"new\n"})
     outside = tmp_path / "outside"
@@ -123,7 +123,7 @@ def test_a_directory_that_becomes_a_link_at_the_moment_leads_nowhere(build: Buil
     assert (world.resource / "d/a").read_bytes() == b"old\n"
 
 
-def test_a_file_that_is_edited_after_its_swap_is_left_when_the_rest_goes_back(build: Build) -> None:
+def test_a_file_edited_after_its_swap_survives_the_undo(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
 
@@ -140,7 +140,7 @@ def test_a_file_that_is_edited_after_its_swap_is_left_when_the_rest_goes_back(bu
 
 
 @pytest.mark.parametrize("path", ["a", "n/new"])
-def test_an_edit_at_the_moment_of_the_way_back_is_not_lost(build: Build, path: str) -> None:
+def test_an_edit_during_the_undo_is_not_lost(build: Build, path: str) -> None:
     world = build()
     world.plan("p", EDITS)
 
@@ -157,8 +157,8 @@ def test_an_edit_at_the_moment_of_the_way_back_is_not_lost(build: Build, path: s
     assert world.files() == snapshot(world.home / "expected")
 
 
-def test_content_that_is_nowhere_else_is_kept_and_in_nobodys_way(build: Build) -> None:
-    """Edited at the moment of its deletion, and made anew before it could be put back."""
+def test_the_only_copy_of_content_is_kept(build: Build) -> None:
+    """Edited during its deletion, and recreated before it could be restored."""
     world = build()
     world.plan("p", EDITS)
     gone = world.resource / "b/gone"
@@ -180,14 +180,14 @@ def test_content_that_is_nowhere_else_is_kept_and_in_nobodys_way(build: Build) -
     assert gone.read_bytes() == b"made anew\n"
     (kept,) = world.resource.glob(".git/cleveragents/*/old/*")
     assert kept.read_bytes() == b"kept"
-    with pytest.raises(ApplyRefused, match="nowhere else"):
+    with pytest.raises(ApplyRefused, match="holds the only copies"):
         world.apply("p")
 
 
 @pytest.fixture(params=["the kernel has no such call", "the filesystem cannot"])
 def no_swaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     class Library:
-        """libc, without it."""
+        """libc without `renameat2`."""
 
     library = Library()
     if request.param == "the filesystem cannot":
@@ -206,7 +206,7 @@ def no_swaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("no_swaps")
-def test_without_swaps_it_is_the_same(build: Build) -> None:
+def test_works_without_atomic_swaps(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     before = world.files()
@@ -228,7 +228,7 @@ def test_without_swaps_it_is_the_same(build: Build) -> None:
 
 
 @pytest.mark.usefixtures("no_swaps")
-def test_without_swaps_a_file_that_is_replaced_at_the_moment_stays(tmp_path: Path) -> None:
+def test_without_swaps_a_file_replaced_meanwhile_stays(tmp_path: Path) -> None:
     write(tmp_path, {"new": b"new", "target": b"old"})
 
     with DirectoryHandle(tmp_path) as folder:
@@ -261,7 +261,7 @@ def sum_of(folder: Path, path: str) -> str:
         return opened.fingerprint(path)
 
 
-def test_a_creation_that_is_half_a_link_is_taken_back(tmp_path: Path) -> None:
+def test_undoes_a_half_linked_creation(tmp_path: Path) -> None:
     write(tmp_path / "staging/new", {"a": b"new"})
     (tmp_path / "resource").mkdir()
     os.link(tmp_path / "staging/new/a", tmp_path / "resource/a")
@@ -271,7 +271,7 @@ def test_a_creation_that_is_half_a_link_is_taken_back(tmp_path: Path) -> None:
     assert snapshot(tmp_path / "resource") == {}
 
 
-def test_an_equal_file_that_the_user_made_themselves_stays(tmp_path: Path) -> None:
+def test_an_identical_file_of_the_user_stays(tmp_path: Path) -> None:
     write(tmp_path / "staging/new", {"a": b"new"})
     write(tmp_path / "resource", {"a": b"new"})
     file = MovedFile("a", None, None, ABSENT, sum_of(tmp_path / "resource", "a"))
@@ -280,7 +280,7 @@ def test_an_equal_file_that_the_user_made_themselves_stays(tmp_path: Path) -> No
     assert (tmp_path / "resource/a").read_bytes() == b"new"
 
 
-def test_a_replacement_that_is_half_a_link_is_taken_back(tmp_path: Path) -> None:
+def test_undoes_a_half_linked_replacement(tmp_path: Path) -> None:
     write(tmp_path / "resource", {"a": b"new"})
     write(tmp_path / "staging/old", {"0": b"old"})
     was, becomes = sum_of(tmp_path / "staging/old", "0"), sum_of(tmp_path / "resource", "a")
@@ -291,7 +291,7 @@ def test_a_replacement_that_is_half_a_link_is_taken_back(tmp_path: Path) -> None
     assert (tmp_path / "resource/a").read_bytes() == b"old"
 
 
-def test_a_replacement_whose_old_content_is_nowhere_is_left_and_named(tmp_path: Path) -> None:
+def test_a_replacement_without_its_old_content_is_left_and_named(tmp_path: Path) -> None:
     write(tmp_path / "resource", {"a": b"new"})
     file = MovedFile("a", None, None, "100644:unknown", sum_of(tmp_path / "resource", "a"))
     with mover(tmp_path, file) as moves:
@@ -308,7 +308,7 @@ def test_a_deleted_file_whose_directory_became_a_file_is_left_and_named(tmp_path
     assert snapshot(tmp_path / "resource") == {"d": ("file 644", b"in the way")}
 
 
-def test_directories_that_come_back_have_their_permissions(build: Build) -> None:
+def test_restored_directories_keep_their_permissions(build: Build) -> None:
     world = build({"private/deep/a": b"x\n", "b": b"y\n"})
     (world.resource / "private").chmod(0o700)
     world.plan("p", {"private/deep/a": None, "b": b"z\n"})
@@ -318,7 +318,7 @@ def test_directories_that_come_back_have_their_permissions(build: Build) -> None
     assert (world.resource / "private/deep/a").read_bytes() == b"x\n"
 
 
-def test_what_is_no_file_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+def test_special_files_have_their_own_fingerprint(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     write(tmp_path, {"a": b"x", "link": Link("a"), "broken": Link("nowhere")})
@@ -338,7 +338,7 @@ def test_a_filesystem_that_cannot_be_synced_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class FailingLibrary:
-        """libc, on a disk that fails."""
+        """libc on a failing disk."""
 
         def __init__(self) -> None:
             def syncfs(descriptor: int) -> int:
@@ -356,7 +356,7 @@ def test_a_filesystem_that_cannot_be_synced_is_an_error(
         exchange_module._syncfs.cache_clear()
 
 
-def test_a_git_directory_on_another_filesystem_does_not_hinder(tmp_path: Path) -> None:
+def test_works_with_a_git_directory_on_another_filesystem(tmp_path: Path) -> None:
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs /dev/shm as a second filesystem")

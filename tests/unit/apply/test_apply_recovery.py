@@ -1,4 +1,4 @@
-"""Ends of what was interrupted that a crash alone does not bring about, and the corners of what can fail."""
+"""Recovery in cases that a crash alone does not cause, and rare failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EDITS: dict[str, Edit] = {"a": b"1\ntwo\n3\n", "b": None, "c": b"new\n"}
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """A world with these files."""
+    """Return a function that creates a world with these files."""
     with ExitStack() as opened:
 
         def make(files: Mapping[str, Edit] = FILES, *, name: str = "home", repository: bool = True) -> World:
@@ -46,7 +46,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 
 
 def leave_prepared(world: World, commit: CommitRequest | None = None) -> str:
-    """All is moved, and nobody says so; as when the database fails at the last step."""
+    """Move everything without recording it, as when the database fails at the last step."""
 
     def dies(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
@@ -62,7 +62,7 @@ def leave_prepared(world: World, commit: CommitRequest | None = None) -> str:
         return str(connection.execute(query).scalar_one())
 
 
-def test_what_an_interrupted_apply_put_aside_may_be_gone(build: Build) -> None:
+def test_recovers_without_the_kept_files(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     leave_prepared(world)
@@ -74,7 +74,7 @@ def test_what_an_interrupted_apply_put_aside_may_be_gone(build: Build) -> None:
     assert world.applier.recover() == []
 
 
-def test_one_that_cannot_be_ended_keeps_nobody_from_ending_the_others(build: Build) -> None:
+def test_a_failing_recovery_does_not_block_the_others(build: Build) -> None:
     stuck, other = build(name="stuck"), build(name="other")
     for world in (stuck, other):
         world.plan("p", EDITS)
@@ -106,12 +106,12 @@ STRAGGLER = "import sys; sys.stdin.read()"
 
 
 def start_straggler(apply_id: str) -> subprocess.Popen[bytes]:
-    """Looks like the git that moves the branch, and lives until its stdin is closed."""
+    """Start a process that looks like the git that moves the branch, and runs until its stdin is closed."""
     command = [sys.executable, "-c", STRAGGLER, "update-ref", "-m", f"cleveragents: apply {apply_id}"]
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
-def test_a_git_that_outlived_its_parent_is_waited_for(build: Build) -> None:
+def test_waits_for_a_git_that_outlived_its_parent(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     straggler = start_straggler(leave_prepared(world, CommitRequest("words")))
@@ -124,7 +124,7 @@ def test_a_git_that_outlived_its_parent_is_waited_for(build: Build) -> None:
     assert len(found) == 1
 
 
-def test_a_git_that_does_not_end_is_not_overtaken(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_recover_while_git_still_runs(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_module, "_STRAGGLER_PATIENCE_SECONDS", 0.05)
     world = build()
     world.plan("p", EDITS)
@@ -138,7 +138,7 @@ def test_a_git_that_does_not_end_is_not_overtaken(build: Build, monkeypatch: pyt
     assert len(world.applier.recover()) == 1
 
 
-def test_another_resources_interrupted_apply_is_nobodys_business_here(build: Build) -> None:
+def test_an_apply_ignores_interrupted_applies_of_other_resources(build: Build) -> None:
     here, there = build(name="here"), build(name="there")
     for world in (here, there):
         world.plan("p", EDITS)
@@ -148,7 +148,7 @@ def test_another_resources_interrupted_apply_is_nobodys_business_here(build: Bui
     assert recovered.completed
 
 
-def test_a_branch_that_went_on_shows_that_it_had_moved(build: Build) -> None:
+def test_detects_a_moved_branch_after_further_commits(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     apply_id = leave_prepared(world, CommitRequest("words"))
@@ -167,7 +167,7 @@ def test_a_branch_that_went_on_shows_that_it_had_moved(build: Build) -> None:
     assert world.git("status", "--porcelain") == ""
 
 
-def test_an_empty_apply_is_concluded_like_any_other(build: Build) -> None:
+def test_an_empty_apply_is_recorded(build: Build) -> None:
     apply_if_allowed: list[bool] = []
     world = build()
     world.plan("p", {})
@@ -181,7 +181,7 @@ def test_an_empty_apply_is_concluded_like_any_other(build: Build) -> None:
 
 
 @pytest.mark.parametrize("change", ["gone", "a link", "a pipe"])
-def test_a_file_that_became_something_else_since_the_merge_is_left(build: Build, change: str) -> None:
+def test_a_file_replaced_by_another_kind_is_left_alone(build: Build, change: str) -> None:
     world = build()
     world.plan("p", EDITS)
     with world.prepare("p") as preparation:
@@ -197,15 +197,15 @@ def test_a_file_that_became_something_else_since_the_merge_is_left(build: Build,
     assert not (world.resource / ".git/cleveragents").exists()
 
 
-def test_a_resource_that_is_gone_is_refused(build: Build) -> None:
+def test_refuses_a_missing_resource(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     shutil.rmtree(world.resource)
-    with pytest.raises(ApplyRefused, match="no directory any more"):
+    with pytest.raises(ApplyRefused, match="no longer a directory"):
         world.apply("p")
 
 
-def test_a_repository_that_is_none_any_more_is_changed_like_a_directory(build: Build) -> None:
+def test_applies_to_a_former_repository_as_a_directory(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     shutil.rmtree(world.resource / ".git")
@@ -216,7 +216,7 @@ def test_a_repository_that_is_none_any_more_is_changed_like_a_directory(build: B
     assert not (world.resource / "b").exists()
 
 
-def test_full_durability_commits_too(build: Build) -> None:
+def test_commits_with_full_durability(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     applied = world.with_faults(NoFaults(), "full").apply("p", CommitRequest("words"))
@@ -228,7 +228,7 @@ def test_full_durability_commits_too(build: Build) -> None:
     assert world.files() == after
 
 
-def test_large_files_are_told_apart_by_their_last_byte(tmp_path: Path) -> None:
+def test_large_files_are_distinguished_by_their_last_byte(tmp_path: Path) -> None:
     content = bytes(3 << 20)
     (tmp_path / "a").write_bytes(content)
     (tmp_path / "b").write_bytes(content[:-1] + b"x")
@@ -242,7 +242,7 @@ def test_large_files_are_told_apart_by_their_last_byte(tmp_path: Path) -> None:
     assert first.fingerprint != second.fingerprint
 
 
-def test_a_directory_that_cannot_be_written_refuses_and_changes_nothing(build: Build) -> None:
+def test_refuses_a_read_only_directory_and_changes_nothing(build: Build) -> None:
     world = build({"open/a": b"x\n", "shut/b": b"y\n"})
     world.plan("p", {"open/a": b"new\n", "shut/b": b"new\n"})
     before = world.files()
@@ -254,7 +254,7 @@ def test_a_directory_that_cannot_be_written_refuses_and_changes_nothing(build: B
 
 
 def read_only(directory: Path) -> ExitStack:
-    """Nobody may change the directory meanwhile; root only minds if the file system says so."""
+    """Make the directory immutable for the block; root obeys only the file system."""
     stack = ExitStack()
     if os.geteuid() != 0:
         directory.chmod(0o555)
@@ -270,9 +270,7 @@ def read_only(directory: Path) -> ExitStack:
     return stack
 
 
-def test_a_program_that_the_repository_names_for_signatures_does_not_run(
-    build: Build, tmp_path: Path
-) -> None:
+def test_a_signature_program_of_the_repository_does_not_run(build: Build, tmp_path: Path) -> None:
     world = build()
     world.plan("p", EDITS)
     program = tmp_path / "program"
@@ -290,7 +288,7 @@ def test_a_program_that_the_repository_names_for_signatures_does_not_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_only_what_looks_like_ours_is_taken_for_another_states_interrupted_apply(build: Build) -> None:
+def test_only_our_staging_directories_count_as_an_interrupted_apply(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     for name in ("notes/old", "notes/new", "01KAAAAAAAAAAAAAAAAAAAAAAA/old"):
@@ -299,12 +297,12 @@ def test_only_what_looks_like_ours_is_taken_for_another_states_interrupted_apply
     with world.prepare("p") as preparation:
         assert not preparation.conflicts
     (world.resource / ".cleveragents-01KAAAAAAAAAAAAAAAAAAAAAAA/new").mkdir()
-    with pytest.raises(ApplyRefused, match="01KAAAAAAAAAAAAAAAAAAAAAAA holds files"):
+    with pytest.raises(ApplyRefused, match="01KAAAAAAAAAAAAAAAAAAAAAAA holds the only copies"):
         world.apply("p")
 
 
 @pytest.mark.parametrize("how", ["moved away", "unmounted", "without its git directory"])
-def test_what_is_out_of_reach_for_a_while_is_ended_when_it_is_back(build: Build, how: str) -> None:
+def test_an_unreachable_apply_is_ended_when_it_is_back(build: Build, how: str) -> None:
     world = build()
     world.plan("p", EDITS)
     leave_prepared(world)
@@ -326,17 +324,17 @@ def test_what_is_out_of_reach_for_a_while_is_ended_when_it_is_back(build: Build,
     assert world.applier.undecided() == frozenset()
 
 
-def test_an_apply_after_one_that_cannot_be_ended_is_refused_with_the_reason(build: Build) -> None:
+def test_refuses_an_apply_after_one_that_cannot_be_ended(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     staging = world.resource / ".git/cleveragents" / leave_prepared(world)
     (staging / "new").rename(staging / "elsewhere")
-    with pytest.raises(ApplyRefused, match="interrupted apply of plan p cannot be ended"):
+    with pytest.raises(ApplyRefused, match="cannot end the interrupted apply of plan p"):
         world.apply("p")
     assert world.applier.undecided() == {"p"}
 
 
-def test_one_whose_conclusion_is_refused_keeps_nobody_from_ending_the_others(build: Build) -> None:
+def test_a_refused_conclusion_does_not_block_the_others(build: Build) -> None:
     stuck, other = build(name="stuck"), build(name="other")
     for world in (stuck, other):
         world.plan("p", EDITS)
@@ -353,7 +351,7 @@ def test_one_whose_conclusion_is_refused_keeps_nobody_from_ending_the_others(bui
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_is_given_up_stays_as_it_is_and_holds_no_lock(build: Build, there: bool) -> None:
+def test_a_given_up_apply_keeps_its_files_and_holds_no_lock(build: Build, there: bool) -> None:
     world = build()
     world.plan("p", EDITS)
     world.plan("q", {})
@@ -371,7 +369,7 @@ def test_what_is_given_up_stays_as_it_is_and_holds_no_lock(build: Build, there: 
     assert world.applier.recover() == []
 
 
-def test_one_that_somebody_is_at_is_not_given_up(build: Build) -> None:
+def test_a_running_apply_is_not_given_up(build: Build) -> None:
     world = build()
     world.plan("p", EDITS)
     leave_prepared(world)

@@ -1,4 +1,4 @@
-"""Submodules: a plan removes one whole or not at all, and no work in one is lost by that."""
+"""Submodules: a plan removes one completely or not at all, and no work in it is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def remove(world: World, *, names: tuple[str, ...] = ("deps/sub", ".gitmodules")) -> None:
-    """A plan that removes these."""
+    """Create a plan that removes these paths."""
     sandbox = new_sandbox(world.resource, "p", world.home / "sandboxes/p")
     if ".gitmodules" in names:
         (sandbox.root / ".gitmodules").unlink()
@@ -41,7 +41,7 @@ def remove(world: World, *, names: tuple[str, ...] = ("deps/sub", ".gitmodules")
     world.trees["p"] = sandbox.tree({path: change.after for path, change in sandbox.scan().items()})
 
 
-def test_it_is_removed_and_brought_back_with_its_directory(world: World) -> None:
+def test_a_submodule_is_removed_and_restored_with_its_directory(world: World) -> None:
     remove(world)
     before = world.files()
     assert world.apply("p").changes.keys() == {".gitmodules", "deps/sub"}
@@ -52,14 +52,14 @@ def test_it_is_removed_and_brought_back_with_its_directory(world: World) -> None
     assert world.git("status", "--porcelain") == ""
 
 
-def test_a_commit_of_the_removal_and_one_of_its_undoing_hold_both_halves(world: World) -> None:
+def test_commits_of_removal_and_undo_have_entry_and_section(world: World) -> None:
     remove(world)
     before, listed = world.files(), world.git("ls-tree", "-r", "HEAD")
     world.apply("p", CommitRequest("remove it"))
     assert world.git("ls-tree", "-r", "--name-only", "HEAD") == "a"
     assert world.git("status", "--porcelain") == ""
     after = world.files()
-    with pytest.raises(ApplyRefused, match="your index does not have; apply it with a commit"):
+    with pytest.raises(ApplyRefused, match="not in your index; apply it with a commit"):
         world.undo("p")
     assert world.files() == after
     world.undo("p", CommitRequest("bring it back"))
@@ -69,7 +69,7 @@ def test_a_commit_of_the_removal_and_one_of_its_undoing_hold_both_halves(world: 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kind", ["apply", "undo"])
-def test_what_fails_on_the_way_leaves_all_as_it_was(world: World, kind: str, point: str) -> None:
+def test_a_failure_leaves_everything_unchanged(world: World, kind: str, point: str) -> None:
     remove(world)
     if kind == "undo":
         world.apply("p")
@@ -80,7 +80,7 @@ def test_what_fails_on_the_way_leaves_all_as_it_was(world: World, kind: str, poi
     assert world.files() == before
 
 
-def test_one_that_is_checked_out_is_refused_with_the_remedy(world: World) -> None:
+def test_refuses_to_remove_a_checked_out_submodule_with_a_remedy(world: World) -> None:
     remove(world)
     (world.resource / "deps/sub/work").write_bytes(b"nowhere else\n")
     before = world.files()
@@ -90,7 +90,7 @@ def test_one_that_is_checked_out_is_refused_with_the_remedy(world: World) -> Non
     assert world.files() == before
 
 
-def test_what_was_checked_out_while_it_was_prepared_is_kept(world: World) -> None:
+def test_a_submodule_checked_out_meanwhile_is_kept(world: World) -> None:
     remove(world)
     with world.prepare("p") as preparation:
         (world.resource / "deps/sub/work").write_bytes(b"nowhere else\n")
@@ -102,7 +102,7 @@ def test_what_was_checked_out_while_it_was_prepared_is_kept(world: World) -> Non
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_an_apply_is_complete_when_the_directory_has_come_or_gone(tmp_path: Path, there: bool) -> None:
+def test_an_apply_is_complete_with_the_submodules_directory(tmp_path: Path, there: bool) -> None:
     resource, staging = tmp_path / "resource", tmp_path / "staging"
     for directory in (resource / "deps/sub", staging / "old", staging / "new"):
         directory.mkdir(parents=True)
@@ -114,9 +114,7 @@ def test_an_apply_is_complete_when_the_directory_has_come_or_gone(tmp_path: Path
 
 
 @pytest.mark.parametrize("mine", ["deps", "deps/sub"])
-def test_what_came_in_the_place_of_its_directory_stays_when_it_is_taken_back(
-    tmp_path: Path, mine: str
-) -> None:
+def test_files_in_place_of_the_directory_survive_the_undo(tmp_path: Path, mine: str) -> None:
     resource, staging = tmp_path / "resource", tmp_path / "staging"
     for directory in ((resource / mine).parent, staging / "old", staging / "new"):
         directory.mkdir(parents=True)
@@ -127,12 +125,12 @@ def test_what_came_in_the_place_of_its_directory_stays_when_it_is_taken_back(
     assert (resource / mine).read_bytes() == b"mine\n"
 
 
-def test_an_empty_directory_that_is_lost_is_no_removal(world: World) -> None:
+def test_a_lost_empty_directory_is_no_removal(world: World) -> None:
     remove(world, names=("deps/sub",))
     assert world.trees["p"] == world.sandboxes["p"].base
 
 
-def test_it_comes_back_in_the_sandbox_by_a_restore_or_by_its_directory(world: World) -> None:
+def test_a_submodule_is_restored_in_the_sandbox(world: World) -> None:
     remove(world)
     sandbox = world.sandboxes["p"]
     gone = sandbox.scan()
@@ -158,9 +156,7 @@ def test_it_comes_back_in_the_sandbox_by_a_restore_or_by_its_directory(world: Wo
         (MODULES + b'[submodule "x"]\n\tpath = a\n', {"a"}),
     ],
 )
-def test_a_file_of_submodules_that_names_others_than_there_are_is_refused(
-    world: World, content: bytes, refused: set[str]
-) -> None:
+def test_refuses_an_inconsistent_gitmodules_file(world: World, content: bytes, refused: set[str]) -> None:
     world.plan("p", {".gitmodules": content})
     before = world.files()
     with pytest.raises(ApplyConflict) as caught:
@@ -172,11 +168,13 @@ def test_a_file_of_submodules_that_names_others_than_there_are_is_refused(
 @pytest.mark.parametrize(
     ("path", "error", "words"),
     [
-        ("deps/sub", ApplyConflict, "another commit of it is wanted"),
-        ("new", ApplyRefused, "new is a submodule that your index does not have"),
+        ("deps/sub", ApplyConflict, "the plan needs another commit of it"),
+        ("new", ApplyRefused, "new is a submodule that is not in your index"),
     ],
 )
-def test_one_is_moved_or_added_by_hand(world: World, path: str, error: type[Exception], words: str) -> None:
+def test_moving_or_adding_a_submodule_is_refused_with_a_remedy(
+    world: World, path: str, error: type[Exception], words: str
+) -> None:
     world.plan("p", {})
     sandbox = world.sandboxes["p"]
     line = index_line(GITLINK, "2" * 40, path)

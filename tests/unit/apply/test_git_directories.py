@@ -1,4 +1,4 @@
-"""No apply makes a directory a git directory, or changes one: its configuration would run programs."""
+"""No apply creates or changes a git directory: its configuration would run programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.applying import Edit, Link, Program, world_at
 
 HEAD, CONFIG = b"ref: refs/heads/main\n", b"[core]\n\tfsmonitor = touch ran\n"
 BARE: dict[str, Edit] = {"HEAD": HEAD, "config": b"[core]\n", "objects/k": b"", "refs/k": b""}
-# What is there before, and what a plan does.
+# The files before, and the plan's changes.
 REFUSED: dict[str, tuple[dict[str, Edit], dict[str, Edit]]] = {
     "all of it": ({}, {**BARE, "config": CONFIG}),
     "with a common directory": ({}, {"HEAD": HEAD, "commondir": b"c\n", "config.worktree": CONFIG}),
@@ -45,7 +45,7 @@ def below(where: str, edits: dict[str, Edit]) -> dict[str, Edit]:
 @pytest.mark.parametrize("repository", [True, False], ids=["repository", "plain"])
 @pytest.mark.parametrize("where", ["", "docs/x/"])
 @pytest.mark.parametrize("how", REFUSED)
-def test_a_result_that_makes_a_git_directory_is_refused(
+def test_refuses_a_result_that_creates_a_git_directory(
     tmp_path: Path, how: str, where: str, repository: bool
 ) -> None:
     before, edits = REFUSED[how]
@@ -66,7 +66,9 @@ def test_a_result_that_makes_a_git_directory_is_refused(
 
 @pytest.mark.parametrize("repository", [True, False], ids=["repository", "plain"])
 @pytest.mark.parametrize("how", ALLOWED)
-def test_a_result_that_makes_none_is_applied_and_undone(tmp_path: Path, how: str, repository: bool) -> None:
+def test_applies_and_undoes_a_result_without_git_directories(
+    tmp_path: Path, how: str, repository: bool
+) -> None:
     before, edits = (below("docs/x/", files) for files in ALLOWED[how])
     with world_at(tmp_path, {"a": b"1\n", **before}, repository=repository) as world:
         found = world.files()
@@ -77,8 +79,8 @@ def test_a_result_that_makes_none_is_applied_and_undone(tmp_path: Path, how: str
         assert world.files() == found
 
 
-def test_directories_that_are_in_no_tree_count(tmp_path: Path) -> None:
-    """Empty ones: git keeps none, and takes them for those of a git directory."""
+def test_untracked_directories_count(tmp_path: Path) -> None:
+    """Empty directories: git tracks none, but accepts them as parts of a git directory."""
     with world_at(tmp_path, {"a": b"1\n", "docs/b": b"1\n"}) as world:
         for name in ("objects", "refs"):
             (world.resource / "docs" / name).mkdir()

@@ -1,4 +1,4 @@
-"""The lock on a resource, when that is replaced at the moment."""
+"""The lock of a resource that is replaced at that moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cleveragents.apply.lock import try_resource_lock
 
 
-def test_a_lock_on_a_directory_that_was_replaced_at_the_moment_is_none(
+def test_a_lock_on_a_replaced_directory_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = tmp_path / "resource"

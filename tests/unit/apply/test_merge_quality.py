@@ -1,7 +1,8 @@
-"""A merge of sub-plans is git's merge: the same tree, or conflicts at the same paths and all else the same.
+"""A merge of sub-plans is git's merge: the same tree, or conflicts at the same paths with everything else
+equal.
 
-Histories are random, and each is known by its seed. The same comparison has to catch a merge that goes file
-by file, which is what one would write without git.
+Histories are random, and each is identified by its seed. The same comparison must catch a file-by-file merge,
+the obvious implementation without git.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Cases:
         return git(self.repository, "cat-file", "blob", name)
 
     def unlike_git(self, seed: int, merged: TreeMerge) -> str | None:
-        """How a merge of that seed's sides differs from git's, in words."""
+        """Describe how a merge of that seed's sides differs from git's."""
         git_made = git_merge(self.repository, *self.commits[seed][1:])
         assert git_made is not None
         if not merged.conflicts and not git_made.conflicted:
@@ -75,7 +76,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
 
 
 def file_by_file(cases: Cases, seed: int) -> TreeMerge:
-    """What one would write without git: each path for itself."""
+    """Merge each path for itself, as one would without git."""
     sandbox = cases.sandbox
     sides = [sandbox.files_below(tree) for tree in cases.trees(seed)]
     states: dict[str, FileState | None] = {}
@@ -96,24 +97,24 @@ def file_by_file(cases: Cases, seed: int) -> TreeMerge:
     return TreeMerge(sandbox.tree(gone | states), tuple(conflicts))
 
 
-def test_a_merge_is_the_one_that_git_makes(cases: Cases) -> None:
+def test_a_merge_equals_gits_merge(cases: Cases) -> None:
     merges = {seed: cases.sandbox.merge(*cases.trees(seed), labels=LABELS) for seed in SEEDS}
     found = {seed: cases.unlike_git(seed, merge) for seed, merge in merges.items()}
     assert {seed: told for seed, told in found.items() if told} == {}
-    # Else the comparison would prove little.
+    # Otherwise the comparison would prove little.
     assert sum(not merge.conflicts for merge in merges.values()) > len(SEEDS) / 3
     kinds = {conflict.kind for merge in merges.values() for conflict in merge.conflicts}
     assert {"content", "modify/delete", "rename/delete", "rename/rename", "file/directory"} <= kinds
 
 
-def test_the_comparison_catches_a_merge_that_goes_file_by_file(cases: Cases) -> None:
+def test_the_comparison_catches_a_file_by_file_merge(cases: Cases) -> None:
     seeds = SEEDS[:20]
     caught = [seed for seed in seeds if cases.unlike_git(seed, file_by_file(cases, seed))]
     assert len(caught) > len(seeds) / 4
 
 
-def test_where_git_loses_a_file_there_is_a_conflict_instead(tmp_path: Path) -> None:
-    """git 2.39 answers one of these with a tree that it cannot read, and none to the other."""
+def test_a_file_that_git_loses_becomes_a_conflict(tmp_path: Path) -> None:
+    """git 2.39 answers one of these with an unreadable tree, and the other not at all."""
     repository = make_repository(tmp_path / "repository", {"a": "a\n"})
     commits = written(repository, map(history, LOSING))
     stand = MergeStand(tmp_path, repository)
@@ -132,8 +133,8 @@ def test_where_git_loses_a_file_there_is_a_conflict_instead(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("seed", WHOLE)
-def test_sub_plans_that_did_what_two_people_did_come_to_what_git_makes_of_it(cases: Cases, seed: int) -> None:
-    """From sandboxes that begin with the parent's tree, over what is recorded, to the parent's files."""
+def test_replayed_sub_plans_merge_as_git_does(cases: Cases, seed: int) -> None:
+    """From sandboxes with the parent's tree, through the records, to the parent's files."""
     stand = cases.stand
     git(cases.repository, "checkout", "-q", "--detach", cases.commits[seed][0])
     parent = stand.parent()

@@ -1,4 +1,4 @@
-"""Every odd repository through the command line: apply and undo write the user's own bytes."""
+"""Every unusual repository through the command line: apply and undo write the user's own bytes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_apply_and_undo_keep_the_users_bytes(
 
 
 @pytest.mark.parametrize("repository", CONVERTING, ids=str)
-def test_a_commit_holds_what_git_would_commit(repository: OddRepository, worlds: Worlds) -> None:
+def test_a_commit_has_gits_stored_form(repository: OddRepository, worlds: Worlds) -> None:
     world = worlds(repository)
     before, uncommitted = metadata(world.resource), _uncommitted(world.resource)
     world.plan("p", {path: edited(content) for path, content in _texts(before).items()})
@@ -100,7 +100,7 @@ def test_a_commit_holds_what_git_would_commit(repository: OddRepository, worlds:
         path: edited(content) for path, content in _texts(before).items()
     }
     assert _uncommitted(world.resource) <= uncommitted
-    # `text` has git commit LF where CRLF was committed before.
+    # `text` makes git commit LF where CRLF was committed before.
     lines = world.git("diff", "--numstat", "--ignore-cr-at-eol", "HEAD~1", "HEAD").splitlines()
     assert set(lines) == {f"1\t1\t{path}" for path in _texts(before)}
     world.undo("p", CommitRequest("change them back"))
@@ -113,7 +113,7 @@ def test_a_commit_holds_what_git_would_commit(repository: OddRepository, worlds:
     [(b"* text=auto\n", {}), (b"", {"core.autocrlf": "true"})],
     ids=["text=auto", "autocrlf=true"],
 )
-def test_a_commit_holds_new_and_moved_files_as_git_would_add_them(
+def test_a_commit_has_new_and_moved_files_in_gits_stored_form(
     rules: bytes, settings: dict[str, str], worlds: Worlds
 ) -> None:
     committed: dict[str, Edit] = {".gitattributes": rules, "f": LF, "g": LF}
@@ -136,7 +136,7 @@ def test_a_commit_holds_new_and_moved_files_as_git_would_add_them(
 
 
 @pytest.mark.parametrize("repository", CONVERTING, ids=str)
-def test_a_plan_from_head_shows_the_users_bytes_of_committed_files(
+def test_a_plan_from_head_has_the_users_bytes(
     repository: OddRepository, worlds: Worlds, tmp_path: Path
 ) -> None:
     world = worlds(repository)
@@ -150,7 +150,7 @@ def test_a_plan_from_head_shows_the_users_bytes_of_committed_files(
     assert sandbox.scan() == {}
 
 
-def test_a_sub_plan_shows_what_its_parent_has(worlds: Worlds, tmp_path: Path) -> None:
+def test_a_sub_plan_has_its_parents_bytes(worlds: Worlds, tmp_path: Path) -> None:
     world = worlds(ATTRIBUTES)
     before = _texts(metadata(world.resource))
     world.plan("p", {"auto-crlf/a.txt": edited(CRLF)})
@@ -189,11 +189,11 @@ def test_undo_keeps_permissions_that_changed_since_the_apply(worlds: Worlds) -> 
     assert (world.resource / "a.txt").read_bytes() == LF
 
 
-def test_a_file_of_a_filter_program_stays_as_git_stores_it(worlds: Worlds) -> None:
+def test_a_filtered_file_stays_as_git_stores_it(worlds: Worlds) -> None:
     world = worlds(ATTRIBUTES)
     world.git("config", "filter.large.clean", "echo pointer; cat >/dev/null")
     write(world.resource, {"large/.gitattributes": b"*.txt filter=large text\n", "large/a.txt": CRLF})
-    os.utime(world.resource / "large/a.txt", (1_000_000_000, 1_000_000_000))  # git believes its index
+    os.utime(world.resource / "large/a.txt", (1_000_000_000, 1_000_000_000))  # git trusts its index
     world.git("add", "large")
     world.plan("p", {"auto-crlf/a.txt": edited(CRLF)})
     assert (world.sandboxes["p"].root / "large/a.txt").read_bytes() == b"pointer\n"
@@ -201,25 +201,23 @@ def test_a_file_of_a_filter_program_stays_as_git_stores_it(worlds: Worlds) -> No
     assert (world.resource / "large/a.txt").read_bytes() == CRLF
 
 
-def test_a_change_to_a_file_of_a_filter_program_is_refused_with_the_reason(worlds: Worlds) -> None:
+def test_refuses_a_change_to_a_filtered_file(worlds: Worlds) -> None:
     world = worlds(ATTRIBUTES)
     world.git("config", "filter.large.clean", "echo pointer; cat >/dev/null")
     world.write({"large/.gitattributes": b"*.txt filter=large\n", "large/a.txt": b"content\n"})
-    os.utime(world.resource / "large/a.txt", (1_000_000_000, 1_000_000_000))  # git believes its index
+    os.utime(world.resource / "large/a.txt", (1_000_000_000, 1_000_000_000))  # git trusts its index
     world.git("add", "large")
     world.git("commit", "-q", "-m", "large")
     world.plan("p", {"large/a.txt": b"changed\n"})
     before = world.files()
     with pytest.raises(ApplyRefused) as refused:
         world.apply("p")
-    assert "large/a.txt goes through a filter that only your own git runs" in str(refused.value)
+    assert "large/a.txt uses a filter that only your own git runs" in str(refused.value)
     assert [one.action for one in refused.value.remedies] == ["plan.review"]
     assert world.files() == before
 
 
-def test_a_file_that_does_not_fit_its_encoding_is_named_when_it_cannot_be_recorded(
-    worlds: Worlds, tmp_path: Path
-) -> None:
+def test_a_file_that_does_not_fit_its_encoding_is_named(worlds: Worlds, tmp_path: Path) -> None:
     world = worlds(ATTRIBUTES)
     remote = SandboxRequest("p", world.resource, from_head=True, remote="https://example.org/r.git")
     sandbox = PrivateClone().create(remote, tmp_path / "sandbox")
@@ -229,7 +227,7 @@ def test_a_file_that_does_not_fit_its_encoding_is_named_when_it_cannot_be_record
         sandbox.scan()
 
 
-def test_a_commit_of_a_file_that_does_not_fit_its_encoding_is_refused(worlds: Worlds) -> None:
+def test_refuses_to_commit_a_file_that_does_not_fit_its_encoding(worlds: Worlds) -> None:
     world = worlds(ATTRIBUTES)
     before = world.files()
     world.plan("p", {"wide/a.txt": b"plain\n"})
@@ -240,10 +238,10 @@ def test_a_commit_of_a_file_that_does_not_fit_its_encoding_is_refused(worlds: Wo
     assert (world.resource / "wide/a.txt").read_bytes() == b"plain\n"
 
 
-def test_a_sandbox_and_a_journal_of_an_earlier_version_can_be_used(worlds: Worlds, tmp_path: Path) -> None:
+def test_works_with_a_sandbox_and_a_journal_of_an_earlier_version(worlds: Worlds, tmp_path: Path) -> None:
     world = worlds(REPOSITORIES[1])
     before = metadata(world.resource)
-    # Sandboxes of remotes still hold what git would commit, as all did.
+    # Sandboxes of remotes still hold what git would commit, as all did earlier.
     request = SandboxRequest("p", world.resource, remote="https://example.org/r.git")
     made = PrivateClone().create(request, tmp_path / "sandbox")
     facts = json.loads((tmp_path / "sandbox/sandbox.json").read_text())
@@ -269,7 +267,7 @@ def test_a_sandbox_and_a_journal_of_an_earlier_version_can_be_used(worlds: World
     assert metadata(world.resource) == before
 
 
-def test_directories_in_a_journal_of_an_earlier_version_get_their_permissions_back(worlds: Worlds) -> None:
+def test_restores_permissions_from_a_journal_of_an_earlier_version(worlds: Worlds) -> None:
     world = worlds(REPOSITORIES[-1])
     modes = {path: file.mode for path, file in metadata(world.resource).items()}
     world.plan("p", {"closed/x/y": None})
@@ -287,7 +285,7 @@ def test_directories_in_a_journal_of_an_earlier_version_get_their_permissions_ba
     assert {path: file.mode for path, file in metadata(world.resource).items()} == modes
 
 
-def test_a_directory_whose_group_cannot_be_restored_comes_back_without_setgid(
+def test_a_directory_whose_group_cannot_be_restored_loses_setgid(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = worlds(REPOSITORIES[-1])
@@ -306,16 +304,16 @@ def test_a_directory_whose_group_cannot_be_restored_comes_back_without_setgid(
 
 
 def _crlf_entry(world: World, path: str) -> str:
-    """What puts that path into an index with CRLF, whatever the rules."""
+    """Return the command that puts the path into an index with CRLF, whatever the rules."""
     world.write({path: CRLF})
     name = git(world.resource, "hash-object", "-w", "--no-filters", path)
     return f"100644,{name},{path}"
 
 
 def _uncommitted(root: Path) -> set[str]:
-    """What its user has changed, as git compares contents."""
+    """Return the user's changes, as git compares contents."""
     changed = git(root, "diff", "--name-only", "HEAD")
-    # The user's index may say that a file is unchanged, if it is old enough. A new one knows no times.
+    # The user's index may report a file as unchanged if it is old enough. A new index has no times.
     new = {"GIT_INDEX_FILE": str(root / ".git/compared")}
     git(root, "read-tree", "HEAD", **new)
     differing = git(root, "diff", "--name-only", "--diff-filter=M", "HEAD", **new)
@@ -332,7 +330,7 @@ def _owner(file: Metadata) -> tuple[object, ...]:
 
 
 def _expected(repository: OddRepository, before: dict[str, Metadata]) -> dict[str, tuple[int, bytes]]:
-    """Mode and bytes of each file after the apply."""
+    """Return mode and bytes of each file after the apply."""
     expected = {path: (file.mode, file.content) for path, file in before.items()}
     changed: dict[str, Change] = dict(repository.changed or {})
     if repository.changed is None:

@@ -16,7 +16,7 @@ from tests.ready_repository import made_once
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database for all tests of this module; each works on a repository of its own."""
+    """Return one database for all tests of this module; each has its own repository."""
     return tmp_path_factory.mktemp("state")
 
 
@@ -46,7 +46,7 @@ def agents(
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_it_is_applied_and_undone_byte_for_byte_or_refused_with_the_reason(
+def test_is_applied_and_undone_exactly_or_refused_with_a_reason(
     root: Path, agents: Agents, name: str
 ) -> None:
     case = STRUCTURES[name]

@@ -55,7 +55,7 @@ def test_an_agent_that_is_not_installed_is_told_before_there_is_a_plan(
 ) -> None:
     (mine / "absent.yaml").write_text(ABSENT.format(type=kind))
     (tmp_path / "goals.yaml").write_text("goals:\n  - {name: one, goal: one, actor: me/absent}\n")
-    wanted = "there is no program 'no-such-agent' on your PATH; to install it: buy one"
+    wanted = "program 'no-such-agent' not found on your PATH; install it: buy one"
     for words in (("hi", "--actor", "me/absent"), ("-f", str(tmp_path / "goals.yaml"))):
         ran = agents("run", *words)
         assert ran.code == 2, ran.err
@@ -129,7 +129,7 @@ def test_standard_input_is_no_file_that_could_be_printed(agents: Agents) -> None
 
 def test_an_agent_that_is_named_by_its_path_has_to_be_there_unless_the_sandbox_may_have_it() -> None:
     assert absence_of("/no/such/agent", "buy one") == (
-        "there is no program '/no/such/agent'; to install it: buy one"
+        "program '/no/such/agent' not found; install it: buy one"
     )
     assert absence_of("./agent.sh") is None
     assert absence_of(sys.executable) is None

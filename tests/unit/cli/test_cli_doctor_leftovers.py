@@ -441,7 +441,7 @@ def test_a_sandbox_that_was_half_made_is_removed_with_its_ref(home: Path) -> Non
     plan = dead_run(home, "sandbox.create.after-checkout")
     with plan_bench(home) as bench:
         directory = bench.parts.sandboxes.directory / plan.id
-        reason = "it was making when its process ended"
+        reason = "its process died in state 'making'"
         what = f"the sandbox of plan {plan.id}: {reason}"
         before = snapshot(home)
         assert told(bench.container, "sandboxes") == [(WARN, what)]

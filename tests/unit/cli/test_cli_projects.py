@@ -79,7 +79,7 @@ def test_a_remote_that_lacks_the_branch_is_refused_and_one_out_of_reach_is_told(
     there = git(shop, "branch", "--show-current").strip()
     refused = agents(*add, shop.as_uri(), "--branch", "nothing")
     assert refused.code == 2
-    assert f"it has no branch nothing; it has {there}: add the resource with one of them" in refused.err
+    assert f"it has no branch nothing; it has {there}. Add the resource with one of them" in refused.err
     assert agents(*add, shop.as_uri(), "--branch", there).code == 0
     far = agents("resource", "add", "lost", "--project", "shop", "--remote", (tmp_path / "none").as_uri())
     assert (far.code, "warning: " in far.err) == (0, True)

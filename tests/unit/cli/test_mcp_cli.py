@@ -112,7 +112,7 @@ def test_what_a_server_printed_before_it_ended_is_shown(agents: Agents) -> None:
         (("x",), "say either --url URL"),
         (("x", "--url", "http://x", "--", "y"), "say either --url URL"),
         (("x", "--env", "secretword", "--", "y"), "--env takes NAME=VALUE"),
-        (("x y", "--", "y"), "the name must be"),
+        (("x y", "--", "y"), "the name must consist of"),
         (("x", "--url", "ftp://x"), "must begin with http"),
     ],
 )

@@ -65,7 +65,7 @@ class Signal:
 
 
 def test_git_is_ended_and_gone_when_its_time_is_up(tree: Tree) -> None:
-    with pytest.raises(GitFailed, match=r"ls-files failed: it did not answer in \d+ s"):
+    with pytest.raises(GitFailed, match=r"ls-files failed: no answer within \d+ s"):
         run_git(*LISTED, environment=user_environment(), directory=tree.root, seconds_left=within(0.3))
     assert children() == []
 
@@ -139,7 +139,7 @@ def test_input_and_output_of_git_are_complete_in_time(tree: Tree) -> None:
 
 
 def test_git_that_does_not_read_what_it_is_fed_is_ended(stuck: Tree) -> None:
-    with pytest.raises(GitFailed, match="did not answer"):
+    with pytest.raises(GitFailed, match="no answer within"):
         run_git(
             "cat-file",
             "--batch-check",
@@ -163,12 +163,12 @@ def test_a_repository_that_git_does_not_get_through_is_looked_at_without_git(
 ) -> None:
     with bench.open(stuck, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
-        assert snapshot.status.notes[0].startswith("read without git: it did not answer in ")
+        assert snapshot.status.notes[0].startswith("looked at without git: no answer within ")
     assert children() == []
 
 
 def test_no_commit_is_found_where_git_does_not_answer(bench: Bench, stuck: Tree) -> None:
-    with pytest.raises(SourceMissing, match=r"HEAD of .*: it did not answer in \d+ s"):
+    with pytest.raises(SourceMissing, match=r"HEAD of .*: no answer within \d+ s"):
         ground_of(CodePlace(stuck.root, "HEAD"), IndexDeadline.of(0.0, None))
     history = GitCommitHistory(bench.indexes, version=1, seconds=0.0)
     assert list(history.commits(CodePlace(stuck.root), limit=5)) == []
@@ -209,7 +209,7 @@ def test_tracked_files_are_found_where_git_does_not_come_to_an_end_with_the_othe
     with bench.open(tree, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py", "b.py"]
         (note, *_) = snapshot.status.notes
-        assert note.startswith("files that git does not track are left out: git ls-files: it did not answer")
+        assert note.startswith("files that git does not track are left out: git ls-files: no answer within")
     assert children() == []
 
 
@@ -221,6 +221,6 @@ def test_a_failed_list_of_untracked_files_is_not_a_late_one(bench: Bench, tree: 
 
 
 def test_where_git_does_not_answer_no_root_is_found(stuck: Tree) -> None:
-    with pytest.raises(SandboxRefused, match="did not answer"):
+    with pytest.raises(SandboxRefused, match="no answer within"):
         find_resource(stuck.root, seconds=0.3)
     assert children() == []

@@ -535,7 +535,7 @@ def test_without_the_git_command_files_are_found_all_the_same(
     with bench.open(tree) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py", "b.log"]
         without, ignoring = snapshot.status.notes
-        assert "the git command is not installed" in without
+        assert "git is not installed" in without
         assert ignoring.startswith(".gitignore files are not applied: ")
     with pytest.raises(SourceMissing, match="not installed"), bench.open(tree, "HEAD"):
         pass

@@ -1,4 +1,4 @@
-"""Repositories inside others at the worst moment, and files that change in the moment of a look."""
+"""Nested repositories that appear at the worst moment, and files that change during a check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.sandbox_resources import git, make_repository
 
 
 class Overtaken(PrivateRepository):
-    """When it has looked for repositories, a command makes one more."""
+    """A repository in which a command creates a nested one after the search."""
 
     def _nested(self, work_tree: Path, index: Path, spared: Sequence[str]) -> list[str]:
         found = super()._nested(work_tree, index, spared)
@@ -27,21 +27,21 @@ class Overtaken(PrivateRepository):
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A work tree with a repository inside."""
+    """Return a work tree with a nested repository."""
     git(tmp_path, "init", "-q", "--bare", "engine.git")
     tree = make_repository(tmp_path / "tree", {"a": "1\n"})
     make_repository(tree / "nested", {"b": "1\n"})
     return tree
 
 
-def test_a_repository_that_comes_after_the_look_is_an_error_and_no_commits_name(tree: Path) -> None:
+def test_a_nested_repository_created_meanwhile_is_an_error(tree: Path) -> None:
     repository = Overtaken(tree.with_name("engine.git"))
-    with pytest.raises(GitFailed, match="cannot be told from submodules"):
+    with pytest.raises(GitFailed, match="cannot distinguish nested repositories from submodules"):
         repository.stage(tree, tree.with_name("index"))
 
 
-def test_a_file_that_changed_in_the_moment_of_the_index_is_seen_through_a_copy_of_that(tree: Path) -> None:
-    """Of the same size and time, so that only the index's own time makes git look into it."""
+def test_a_copied_index_detects_a_file_changed_while_it_was_written(tree: Path) -> None:
+    """With the same size and time, so that only the index's own time makes git read the file."""
     index, copy, moment = tree / ".git/index", tree.with_name("copy"), 1_700_000_000_000_000_000
     os.utime(tree / "a", ns=(moment, moment))
     git(tree, "update-index", "--refresh")
@@ -56,7 +56,7 @@ def test_a_file_that_changed_in_the_moment_of_the_index_is_seen_through_a_copy_o
 @pytest.mark.parametrize(
     "entry", ["maintenance.lock", "tmp_obj_AbC1", "tmp_objdir-incoming-x1", "incoming-x1"]
 )
-def test_what_git_keeps_among_its_objects_for_a_moment_is_git_s_own(tmp_path: Path, entry: str) -> None:
+def test_temporary_files_of_git_are_allowed_in_an_object_store(tmp_path: Path, entry: str) -> None:
     for name in ("pack", "info", "0a", entry):
         (tmp_path / name).mkdir()
     assert is_object_store(tmp_path)

@@ -118,7 +118,7 @@ def test_a_tool_without_a_timeout_stops_at_the_limit_of_its_actor(plans: PlanBen
     worker = ActorTools(replace(worker.execution, tools=One()), seconds_left=lambda: 600.0)
     over = time.monotonic() + 0.2
     answer = worker.use("far", {}, step="1.1", seconds_left=lambda: over - time.monotonic())
-    assert (answer.failed, "the time that it may take was over" in answer.text) == (True, True)
+    assert (answer.failed, "the time limit was reached" in answer.text) == (True, True)
     assert plans.parts.history.calls(plan.id)[-1].state is CallState.FAILED
     later = worker.use("far", {}, step="1.2", seconds_left=lambda: over - time.monotonic())
     assert (later.failed, "the actor is out of time" in later.text) == (True, True)
@@ -216,5 +216,5 @@ def test_long_text_keeps_its_beginning_and_its_end() -> None:
     shown = result_text({"content": text})
     assert len(shown) < MOST_CHARACTERS + 200
     assert (shown[0], shown[-1]) == ("b", "e")
-    assert "68,002 characters are left out here" in shown
+    assert "68,002 characters omitted" in shown
     assert cut("short") == "short"

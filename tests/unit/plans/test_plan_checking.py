@@ -63,7 +63,7 @@ def test_reports_a_check_with_its_last_output() -> None:
 
 def test_a_check_that_cannot_start_counts_as_not_run(plans: PlanBench) -> None:
     def refused(*asked: object) -> None:
-        raise ToolRefused("command", "it cannot be isolated")
+        raise ToolRefused("command", "isolation is required")
 
     plans.parts.own_checkout = refused
     plan = plans.done(checks=[check("true")])

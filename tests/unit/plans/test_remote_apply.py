@@ -421,7 +421,7 @@ def test_an_undo_keeps_later_commits(remote: Remote, one: Machine, other: Machin
     assert remote.text("b.txt") == "later"
     assert len(remote.commits_of(plan.id)) == 2
     with (
-        pytest.raises(ApplyRefused, match="nothing to undo"),
+        pytest.raises(ApplyRefused, match="it has no apply to undo"),
         other.parts.applier.prepare_undo(plan.id, other.parts.sandboxes.open(plan.id)),
     ):
         pass

@@ -281,7 +281,7 @@ def test_a_look_does_not_wait_for_a_silent_remote(
     seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["changes"][0]["path"]) == (1, "a.txt")
     assert "told without its lines: ssh://host" in seen["notes"][0]
-    assert "did not answer" in seen["notes"][0]
+    assert "no answer within" in seen["notes"][0]
     with pytest.raises(RemoteUnreachable):
         patch_of(other.parts, other.now(plan.id))
     assert time.monotonic() - began < 60

@@ -355,7 +355,7 @@ def test_a_job_that_needs_a_person_ends_with_the_reason(desk: Desk, what: str) -
     away = replace(desk.bench.parts.apply, applier=OutOfReach(desk.bench.parts.apply.applier))
     handler = {"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what]
     parts = PartsWith(desk.bench.parts, away)
-    with pytest.raises(PlanError, match=f"^plan {plan.id}: the interrupted apply .* out of reach"):
+    with pytest.raises(PlanError, match=f"^plan {plan.id}: cannot end the interrupted apply .* out of reach"):
         replace(handler, parts=parts)(again)
     assert "out of reach" in desk.said[-1]
     assert desk.ended[-1] == plan.id
@@ -369,7 +369,7 @@ class OutOfReach:
 
     @contextmanager
     def deciding(self, plan_id: str, resource: str, terms: ApplyOptions) -> Iterator[None]:
-        raise ApplyRefused(plan_id, f"the interrupted apply of plan {plan_id} cannot be ended: out of reach")
+        raise ApplyRefused(plan_id, f"cannot end the interrupted apply of plan {plan_id}: out of reach")
         yield
 
 

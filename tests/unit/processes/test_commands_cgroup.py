@@ -1,4 +1,4 @@
-"""Cgroups of commands: who ends them, and what happens where there are none."""
+"""Cgroups of commands: when they end, and commands without cgroups."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_cgroups_of_living_processes_are_not_stale() -> None:
 
 
 @needs_cgroup
-def test_cgroups_that_a_process_made_inside_go_with_it(sleeper: subprocess.Popen[bytes]) -> None:
+def test_nested_cgroups_are_removed_too(sleeper: subprocess.Popen[bytes]) -> None:
     mine = made("job:1")
     (mine / "inner" / "most").mkdir(parents=True)
     (mine / "inner" / "most" / "cgroup.procs").write_text(str(sleeper.pid))
@@ -95,7 +95,7 @@ def test_a_kernel_without_cgroup_kill_ends_processes_one_by_one(
 
 
 @needs_cgroup
-def test_a_program_that_is_talked_to_cannot_leave_a_process_behind(tmp_path: Path) -> None:
+def test_a_talking_program_leaves_no_process_behind(tmp_path: Path) -> None:
     token = next(_tokens)
     command = Command(("/bin/sh", "-c", ESCAPE.format(token=token)), tmp_path, tmp_path)
     place = ProgramEnvironment(root=tmp_path, directory=tmp_path, isolation="off")
@@ -110,7 +110,7 @@ def test_a_program_that_is_talked_to_cannot_leave_a_process_behind(tmp_path: Pat
     assert wait_none_alive(token, timeout=60) == []
 
 
-def test_where_no_cgroup_can_be_made_a_command_runs_all_the_same(
+def test_a_command_runs_without_a_cgroup_if_none_can_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = Command(("/bin/sh", "-c", "sleep 1000 & echo said"), tmp_path, tmp_path)

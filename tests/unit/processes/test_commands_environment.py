@@ -1,4 +1,4 @@
-"""The variables a command gets, and what is kept of its output."""
+"""The variables of a command, and the kept part of its output."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ def test_our_own_variables_never_pass() -> None:
     assert "CLEVERAGENTS_TOKEN" not in environment({"CLEVERAGENTS_TOKEN": "x"}, "CLEVERAGENTS_TOKEN")
 
 
-def test_the_command_may_say_otherwise_but_not_of_markers() -> None:
+def test_the_command_overrides_our_values_but_not_the_markers() -> None:
     own = environment({}, environment={"TERM": "xterm", "M": "forged"}, markers={"M": "true"})
     assert own["TERM"] == "xterm"
     assert own["M"] == "true"
 
 
-def test_programs_of_the_checkout_and_of_relative_places_are_not_found() -> None:
+def test_programs_in_the_checkout_and_in_relative_directories_are_not_found() -> None:
     path = "/checkout/.venv/bin:.:/usr/bin::bin:/state/sandbox/bin:/usr/bin"
     assert environment({"PATH": path})["PATH"] == "/usr/bin:/state/sandbox/bin"
     assert environment({"PATH": "."})["PATH"] == environment({})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
 
 
-def test_of_a_path_that_the_command_brings_only_absolute_places_count() -> None:
+def test_only_absolute_entries_of_a_commands_path_count() -> None:
     own = environment({}, environment={"PATH": ".:/checkout/bin::/opt/bin:bin:/opt/bin:"})
     assert own["PATH"] == "/checkout/bin:/opt/bin"
     assert environment({}, environment={"PATH": ":."})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
 
 
-def test_what_lies_in_the_present_directory_is_no_program(
+def test_programs_in_the_current_directory_are_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`PATH=$UNSET:$PATH` has an empty entry: then a sandbox's or a repository's `./git` would be run."""
+    """`PATH=$UNSET:$PATH` has an empty entry: it would run `./git` of a sandbox or a repository."""
     (tmp_path / "tool-of-no-name").touch(mode=0o755)
     monkeypatch.chdir(tmp_path)
     assert look_up("tool-of-no-name", f":.:{tmp_path.name}::/usr/bin:") is None
     assert look_up("tool-of-no-name", f":{tmp_path}") == tmp_path / "tool-of-no-name"
-    with pytest.raises(ToolRefused, match="no program 'tool-of-no-name'"):
+    with pytest.raises(ToolRefused, match="program 'tool-of-no-name' not found"):
         find_program(Command(("tool-of-no-name",), tmp_path, tmp_path), ":.", ":.")
 
 
-def test_a_directory_or_a_pipe_or_a_mere_text_is_passed_over(tmp_path: Path) -> None:
+def test_directories_pipes_and_text_files_are_skipped(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "tool").mkdir()
@@ -89,10 +89,10 @@ def test_a_directory_or_a_pipe_or_a_mere_text_is_passed_over(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("looks_regular", [False, True])
-def test_a_pipe_is_never_waited_for_nor_a_socket_opened(
+def test_pipes_and_sockets_are_never_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_regular: bool
 ) -> None:
-    """Neither one that is there nor one that takes a file's place between the look and the opening."""
+    """Neither an existing one, nor one that replaces a file between the check and the open."""
     program = tmp_path / "bin" / "tool"
     program.parent.mkdir()
     for pipe in (program, tmp_path / "pyvenv.cfg"):
@@ -112,8 +112,8 @@ def test_a_pipe_is_never_waited_for_nor_a_socket_opened(
     assert shown == [] or looks_regular
 
 
-def test_places_that_cannot_be_looked_into_are_passed_over(tmp_path: Path) -> None:
-    """Such as root's own, for somebody who runs with root's variables. For root: what cannot be there."""
+def test_unreadable_directories_are_skipped(tmp_path: Path) -> None:
+    """Such as root's directories, for a user with root's variables. For root: paths that cannot exist."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     for place in (closed / "bin", tmp_path / ("x" * 300)):
@@ -127,7 +127,7 @@ def test_places_that_cannot_be_looked_into_are_passed_over(tmp_path: Path) -> No
     closed.chmod(0o700)
 
 
-def test_git_looks_for_a_repository_neither_around_the_sandbox_nor_further_up(tmp_path: Path) -> None:
+def test_git_finds_no_repository_above_the_sandbox(tmp_path: Path) -> None:
     (tmp_path / "really").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "really")
     root = tmp_path / "link" / "sandbox" / "tree"
@@ -144,7 +144,7 @@ def test_a_sandbox_inside_a_hidden_place_keeps_its_own_programs() -> None:
     assert kept == (Path("/state/sandbox/bin"),)
 
 
-def test_a_link_into_a_place_is_inside_it(tmp_path: Path) -> None:
+def test_a_link_into_a_place_counts_as_inside(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "place")
     assert is_inside(tmp_path / "link", [tmp_path / "place"])
@@ -152,16 +152,16 @@ def test_a_link_into_a_place_is_inside_it(tmp_path: Path) -> None:
     assert not is_inside(tmp_path / "placement", [tmp_path / "place"])
 
 
-def test_a_program_that_only_the_user_has_is_named(tmp_path: Path) -> None:
+def test_a_program_only_on_the_users_path_is_named_in_the_refusal(tmp_path: Path) -> None:
     (tmp_path / "tool").touch(mode=0o755)
     command = Command(("tool",), tmp_path, tmp_path)
-    with pytest.raises(ToolRefused, match=f"only at {tmp_path}/tool, which commands in a sandbox do not see"):
+    with pytest.raises(ToolRefused, match=f"only at {tmp_path}/tool, which is not visible in a sandbox"):
         find_program(command, "/usr/bin:/no/such/directory", str(tmp_path))
-    with pytest.raises(ToolRefused, match="no program 'tool-of-no-name'"):
+    with pytest.raises(ToolRefused, match="program 'tool-of-no-name' not found"):
         find_program(Command(("tool-of-no-name",), tmp_path, tmp_path), "/no/such/directory", "")
 
 
-def test_a_private_directory_goes_whatever_is_in_it(tmp_path: Path) -> None:
+def test_a_private_directory_is_removed_with_any_content(tmp_path: Path) -> None:
     directory = make_directory()
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o500)
@@ -175,13 +175,15 @@ def test_a_private_directory_goes_whatever_is_in_it(tmp_path: Path) -> None:
     assert outside.stat().st_mode & 0o777 == 0o500, "a link was followed"
 
 
-def test_a_private_directory_goes_while_a_dying_process_tidies_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_directory_is_removed_while_a_dying_process_writes_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     directory = make_directory()
     walk = os.walk
 
     def walk_and_tidy(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
         for place, below, names in walk(top):
-            (directory / "tmp").rmdir()  # it was listed just now
+            (directory / "tmp").rmdir()  # it was just listed
             yield place, below, names
             return
 
@@ -191,7 +193,7 @@ def test_a_private_directory_goes_while_a_dying_process_tidies_up(monkeypatch: p
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(0, 500))
-def test_the_tail_is_the_end_of_what_was_said(chunks: list[bytes], limit: int) -> None:
+def test_the_tail_is_the_end_of_the_output(chunks: list[bytes], limit: int) -> None:
     told: list[bytes] = []
     tail = OutputTail(limit, told.append)
     for chunk in chunks:
@@ -202,14 +204,14 @@ def test_the_tail_is_the_end_of_what_was_said(chunks: list[bytes], limit: int) -
     if len(whole) <= limit:
         assert (text, missing) == (whole.decode("utf-8", "backslashreplace"), 0)
     else:
-        # At most three bytes of a character that was cut go as well.
+        # At most three bytes of a cut character are dropped, too.
         assert len(whole) - limit <= missing <= len(whole) - limit + 3
         first, _, rest = text.partition("\n")
         assert first == f"[the first {missing} bytes of output are missing]"
         assert rest == whole[missing:].decode("utf-8", "backslashreplace")
 
 
-def test_a_character_that_was_cut_is_left_out_whole() -> None:
+def test_a_cut_character_is_dropped() -> None:
     tail = OutputTail(7)
     tail.append("ääää".encode())
     assert tail.finish() == ("[the first 2 bytes of output are missing]\näää", 2)
@@ -233,7 +235,7 @@ _KEY = "\n".join(f"MIIE{line:02}" + "QUJDRA" * 10 for line in range(20))
     ],
 )
 def test_the_tail_does_not_begin_inside_a_secret(begin: str, value: str, end: str, before: int) -> None:
-    """Whoever masks the tail could not recognize what a cut leaves of a secret."""
+    """A later mask could not recognize the rest of a cut secret."""
     printed = f"{'x ' * before}{begin}{value}{end} the end".encode()
     secret = len(f"{begin}{value}".encode())
     for cut in range(0, secret, max(secret // 20, 1)):
@@ -253,7 +255,7 @@ def test_memory_is_bounded_while_it_runs() -> None:
     assert tail.finish()[1] == 1000 * 10_000 - 10
 
 
-def test_an_installation_below_the_users_home_is_named_since_home_is_another(tmp_path: Path) -> None:
+def test_an_installation_below_the_users_home_is_passed_by_variable(tmp_path: Path) -> None:
     assert "RUSTUP_HOME" not in environment({"HOME": str(tmp_path)})
     (tmp_path / ".rustup").mkdir()
     assert environment({"HOME": str(tmp_path)})["RUSTUP_HOME"] == str(tmp_path / ".rustup")

@@ -1,4 +1,4 @@
-"""The guard by itself, spoken to over its pipes, as an ordinary Python program."""
+"""The guard alone, controlled over its pipes, as an ordinary Python program."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ WITHOUT = (
     "{sabotage}\n"
     "sys.exit(main())\n"
 )
-"""A guard on a machine that lacks something."""
+"""A guard on a machine that lacks a feature."""
 SOURCE = Path(__file__).parents[3] / "src"
 _tokens = itertools.count(os.getpid() * 10_000 + 8_001)
 Start = Callable[..., "Conversation"]
 
 
 class Conversation:
-    """A guard, the pipe that controls it, its report, and what the command writes."""
+    """A guard with its control pipe, its report and the command's output."""
 
     def __init__(
         self, directory: Path, argv: list[str], interpreter: list[str], facts: dict[str, Any]
@@ -120,19 +120,19 @@ def token() -> Iterator[int]:
     end_by_hand(token)
 
 
-def test_it_reports_how_the_command_ended(start: Start) -> None:
+def test_reports_the_exit_status(start: Start) -> None:
     assert start("true").report() == {"code": 0, "cause": None, "refused": None}
     assert start("sh", "-c", "kill -9 $$").report()["code"] == -9
     assert start("sleep", "1000", timeout_seconds=0.05).report()["cause"] == "timeout"
 
 
-def test_a_command_that_ends_at_once_is_never_missed(start: Start) -> None:
-    """Whoever starts a process and drops the handle may have it reaped before it is looked at."""
+def test_notices_a_command_that_exits_immediately(start: Start) -> None:
+    """A dropped process handle may reap the process before its status is read."""
     for _ in range(10):
         assert start("true", interpreter=AS_IT_RUNS).report()["code"] == 0
 
 
-def test_it_says_why_a_command_could_not_start(start: Start, tmp_path: Path) -> None:
+def test_reports_why_a_command_could_not_start(start: Start, tmp_path: Path) -> None:
     assert "No such file" in start("/no/such/program").report()["refused"]
     (tmp_path / "plain").write_text("exit 4")
     (tmp_path / "plain").chmod(0o755)
@@ -140,7 +140,7 @@ def test_it_says_why_a_command_could_not_start(start: Start, tmp_path: Path) -> 
     assert "null byte" in start("true", argv=["a\0b"]).report()["refused"]
 
 
-def test_an_order_that_comes_with_the_program_is_obeyed(start: Start, token: int) -> None:
+def test_obeys_an_order_sent_together_with_the_program(start: Start, token: int) -> None:
     conversation = start("sleep", f"1000.{token}")
     conversation.control.write(b"end\n")
     conversation.control.flush()
@@ -148,13 +148,13 @@ def test_an_order_that_comes_with_the_program_is_obeyed(start: Start, token: int
     assert alive(token) == []
 
 
-def test_a_guard_whose_caller_is_gone_starts_nothing(start: Start, tmp_path: Path) -> None:
+def test_starts_nothing_if_the_caller_is_gone(start: Start, tmp_path: Path) -> None:
     report = start("touch", "started", parent=1).report()
     assert report["cause"] == "parent"
     assert not (tmp_path / "started").exists()
 
 
-def test_the_end_of_the_pipe_ends_all_and_removes_the_private_directory(
+def test_closing_the_pipe_ends_all_processes_and_removes_the_private_directory(
     start: Start, token: int, tmp_path: Path
 ) -> None:
     (tmp_path / "private" / "home").mkdir(parents=True)
@@ -167,7 +167,7 @@ def test_the_end_of_the_pipe_ends_all_and_removes_the_private_directory(
     assert not (tmp_path / "private").exists()
 
 
-def test_nobody_to_report_to_is_no_reason_to_leave_anything(start: Start, token: int) -> None:
+def test_cleans_up_although_the_report_cannot_be_delivered(start: Start, token: int) -> None:
     conversation = start("sh", "-c", f"echo ready; trap '' TERM; sleep 1000.{token}; sleep 1000.{token}")
     conversation.wait_ready()
     conversation.process.stdout.close()
@@ -176,13 +176,13 @@ def test_nobody_to_report_to_is_no_reason_to_leave_anything(start: Start, token:
     assert alive(token) == []
 
 
-def test_a_pipe_that_ends_before_the_program_came_is_the_end() -> None:
+def test_exits_if_the_pipe_closes_before_the_program_arrives() -> None:
     done = subprocess.run(ORDINARY, input=b"{", capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_to_it_is_an_order(start: Start, token: int, number: signal.Signals) -> None:
+def test_a_signal_ends_the_command(start: Start, token: int, number: signal.Signals) -> None:
     conversation = start("sh", "-c", f"trap '' TERM; echo ready; sleep 1000.{token}; sleep 1000.{token}")
     conversation.wait_ready()
     conversation.process.send_signal(number)
@@ -193,17 +193,15 @@ def test_a_signal_to_it_is_an_order(start: Start, token: int, number: signal.Sig
 @pytest.mark.parametrize(
     ("lacking", "ending"),
     [
-        # A kernel that does not tell a process's children: the process table does.
+        # A kernel without a list of children: the process table is used.
         ("os.open = sabotaged", "its own end"),
         ("os.open = sabotaged", "order"),
-        # A full disk, an upgrade under way: what ends processes by force is in the guard's one file.
+        # On a full disk or during an upgrade: the code to kill processes is in the guard's one file.
         ("sys.modules['psutil'] = None", "its own end"),
         ("sys.modules['psutil'] = None", "order"),
     ],
 )
-def test_it_ends_everything_with_either_of_its_means(
-    start: Start, token: int, lacking: str, ending: str
-) -> None:
+def test_ends_every_process_with_each_method(start: Start, token: int, lacking: str, ending: str) -> None:
     deaf = f"trap '' TERM; while :; do sleep 1000.{token}9; done"
     script = tree_script(token, then="exit 6" if ending == "its own end" else deaf)
     program = WITHOUT.replace("{sabotage}", lacking)
@@ -236,11 +234,11 @@ class TestWithBubblewrap:
         ]
         return start(bubblewrap, argv=[bubblewrap, "--", *argv], arguments=arguments, **facts)
 
-    def test_it_tells_a_command_that_failed_from_one_that_never_began(self, start: Start) -> None:
+    def test_distinguishes_a_failed_command_from_one_that_never_started(self, start: Start) -> None:
         assert self.start(start, "false").report() == {"code": 1, "cause": None, "refused": None}
         assert self.start(start, "/no/such").report()["refused"] == guard.NOT_EXECUTED
 
-    def test_a_command_is_asked_before_its_namespace_is_killed(self, start: Start) -> None:
+    def test_a_command_gets_sigterm_before_its_namespace_is_killed(self, start: Start) -> None:
         script = "trap 'echo bye; exit' TERM; echo ready; while :; do sleep 0.01; done"
         conversation = self.start(start, "sh", "-c", script, grace_seconds=20.0)
         conversation.wait_ready()
@@ -249,7 +247,9 @@ class TestWithBubblewrap:
         assert conversation.report()["cause"] == "order"
         assert b"bye" in os.read(conversation.output, 4096)
 
-    def test_a_deaf_one_is_killed_with_its_namespace(self, start: Start, token: int) -> None:
+    def test_a_command_that_ignores_sigterm_is_killed_with_its_namespace(
+        self, start: Start, token: int
+    ) -> None:
         script = (
             f"(setsid sleep 1000.{token} &); trap '' TERM; echo ready; while :; do sleep 1000.{token}; done"
         )
@@ -275,8 +275,8 @@ time.sleep(1000)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells of which group the dead were")
-def test_the_dead_that_a_hanging_guard_has_not_buried_tell_who_goes_on_in_their_group(token: int) -> None:
-    """As with a chain of processes that fork and exit, of which no list is new enough to name the last."""
+def test_zombies_of_a_hanging_guard_reveal_their_process_group(token: int) -> None:
+    """As with a chain of processes that fork and exit faster than they can be listed."""
     words = [sys.executable, "-c", HANGS, str(token)]
     hangs = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
     try:
@@ -291,7 +291,7 @@ def test_the_dead_that_a_hanging_guard_has_not_buried_tell_who_goes_on_in_their_
         hangs.communicate()
 
 
-def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: Path, token: int) -> None:
+def test_a_process_with_the_reused_pid_of_a_killed_guard_is_left_alone(tmp_path: Path, token: int) -> None:
     program = {
         "executable": shutil.which("sleep"),
         "argv": ["sleep", "1000"],
@@ -311,7 +311,7 @@ def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: P
         with GuardProcess(program, b"") as killed:
             killed._process.kill()
             killed._process.wait()
-            killed._process.pid = stranger.pid  # as if somebody had it since
+            killed._process.pid = stranger.pid  # as if the pid had been reused
         assert child.is_running()
         assert child.status() != psutil.STATUS_ZOMBIE
         assert stranger.poll() is None
@@ -332,7 +332,7 @@ def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: P
         ),
     ],
 )
-def test_after_the_loss_of_a_guard_only_what_is_known_is_said(
+def test_the_output_claims_only_what_is_known_after_losing_a_guard(
     isolation: str, known: str, tmp_path: Path
 ) -> None:
     """Outside of a namespace a process can leave its session, its parent and its variables."""

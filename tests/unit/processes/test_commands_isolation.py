@@ -1,4 +1,4 @@
-"""What an isolated command can reach, and what happens where nothing isolates."""
+"""The reach of an isolated command, and commands without isolation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def port() -> Iterator[int]:
 
 
 @needs_bubblewrap
-def test_secrets_state_other_sandboxes_and_the_checkout_are_not_there(machine: Machine) -> None:
+def test_secrets_state_other_sandboxes_and_the_checkout_are_invisible(machine: Machine) -> None:
     for path in (
         machine.home / ".ssh" / "id",
         machine.state / "token",
@@ -85,7 +85,7 @@ def test_secrets_state_other_sandboxes_and_the_checkout_are_not_there(machine: M
 
 
 @needs_bubblewrap
-def test_only_the_sandbox_can_be_written(machine: Machine) -> None:
+def test_only_the_sandbox_is_writable(machine: Machine) -> None:
     elsewhere = machine.home / "elsewhere"
     output = machine.run(f"touch inside; touch /usr/x /etc/x /x {elsewhere} {machine.checkout}/x").output
     assert (machine.root / "inside").exists()
@@ -97,10 +97,10 @@ def test_only_the_sandbox_can_be_written(machine: Machine) -> None:
 
 
 @needs_bubblewrap
-def test_nothing_of_the_machine_can_be_written_through_the_kernels_files_even_by_root(
+def test_root_cannot_write_machine_files_in_proc(
     machine: Machine,
 ) -> None:
-    """Whoever writes `core_pattern`, or a binary format, names a program that the kernel runs outside."""
+    """A program named in `core_pattern` or a binary format is run by the kernel, outside."""
     pattern = "/proc/sys/kernel/core_pattern"
     written = machine.run(f'v=$(cat {pattern}) && printf %s "$v" > {pattern} && echo WRITTEN').output
     assert "WRITTEN" not in written
@@ -115,8 +115,8 @@ def test_nothing_of_the_machine_can_be_written_through_the_kernels_files_even_by
 
 
 @needs_bubblewrap
-def test_what_is_readable_can_be_read_and_not_written(machine: Machine) -> None:
-    """A sandbox borrows objects from the checkout, which is hidden otherwise."""
+def test_readable_directories_are_read_only(machine: Machine) -> None:
+    """A sandbox borrows objects from the checkout, which is otherwise hidden."""
     objects = machine.checkout / "objects"
     objects.mkdir()
     (objects / "pack").write_text("content")
@@ -127,14 +127,14 @@ def test_what_is_readable_can_be_read_and_not_written(machine: Machine) -> None:
 
 
 @needs_bubblewrap
-def test_there_is_no_network_unless_asked_for(machine: Machine, port: int) -> None:
+def test_the_network_is_off_by_default(machine: Machine, port: int) -> None:
     connect = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected"
     assert "connected" not in machine.run(connect).output
     assert machine.run(connect, network=True).output == "connected\n"
 
 
 @needs_bubblewrap
-def test_no_process_outside_can_be_seen_or_signalled(machine: Machine) -> None:
+def test_outside_processes_cannot_be_seen_or_signalled(machine: Machine) -> None:
     pids = machine.run("echo /proc/[0-9]*").output.split()
     assert len(pids) <= 3, pids
     environments = machine.run("cat /proc/[0-9]*/environ | tr '\\0' '\\n' | cut -d= -f1 | sort -u").output
@@ -143,10 +143,10 @@ def test_no_process_outside_can_be_seen_or_signalled(machine: Machine) -> None:
 
 
 @needs_bubblewrap
-def test_what_a_command_is_given_reaches_neither_bubblewrap_nor_the_process_table(
+def test_a_commands_variables_reach_neither_bubblewrap_nor_the_process_table(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repository's LD_PRELOAD would run outside; a command line can be read by every user."""
+    """A repository's LD_PRELOAD would run outside; every user can read a command line."""
     monkeypatch.setenv("ALLOWED", "hunter2")
     seen: dict[str, str] = {}
     lines: list[str] = []
@@ -172,7 +172,7 @@ def test_what_a_command_is_given_reaches_neither_bubblewrap_nor_the_process_tabl
 
 
 @needs_bubblewrap
-def test_an_interpreter_in_a_home_directory_works_and_shows_nothing_else(
+def test_an_interpreter_in_a_home_directory_works_and_exposes_nothing_else(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = machine.home / "tools" / "lang"
@@ -201,7 +201,7 @@ def test_an_interpreter_in_a_home_directory_works_and_shows_nothing_else(
 
 
 @needs_bubblewrap
-def test_a_program_that_only_the_outside_has_is_refused(machine: Machine) -> None:
+def test_refuses_a_program_that_exists_only_outside(machine: Machine) -> None:
     program = machine.home / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -211,8 +211,8 @@ def test_a_program_that_only_the_outside_has_is_refused(machine: Machine) -> Non
 
 
 @needs_bubblewrap
-def test_nothing_in_the_sandbox_can_open_a_directory_outside(machine: Machine) -> None:
-    """Its own virtual environment leads to the interpreter it is made of; a made-up one leads nowhere."""
+def test_nothing_in_the_sandbox_exposes_an_outside_directory(machine: Machine) -> None:
+    """A real virtual environment leads to its interpreter; a forged one exposes nothing."""
     private = machine.home / "private"
     private.mkdir()
     (private / "note").write_text("hunter2")
@@ -245,7 +245,7 @@ def _bound(command: Command, program: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("trick", ["program", "PATH", "link", "environment", "first line", "link on PATH"])
-def test_nothing_that_a_command_controls_chooses_a_directory_to_show(
+def test_a_command_cannot_choose_the_visible_directories(
     trick: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even one that looks like an installed interpreter, as another project's checkout may."""
@@ -284,7 +284,7 @@ class TestWithoutBubblewrap:
         assert runner.isolates is False
         return runner.run(Command(("echo", "hello"), root, root), CancellationToken().view())
 
-    def test_commands_run_plainly_and_that_is_said_once(self, tmp_path: Path) -> None:
+    def test_commands_run_unisolated_with_one_warning(self, tmp_path: Path) -> None:
         probe = BubblewrapProbe("no-such-bubblewrap")
         with structlog.testing.capture_logs() as logs:
             results = [self.run(probe, tmp_path) for _ in range(2)]
@@ -297,9 +297,7 @@ class TestWithoutBubblewrap:
         )
         assert "install bubblewrap and allow user namespaces" in logs[0]["told"]
 
-    def test_one_that_was_too_slow_to_answer_is_asked_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_timed_out_probe_is_repeated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         slow = tmp_path / "slow-bubblewrap"
         slow.write_text(f"#!/bin/sh\n[ -e {tmp_path}/quick ] || exec sleep 600\n")
         slow.chmod(0o700)
@@ -312,17 +310,17 @@ class TestWithoutBubblewrap:
         slow.unlink()
         assert probe.result().program == str(slow), "what worked once is known"
 
-    def test_all_who_wait_for_one_that_is_too_slow_get_that_answer(
+    def test_concurrent_callers_share_a_timed_out_probe(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Else they would wait for each other, and the last of many for an hour."""
+        """Otherwise they would wait for each other, and the last of many for an hour."""
         (tmp_path / "slow").touch(mode=0o700)
         probe = BubblewrapProbe(str(tmp_path / "slow"))
         came = threading.Semaphore(0)
         tries: list[float] = []
 
         class Telling:
-            """The lock, which says that somebody comes."""
+            """A lock that signals when a caller arrives."""
 
             def __init__(self) -> None:
                 self.lock = threading.Lock()
@@ -351,12 +349,12 @@ class TestWithoutBubblewrap:
         assert "timed out" in probe.result().problem
         assert len(tries) == 2, "who comes later asks again"
 
-    def test_where_isolation_is_required_nothing_runs(self, tmp_path: Path) -> None:
+    def test_nothing_runs_if_required_isolation_is_missing(self, tmp_path: Path) -> None:
         with pytest.raises(ToolRefused, match="not installed; install bubblewrap"):
             self.run(BubblewrapProbe("no-such-bubblewrap"), tmp_path, "required")
 
     @pytest.mark.parametrize("path", ["", ":", ".", "bin", ":bin:."])
-    def test_what_calls_itself_so_in_the_present_directory_is_not_even_tried(
+    def test_a_bwrap_in_the_current_directory_is_not_tried(
         self, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for place in (tmp_path, tmp_path / "bin"):
@@ -370,7 +368,7 @@ class TestWithoutBubblewrap:
         assert BubblewrapProbe().result().program in ("/usr/bin/bwrap", "/bin/bwrap", None)
         assert not (tmp_path / "ran").exists()
 
-    def test_one_that_is_installed_and_does_not_work_is_as_good_as_none(self, tmp_path: Path) -> None:
+    def test_a_broken_bubblewrap_counts_as_missing(self, tmp_path: Path) -> None:
         broken = tmp_path / "broken"
         broken.write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n")
         broken.chmod(0o755)
@@ -378,8 +376,8 @@ class TestWithoutBubblewrap:
         assert result.program is None
         assert "does not work here (no namespaces)" in result.problem
 
-    def test_all_who_ask_at_once_get_the_answer_of_one_try(self, tmp_path: Path) -> None:
-        """The one that is tried stays a while, in case another is tried meanwhile."""
+    def test_concurrent_callers_share_one_probe(self, tmp_path: Path) -> None:
+        """The probed program runs for a while, in case another probe starts meanwhile."""
         wait = "n=0; while [ $(wc -l <tries) -lt 2 ] && [ $n -lt 30 ]; do sleep 0.02; n=$((n+1)); done"
         tried = tmp_path / "tried"
         tried.write_text(f"#!/bin/sh\ncd {tmp_path}\necho x >>tries\n{wait}\n")
@@ -393,7 +391,7 @@ class TestWithoutBubblewrap:
 
 @needs_bubblewrap
 @pytest.mark.parametrize("way", ["path", "link", "relative", "PATH"])
-def test_whether_a_file_outside_is_there_is_not_told(machine: Machine, way: str) -> None:
+def test_the_existence_of_an_outside_file_is_not_revealed(machine: Machine, way: str) -> None:
     place = machine.home / "tools"
     place.mkdir()
     (place / "zq-plain").touch()
@@ -415,6 +413,6 @@ def test_whether_a_file_outside_is_there_is_not_told(machine: Machine, way: str)
 
 
 @needs_bubblewrap
-def test_a_program_is_found_where_the_command_sees_it_though_we_do_not_look(machine: Machine) -> None:
+def test_a_program_visible_only_to_the_command_is_found(machine: Machine) -> None:
     place = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
     assert machine.run("", argv=("git", "--version"), environment={"PATH": place}).exit_code == 0

@@ -1,4 +1,4 @@
-"""A check that would import the user's own checkout instead of the sandbox is found."""
+"""A check that would import the user's own checkout instead of the sandbox is detected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def install():
 
 
 class World:
-    """A checkout with a package, a sandbox of it, and a virtual environment somewhere."""
+    """A checkout with a package, a sandbox of it, and a virtual environment."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,7 +46,7 @@ class World:
         self.stop = CancellationToken()
 
     def environment(self, place: Path) -> Path:
-        """Made by hand, which is quicker than `venv`; returns its site-packages."""
+        """Create an environment by hand, faster than `venv`; return its site-packages."""
         (place / "bin").mkdir(parents=True)
         interpreter = Path(os.path.realpath(sys.executable))
         for name in ("python", "python3"):
@@ -72,23 +72,23 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_an_environment_that_knows_nothing_of_the_checkout_is_fine(world: World) -> None:
+def test_accepts_an_environment_independent_of_the_checkout(world: World) -> None:
     packages = world.environment(world.directory / "venv")
     (packages / "ours.pth").write_text(f"{world.root / 'src'}\n")
     assert world.ask() is None
     assert world.ask(argv=("no-such-program",)) is None
 
 
-def test_a_pth_file_that_leads_to_the_checkout_is_found(world: World) -> None:
+def test_detects_a_pth_file_into_the_checkout(world: World) -> None:
     packages = world.environment(world.directory / "venv")
     (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
     found = world.ask()
     assert found is not None
     assert "instead of the sandbox" in found
-    assert found.endswith(f"its sys.path has {world.checkout / 'src'}")
+    assert found.endswith(f"its sys.path contains {world.checkout / 'src'}")
 
 
-def test_an_editable_import_hook_is_found(world: World) -> None:
+def test_detects_an_editable_import_hook(world: World) -> None:
     packages = world.environment(world.directory / "venv")
     package = str(world.checkout / "src" / "package")
     (packages / "__editable___package_1_finder.py").write_text(FINDER.format(package=package))
@@ -100,20 +100,20 @@ def test_an_editable_import_hook_is_found(world: World) -> None:
     assert found.endswith(package)
 
 
-def test_a_linked_package_is_found(world: World) -> None:
+def test_detects_a_linked_package(world: World) -> None:
     packages = world.environment(world.directory / "venv")
     (packages / "package").symlink_to(world.checkout / "src" / "package")
     assert "a link in its packages" in str(world.ask())
 
 
-def test_pythonpath_and_an_environment_in_the_checkout_are_found(world: World) -> None:
+def test_detects_pythonpath_and_an_environment_in_the_checkout(world: World) -> None:
     world.environment(world.directory / "venv")
-    assert "its sys.path has" in str(world.ask(PYTHONPATH=str(world.checkout / "src")))
+    assert "its sys.path contains" in str(world.ask(PYTHONPATH=str(world.checkout / "src")))
     world.environment(world.checkout / ".venv")
     assert "its environment is" in str(world.ask())
 
 
-def test_the_interpreter_of_the_test_program_is_asked_too(world: World) -> None:
+def test_asks_the_interpreter_of_the_test_program_too(world: World) -> None:
     """`pytest` may be a script of an environment that is not the one on PATH."""
     packages = world.environment(world.directory / "other")
     (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
@@ -138,14 +138,14 @@ def test_a_sandbox_below_the_checkout_may_import_from_itself(world: World) -> No
 
 
 @needs_bubblewrap
-def test_what_isolation_hides_cannot_be_imported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolation_prevents_imports_from_the_checkout(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     packages = world.environment(world.directory / "venv")
-    # Commands see a program outside of the sandbox only through the PATH of this process.
+    # Commands see an outside program only through the PATH of this process.
     monkeypatch.setenv("PATH", f"{world.bin}:{os.environ['PATH']}")
     (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
     assert world.ask(isolation="required") is None
     assert world.ask(isolation="off") is not None
-    # Unless the caller shows it.
+    # Unless the caller exposes it.
     command = Command(
         ("true",),
         world.root,
@@ -154,11 +154,11 @@ def test_what_isolation_hides_cannot_be_imported(world: World, monkeypatch: pyte
         environment={"PATH": f"{world.bin}:/usr/bin:/bin"},
     )
     runner = GuardedCommandRunner(isolation="required")
-    assert "its sys.path has" in str(imports_from(world.checkout, runner, command, world.stop.view()))
+    assert "its sys.path contains" in str(imports_from(world.checkout, runner, command, world.stop.view()))
 
 
-def test_a_real_editable_install_is_found(world: World) -> None:
-    """This very project is installed so where it is developed."""
+def test_detects_a_real_editable_install(world: World) -> None:
+    """This project is installed like that during its own development."""
     project = Path(__file__).parents[3]
     inside = subprocess.run(
         [sys.executable, "-c", "import cleveragents; print(cleveragents.__file__)"],
@@ -182,8 +182,8 @@ def stand_in(world: World, script: str) -> None:
     (world.bin / "python").chmod(0o755)
 
 
-def test_where_no_interpreter_is_there_nothing_is_claimed(world: World) -> None:
-    """A version manager leaves a stand-in that says, as a shell does, that there is none."""
+def test_reports_nothing_without_an_interpreter(world: World) -> None:
+    """The shim of a version manager exits like a shell if there is no interpreter."""
     world.bin = world.directory / "bin"
     world.bin.mkdir()
     assert world.ask(PATH=str(world.bin)) is None
@@ -195,24 +195,24 @@ def test_where_no_interpreter_is_there_nothing_is_claimed(world: World) -> None:
     ("script", "reason"),
     [
         ("echo nonsense", r"nonsense \(exit code 0\)"),
-        ("exit 1", r"it said nothing \(exit code 1\)"),
+        ("exit 1", r"no output \(exit code 1\)"),
         ("echo cleveragents-imports:nonsense", r"cleveragents-imports:nonsense \(exit code 0\)"),
         ("echo 'cleveragents-imports:[1, 2]'", r"\[1, 2\] \(exit code 0\)"),
-        ("exec /bin/sleep 1000", "it took too long"),
+        ("exec /bin/sleep 1000", "timed out"),
     ],
 )
-def test_an_interpreter_that_is_there_and_does_not_answer_is_told_of(
+def test_reports_an_interpreter_that_does_not_answer(
     world: World, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    """Else whatever hinders the question would pass for: it is not the user's checkout."""
+    """Otherwise any failure of the question would look like a negative answer."""
     monkeypatch.setattr("cleveragents.processes.own_checkout._ASK_SECONDS", 1.0)
     stand_in(world, script)
     told = world.ask(PATH=str(world.bin))
     assert told is not None
-    assert re.fullmatch(f"it cannot be told whose files python would import: .*{reason}", told)
+    assert re.fullmatch(f"cannot determine which files python would import: .*{reason}", told)
 
 
-def test_modules_of_the_sandbox_cannot_answer_in_place_of_the_interpreter(world: World) -> None:
+def test_modules_of_the_sandbox_cannot_forge_the_answer(world: World) -> None:
     packages = world.environment(world.directory / "venv")
     for name in ("os", "sys", "json", "ast", "posixpath", "encodings", "site"):
         (world.root / f"{name}.py").write_text("raise SystemExit('shadowed')\n")
@@ -220,33 +220,33 @@ def test_modules_of_the_sandbox_cannot_answer_in_place_of_the_interpreter(world:
     assert world.ask() is None
     assert world.ask(PYTHONPATH="src") is None
     (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
-    assert str(world.ask()).endswith(f"its sys.path has {world.checkout / 'src'}")
-    assert str(world.ask(PYTHONPATH="src")).endswith(f"its sys.path has {world.checkout / 'src'}")
+    assert str(world.ask()).endswith(f"its sys.path contains {world.checkout / 'src'}")
+    assert str(world.ask(PYTHONPATH="src")).endswith(f"its sys.path contains {world.checkout / 'src'}")
 
 
-def test_a_relative_place_is_meant_from_where_the_check_runs(world: World) -> None:
+def test_resolves_relative_entries_from_the_checks_directory(world: World) -> None:
     world.environment(world.directory / "venv")
     outside = os.path.relpath(world.checkout / "src", world.root)
-    assert str(world.ask(PYTHONPATH=outside)).endswith(f"its sys.path has {world.checkout / 'src'}")
+    assert str(world.ask(PYTHONPATH=outside)).endswith(f"its sys.path contains {world.checkout / 'src'}")
 
 
-def test_an_environment_in_which_python_does_not_come_to_the_question_is_told_of(world: World) -> None:
-    """The check would have it so, too: nobody knows what it tests."""
+def test_reports_an_environment_in_which_python_fails_to_start(world: World) -> None:
+    """The check would have the same environment, so the tested files are unknown."""
     world.environment(world.directory / "venv")
     (world.root / "src" / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
-    assert "it cannot be told whose files python would import" in str(world.ask(PYTHONPATH="src"))
+    assert "cannot determine which files python would import" in str(world.ask(PYTHONPATH="src"))
 
 
-def test_a_place_whose_name_is_no_ascii_is_named(world: World) -> None:
+def test_reports_a_non_ascii_path(world: World) -> None:
     packages = world.environment(world.directory / "venv")
     place = world.checkout / "Ä ö"
     place.mkdir()
     (packages / "package.pth").write_text(f"{place}\n", "utf-8")
     assert str(world.ask(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")) != "None"
-    assert str(world.ask()).endswith(f"its sys.path has {place}")
+    assert str(world.ask()).endswith(f"its sys.path contains {place}")
 
 
-def test_a_short_check_does_not_cut_the_question_short(world: World) -> None:
+def test_the_timeout_of_the_check_does_not_limit_the_question(world: World) -> None:
     world.environment(world.directory / "venv")
     command = Command(
         ("true",),
@@ -260,7 +260,7 @@ def test_a_short_check_does_not_cut_the_question_short(world: World) -> None:
     assert imports_from(world.checkout, runner, command, world.stop.view()) is None
 
 
-def test_a_cancelled_question_is_no_answer(world: World) -> None:
+def test_a_cancelled_question_raises_cancelled(world: World) -> None:
     world.environment(world.directory / "venv")
     world.stop.cancel("enough")
     with pytest.raises(Cancelled):

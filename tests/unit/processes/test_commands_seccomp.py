@@ -1,4 +1,4 @@
-"""The seccomp filter: what it denies on every machine, and that programs get on without."""
+"""The seccomp filter: the calls it denies on every architecture, and programs that work without them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MACHINES = {
     "x86_64": [(X86_64, seccomp._X86_64), (I386, seccomp._I386)],
     "aarch64": [(AARCH64, seccomp._AARCH64)],
 }
-# What every program needs: read, write, open, mmap, execve, ptrace, wait4, futex.
+# Calls that every program needs: read, write, open, mmap, execve, ptrace, wait4, futex.
 ORDINARY = {
     X86_64: (0, 1, 2, 9, 59, 101, 61, 202),
     I386: (3, 4, 5, 90, 11, 26, 114, 240),
@@ -33,7 +33,7 @@ CLONE_THREAD_FLAGS, CLONE_NEWUSER, CLONE_NEWNS = 0x3D0F00, 0x10000000, 0x20000
 
 
 def verdict(machine: str, arch: int, number: int, first: int = 0, second: int = 0) -> int:
-    """The error that the filter answers a call with; 0 if it lets it through. A BPF machine in small."""
+    """Return the filter's error for a call; 0 if it is allowed. A small BPF interpreter."""
     program = filter_for(machine)
     assert program is not None
     data = struct.pack("=IIQQQQQQQ", number & 0xFFFFFFFF, arch, 0, first, second, 0, 0, 0, 0)
@@ -65,14 +65,14 @@ def denied() -> Iterator[tuple[str, int, str, int]]:
 
 
 @pytest.mark.parametrize(("machine", "arch", "name", "number"), list(denied()))
-def test_what_no_build_needs_is_denied(machine: str, arch: int, name: str, number: int) -> None:
+def test_denies_calls_that_no_build_needs(machine: str, arch: int, name: str, number: int) -> None:
     assert verdict(machine, arch, number) == errno.EPERM
 
 
 @pytest.mark.parametrize(
     ("machine", "arch", "way"), [(machine, *way) for machine, ways in MACHINES.items() for way in ways]
 )
-def test_the_rest_is_let_through_and_new_namespaces_and_typing_into_terminals_are_not(
+def test_allows_other_calls_but_no_namespaces_and_no_terminal_input(
     machine: str, arch: int, way: seccomp._Machine
 ) -> None:
     assert [verdict(machine, arch, number) for number in ORDINARY[arch]] == [ALLOWED] * len(ORDINARY[arch])
@@ -88,9 +88,7 @@ def test_the_rest_is_let_through_and_new_namespaces_and_typing_into_terminals_ar
 @pytest.mark.parametrize(
     ("machine", "arch", "way"), [(machine, *way) for machine, ways in MACHINES.items() for way in ways]
 )
-def test_only_sockets_of_the_network_namespace_are_let_through(
-    machine: str, arch: int, way: seccomp._Machine
-) -> None:
+def test_allows_only_sockets_of_the_network_namespace(machine: str, arch: int, way: seccomp._Machine) -> None:
     """AF_VSOCK and others belong to no network namespace."""
     families = {family: verdict(machine, arch, way.socket, first=family) for family in range(64)}
     assert {family for family, error in families.items() if error == ALLOWED} == {1, 2, 10, 16}
@@ -103,14 +101,14 @@ def test_only_sockets_of_the_network_namespace_are_let_through(
         assert verdict(machine, arch, way.socketcall, first=3) == ALLOWED, "connect"
 
 
-def test_other_ways_to_make_a_call_are_no_way_around_it() -> None:
+def test_alternative_calling_conventions_are_denied() -> None:
     mount = seccomp._X86_64.denied["mount"]
     assert verdict("x86_64", X86_64, 0x40000000 | mount) == errno.ENOSYS, "x32"
     assert verdict("aarch64", ARM, 21) == errno.ENOSYS
     assert verdict("x86_64", AARCH64, 40) == errno.ENOSYS
 
 
-def test_a_machine_that_is_not_known_gets_no_filter() -> None:
+def test_an_unknown_architecture_gets_no_filter() -> None:
     assert filter_for("riscv64") is None
 
 
@@ -125,7 +123,7 @@ def run(root: Path, script: str) -> CommandResult:
 
 
 @needs_bubblewrap
-def test_an_isolated_command_has_the_filter_and_makes_no_user_namespace(tmp_path: Path) -> None:
+def test_an_isolated_command_has_the_filter_and_no_user_namespaces(tmp_path: Path) -> None:
     program = shared_probe.result().program
     assert program is not None
     filtered = seccomp_for(program) is not None
@@ -146,7 +144,7 @@ def test_threads_and_processes_work_under_the_filter(tmp_path: Path) -> None:
 
 @needs_bubblewrap
 @pytest.mark.parametrize("network", [False, True])
-def test_an_isolated_command_has_no_sockets_but_those_of_its_network(tmp_path: Path, network: bool) -> None:
+def test_an_isolated_command_has_only_sockets_of_its_network(tmp_path: Path, network: bool) -> None:
     program = shared_probe.result().program
     if program is None or seccomp_for(program) is None:
         pytest.skip("no filter here")

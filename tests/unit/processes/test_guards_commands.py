@@ -1,4 +1,4 @@
-"""Of many commands, one tells the user that bubblewrap is missing."""
+"""Of many commands, one warns the user that bubblewrap is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cleveragents.processes.bubblewrap import BubblewrapProbe
 
 
 class Interrupted(BubblewrapProbe):
-    """Between its look and its note another caller comes, unless the lock keeps that one out."""
+    """A probe in which another caller arrives between check and mark, unless the lock prevents it."""
 
     def __init__(self) -> None:
         self.noted = False
@@ -27,7 +27,7 @@ class Interrupted(BubblewrapProbe):
         self.noted = noted
 
 
-def test_one_caller_is_the_first_also_when_another_comes_in_between() -> None:
+def test_exactly_one_concurrent_caller_is_first() -> None:
     probe = Interrupted()
     answers = [probe.first_time(), probe.first_time(), *probe.answers]
     assert answers.count(True) == 1

@@ -1,4 +1,4 @@
-"""Isolation as a precondition: who refuses, who asks, and where the isolation of a plan is stated."""
+"""Isolation as a precondition: refusals, approvals, and where the isolation of a plan is shown."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def actors(tmp_path: Path) -> Iterator[ActorPlanBench]:
         ("off", WORKS, "sandbox.isolation is off; set sandbox.isolation to auto"),
     ],
 )
-def test_other_peoples_plans_are_not_run_without_isolation_unless_that_is_allowed(
+def test_unisolated_workers_need_explicit_permission(
     isolation: str, probe: BubblewrapProbe, told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = SandboxSettings(isolation=isolation)
@@ -74,14 +74,14 @@ def test_other_peoples_plans_are_not_run_without_isolation_unless_that_is_allowe
     assert capfd.readouterr().err.count("warning: commands of plans are not isolated") == 2
 
 
-def test_isolation_that_is_required_cannot_be_waived() -> None:
+def test_required_isolation_cannot_be_waived() -> None:
     with pytest.raises(NotIsolated, match=r"set sandbox\.isolation to auto"):
         ensure_isolated(
             SandboxSettings(isolation="required", allow_unisolated=True), allowed=True, probe=MISSING
         )
 
 
-def test_with_isolation_nothing_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_warning_with_isolation(capfd: pytest.CaptureFixture[str]) -> None:
     ensure_isolated(SandboxSettings(), allowed=False, probe=WORKS)
     assert capfd.readouterr().err == ""
 
@@ -90,7 +90,7 @@ def test_with_isolation_nothing_is_said(capfd: pytest.CaptureFixture[str]) -> No
 def agents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Agents]:
-    """The command line of a user who allowed nothing."""
+    """Return the command line of a user without permissions."""
     use_home(monkeypatch, tmp_path, tmp_path / "state")
     for name in ALLOW_UNISOLATED:
         monkeypatch.delenv(name)
@@ -99,21 +99,21 @@ def agents(
 
 
 @pytest.mark.parametrize("words", [["serve", "--port", "0"], ["worker", "--until-idle"], ["mcp", "serve"]])
-def test_nothing_that_takes_jobs_starts_without_isolation(agents: Agents, words: list[str]) -> None:
+def test_no_job_runner_starts_without_isolation(agents: Agents, words: list[str]) -> None:
     ended = agents("--set", "sandbox.isolation=off", *words)
     assert ended.code == 2
     assert "commands of plans would not be isolated: sandbox.isolation is off" in ended.err
     assert "or pass --allow-unisolated" in ended.err
 
 
-def test_a_worker_that_may_runs_unisolated_and_says_so(agents: Agents) -> None:
+def test_a_permitted_worker_runs_unisolated_with_a_warning(agents: Agents) -> None:
     ended = agents("--set", "sandbox.isolation=off", "worker", "--until-idle", "--allow-unisolated")
     assert ended.code == 0, ended.err
     assert "warning: commands of plans are not isolated: sandbox.isolation is off" in ended.err
 
 
 def test_every_command_that_starts_a_worker_for_others_ensures_isolation() -> None:
-    """A worker takes whatever is queued in the database, whoever queued it."""
+    """A worker takes whatever is queued in the database, by any user."""
 
     def modules_with(*words: str) -> set[str]:
         return {
@@ -132,7 +132,7 @@ def test_every_command_that_starts_a_worker_for_others_ensures_isolation() -> No
 
 
 def asked_to_run(bench: ActorPlanBench, profile: str) -> tuple[str, str]:
-    """Where a plan stands whose agent wants to run a command, and what it was told."""
+    """Return the status of a plan whose agent requests a command, and its messages."""
     model = bench.script(executes(answer(call("command", script="echo x > made.txt")), says("done")))
     plan = bench.work(bench.goal(model, cast=ALONE, profile=profile))
     waits = plan.state is PlanState.WAITING
@@ -143,7 +143,7 @@ def asked_to_run(bench: ActorPlanBench, profile: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_without_isolation_an_agents_command_is_asked_for_refused_or_run(
+def test_without_isolation_the_profile_decides_on_an_agents_command(
     actors: ActorPlanBench, profile: str
 ) -> None:
     state, told = asked_to_run(actors, profile)
@@ -159,9 +159,7 @@ def test_without_isolation_an_agents_command_is_asked_for_refused_or_run(
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_without_isolation_a_command_that_the_user_typed_is_refused_or_run(
-    plans: PlanBench, profile: str
-) -> None:
+def test_without_isolation_the_profile_decides_on_a_typed_command(plans: PlanBench, profile: str) -> None:
     typed = replace(command("echo x > made.txt"), granted=True)
     plan = plans.done(typed, profile=profile)
     if profile in DENY_NETWORK:
@@ -214,8 +212,8 @@ def _imports_command(path: Path) -> bool:
     )
 
 
-def test_whoever_makes_a_command_says_whether_its_network_is_denied() -> None:
-    """The next place that runs commands must not forget the policy."""
+def test_every_command_states_whether_its_network_is_denied() -> None:
+    """A new place that runs commands must not forget the policy."""
     made = {
         f"{path.relative_to(SOURCES)}:{node.lineno}": [keyword.arg for keyword in node.keywords]
         for path in SOURCES.rglob("*.py")
@@ -245,7 +243,7 @@ def test_the_isolation_of_a_plan_is_recorded_and_the_weakest_run_counts(plans: P
 
 @pytest.mark.parametrize("one", [None, *Isolation])
 @pytest.mark.parametrize("other", [None, *Isolation])
-def test_of_two_isolations_the_weaker_one_counts(one: Isolation | None, other: Isolation | None) -> None:
+def test_the_weaker_of_two_isolations_counts(one: Isolation | None, other: Isolation | None) -> None:
     found = weaker(one, other)
     assert found is weaker(other, one)
     assert (found is Isolation.NONE) == (Isolation.NONE in (one, other))

@@ -1,4 +1,4 @@
-"""Whether it can be told what a process was started with."""
+"""When the environment of a process can be determined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNEL_THREAD, EXITING = 0x200000, 0x4
 
 @pytest.fixture
 def told(tmp_path: Path) -> Callable[..., bytes | None]:
-    """What is made of an environment that reads as empty, where the kernel tells so about the process."""
+    """Return the result for an environment that reads as empty, with this stat data from the kernel."""
 
     def tell(
         *,
@@ -46,15 +46,17 @@ def told(tmp_path: Path) -> Callable[..., bytes | None]:
     return tell
 
 
-def test_in_the_middle_of_an_exec_it_cannot_be_told(told: Callable[..., bytes | None]) -> None:
+def test_the_environment_is_unknown_during_an_exec(told: Callable[..., bytes | None]) -> None:
     assert told(code_ends=0, environment=(0, 0)) is None
 
 
-def test_nor_while_the_environment_is_being_laid_out(told: Callable[..., bytes | None]) -> None:
+def test_the_environment_is_unknown_while_it_is_copied(told: Callable[..., bytes | None]) -> None:
     assert told(code_ends=0, environment=(5, 5)) is None
 
 
-def test_nor_if_the_exec_was_over_when_it_was_read(told: Callable[..., bytes | None]) -> None:
+def test_the_environment_is_unknown_if_an_exec_ended_during_the_read(
+    told: Callable[..., bytes | None],
+) -> None:
     assert told(environment=(5, 7)) is None
 
 
@@ -68,7 +70,7 @@ def test_nor_if_the_exec_was_over_when_it_was_read(told: Callable[..., bytes | N
     ],
     ids=["given none", "part of the kernel", "zombie", "exiting"],
 )
-def test_who_has_none_is_known_to_have_none(
+def test_an_empty_environment_is_recognized(
     told: Callable[..., bytes | None], facts: dict[str, object]
 ) -> None:
     environment = told(**facts)
@@ -77,14 +79,14 @@ def test_who_has_none_is_known_to_have_none(
 
 
 @pytest.mark.parametrize("facts", [{"state": "Z"}, {"flags": EXITING}], ids=["zombie", "exiting"])
-def test_the_other_threads_tell_it_when_the_first_has_ended(
+def test_another_thread_provides_it_after_the_first_has_ended(
     told: Callable[..., bytes | None], facts: dict[str, object]
 ) -> None:
     environment = told(**facts, threads=2, code_ends=0, environment=(0, 0))
     assert environment == b"\0A=1\0B=2\0\0"
 
 
-def test_a_long_one_is_told_whole(tmp_path: Path) -> None:
+def test_a_long_environment_is_read_completely(tmp_path: Path) -> None:
     place = tmp_path / str(PID)
     place.mkdir()
     whole = b"A=" + b"x" * 200_000 + b"\0B=2"
@@ -94,7 +96,7 @@ def test_a_long_one_is_told_whole(tmp_path: Path) -> None:
 
 @contextmanager
 def sleeping(**environment: str) -> Iterator[int]:
-    """The process of one that sleeps as long as the block runs. It may still be in the midst of its exec."""
+    """Yield a process that sleeps for the duration of the block. It may still be in its exec."""
     with subprocess.Popen(["sleep", "1000"], env=environment) as child:
         try:
             yield child.pid
@@ -106,14 +108,14 @@ def told_at_last(pid: int) -> bytes:
     return next(told for told in iter(lambda: environment_of(pid), b"") if told is not None)
 
 
-def test_that_of_a_real_process_is_as_it_was_given() -> None:
+def test_a_real_processs_environment_is_read() -> None:
     with sleeping(A="1") as given, sleeping() as none:
         assert told_at_last(given) == b"\0A=1\0\0"
         assert told_at_last(none).strip(b"\0") == b""
 
 
 @pytest.mark.parametrize("known", [[False] * 30, [True, *[False] * 30]], ids=["at first", "when read again"])
-def test_who_is_in_the_middle_of_an_exec_is_looked_at_until_it_is_through(known: list[bool]) -> None:
+def test_waits_for_a_process_during_an_exec(known: list[bool]) -> None:
     with sleeping(A="1") as child:
         answers = iter(known)
 
@@ -125,8 +127,8 @@ def test_who_is_in_the_middle_of_an_exec_is_looked_at_until_it_is_through(known:
         assert list(marked("A", "1", environment_of=tell)) == [child]
 
 
-def test_nobody_is_waited_for_who_has_no_environment() -> None:
-    """As the parts of the kernel, of which there are many."""
+def test_does_not_wait_for_a_process_without_environment() -> None:
+    """Like kernel threads, of which there are many."""
     asked: list[int] = []
     me = os.getpid()
 

@@ -1,4 +1,4 @@
-"""Outcomes of plans are compared across sandboxes, and what cannot be compared says so."""
+"""Comparisons of outcomes across sandboxes, and refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_two_sandboxes_are_compared_and_neither_is_changed(tmp_path: Path) -> No
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
-def test_what_is_too_large_to_be_compared_is_refused_by_its_bytes_too(tmp_path: Path) -> None:
+def test_refuses_a_comparison_that_is_too_large(tmp_path: Path) -> None:
     one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other")
     files = changed_between(one, other)
     assert bytes_between(one, other, files) == sum(map(len, (b"\0one", b"\0other", b"one\n", b"other\n")))
@@ -61,7 +61,7 @@ def test_what_is_too_large_to_be_compared_is_refused_by_its_bytes_too(tmp_path: 
             ensure_comparable(one, other, bounds)
 
 
-def test_what_names_its_content_otherwise_is_not_compared(tmp_path: Path) -> None:
+def test_refuses_to_compare_different_object_formats(tmp_path: Path) -> None:
     one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other", "sha256")
-    with pytest.raises(SandboxRefused, match="another object format"):
+    with pytest.raises(SandboxRefused, match="another git object format"):
         diff_between(one, other)

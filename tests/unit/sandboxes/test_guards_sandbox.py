@@ -1,4 +1,4 @@
-"""What a peer must not take away, and what must be on the disk before files are moved."""
+"""Files that a peer must not remove, and lists that must be durable before files move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.sandbox_resources import make_repository, write
 
 
 class Overtaken(list[str]):
-    """Paths; between the first look at them and the second, somebody else does something."""
+    """Paths with an action of a peer between the first check and the second."""
 
     def __init__(self, paths: list[str], meanwhile: Callable[[], None]) -> None:
         super().__init__(paths)
@@ -33,7 +33,7 @@ class Overtaken(list[str]):
         return super().__iter__()
 
 
-def test_what_is_being_copied_is_not_thrown_away_by_who_keeps_something_else(tmp_path: Path) -> None:
+def test_an_entry_is_not_evicted_while_it_is_copied(tmp_path: Path) -> None:
     cache = SetupCache(tmp_path / "cache", limit_bytes=1)
     one, two = tmp_path / "one/tree", tmp_path / "two/tree"
     write(one, {".venv/made": "1\n"})
@@ -47,7 +47,7 @@ def test_what_is_being_copied_is_not_thrown_away_by_who_keeps_something_else(tmp
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to tell which file was flushed")
-def test_the_list_of_what_is_set_aside_is_on_the_disk_before_anything_moves(
+def test_the_list_of_hidden_files_is_durable_before_anything_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = make_repository(tmp_path / "r", {".gitignore": "*.log\n"})
@@ -68,7 +68,7 @@ def test_the_list_of_what_is_set_aside_is_on_the_disk_before_anything_moves(
 
 
 class Late(SandboxRegistry):
-    """When it has seen that a sandbox is there, a peer removes that."""
+    """A registry in which a peer removes a sandbox right after it was found."""
 
     def __init__(self, database: Database, home: Path) -> None:
         super().__init__(database, home)
@@ -81,7 +81,7 @@ class Late(SandboxRegistry):
         return found
 
 
-def test_what_a_peer_removed_in_the_meantime_is_removed_and_leaves_nothing(tmp_path: Path) -> None:
+def test_removing_a_sandbox_that_a_peer_removed_leaves_nothing(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     with open_database(ready_database(tmp_path / "store.db")) as database:
         registry = Late(database, tmp_path / "sandboxes")

@@ -32,7 +32,7 @@ EDITS = {"d/f1": "edited\n", "d/new": "new\n", "d/x.log": "log\n", "build/x": "x
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory with the names that `d` has in the sandbox."""
+    """Return a directory with the names that `d` has in the sandbox."""
     names = (
         "f1",
         "f2",
@@ -66,7 +66,7 @@ def agents(
 
 
 def kept_below(place: Path) -> bytes:
-    """All that files below hold."""
+    """Return the content of all files below."""
     files = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
     return b"".join(path.read_bytes() for path in files if path.is_file() and not path.is_symlink())
 
@@ -79,7 +79,7 @@ def operations(plan: str, tree: Path, backup: Path) -> Iterator[tuple[str, ...]]
     yield ("doctor",)
     yield ("backup", str(backup))
     yield ("plan", "rollback", plan, "1", "--yes")
-    yield ("plan", "resume", plan)  # makes the call again, and runs the checks
+    yield ("plan", "resume", plan)  # repeats the call, and runs the checks
     yield ("plan", "reread", plan)
     yield ("plan", "review", plan, "a.txt", "--accept")
     yield ("plan", "apply", plan)
@@ -90,7 +90,7 @@ def operations(plan: str, tree: Path, backup: Path) -> Iterator[tuple[str, ...]]
 
 
 @pytest.mark.parametrize("swapped", ["d", "build"], ids=["tracked", "ignored"])
-def test_no_operation_follows_a_directory_that_is_swapped_meanwhile(
+def test_no_operation_follows_a_swapped_directory(
     tmp_path: Path, outside: Path, agents: Agents, swapped: str
 ) -> None:
     plan = agents(*COMMAND[:-1], "--review", "--check", "true", "--", "cp", "AGENTS.md", "a.txt").id
@@ -129,7 +129,7 @@ def test_a_tree_is_removed_without_opening_what_may_be_a_link_or_a_pipe(
     assert all(flag & os.O_NOFOLLOW and flag & os.O_DIRECTORY for flag in flags)
 
 
-def test_no_merge_of_a_sub_plan_follows_a_directory_that_is_swapped_meanwhile(
+def test_no_sub_plan_merge_follows_a_swapped_directory(
     tmp_path: Path, repository: Path, outside: Path
 ) -> None:
     stand = MergeStand(tmp_path, repository)
@@ -171,7 +171,7 @@ def planted_in(git: Path) -> list[str]:
 
 
 def planting_plan(bench: AgentBench, kind: str, planting: str) -> Plan:
-    """One in which a program of that kind plants something when it is ended."""
+    """Create a plan in which a program of that kind plants code when it is ended."""
     waiting = "trap 'plant; exit' TERM; while :; do sleep 0.05; done"
     late = f"( plant() {{ {planting} }}; {waiting} ) & sleep 0.3"
     if kind == "command":
@@ -193,7 +193,7 @@ def planting_plan(bench: AgentBench, kind: str, planting: str) -> Plan:
 
 
 @pytest.mark.parametrize("kind", ["command", "setup", "check", "external agent", "ACP agent"])
-def test_what_a_program_plants_when_it_is_ended_is_gone_afterwards(tmp_path: Path, kind: str) -> None:
+def test_code_planted_by_a_terminated_program_is_removed(tmp_path: Path, kind: str) -> None:
     with agent_bench(tmp_path / "home") as bench:
         plan = bench.work(planting_plan(bench, kind, PLANTING % {"trace": tmp_path / "planted"}))
         assert plan.state is PlanState.COMPLETE, plan.error
@@ -202,8 +202,8 @@ def test_what_a_program_plants_when_it_is_ended_is_gone_afterwards(tmp_path: Pat
         assert [planted_in(tree / ".git"), planted_in(tree / "inner/.git")] == [[], []]
 
 
-def test_what_the_programs_of_a_killed_worker_planted_is_gone_when_anybody_looks(tmp_path: Path) -> None:
-    """They end after their worker, and nobody waits for them."""
+def test_code_planted_under_a_killed_worker_is_removed_on_open(tmp_path: Path) -> None:
+    """They end after their worker, without supervision."""
     with agent_bench(tmp_path / "home") as bench:
         plan = bench.done(command("true"))
         sandbox = bench.sandbox(plan)
@@ -212,7 +212,7 @@ def test_what_the_programs_of_a_killed_worker_planted_is_gone_when_anybody_looks
         with marked(mark), sandbox.occupied():
             subprocess.run(["sh", "-c", script], check=True)
             bench.sandbox(plan)
-            assert planted_in(sandbox.root / ".git") != [], "whoever works there is not disturbed"
+            assert planted_in(sandbox.root / ".git") != [], "a running program is not disturbed"
         for _ in range(2):
             subprocess.run(["sh", "-c", script], check=True)
             bench.sandbox(plan)

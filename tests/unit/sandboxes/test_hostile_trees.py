@@ -1,5 +1,6 @@
-"""G1, G14: whatever a command left in a sandbox, and whatever it does meanwhile, the host neither reads nor
-writes anything outside."""
+"""G1, G14: whatever a command left in a sandbox or does meanwhile, the host reads and
+writes nothing outside.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ FILES |= {f"d/f{number}": f"{number}\n" for number in range(40)}
 
 @dataclass
 class World:
-    """A sandbox, and what is none of its business: a file, a directory of files, another repository."""
+    """A sandbox, and targets outside: a file, a directory of files, another repository."""
 
     sandbox: Sandbox
     resource: Path
@@ -124,7 +125,7 @@ def restore(world: World) -> object:
 
 
 def forget(world: World) -> object:
-    """A rollback of what a plan had made at the same paths."""
+    """Roll back what a plan created at the same paths."""
     with world.sandbox.writing():
         world.sandbox.restore(dict.fromkeys(["d/secret", "d/f1", "d/build/x"]))
     return None
@@ -178,7 +179,7 @@ def visible(world: World) -> object:
         return None
 
 
-# Those that change the tree come last, so that the others see what was planted.
+# Those that change the tree come last, so that the others see the planted files.
 ENTRIES: list[Entry] = [
     *(scan, states, ignored, ignored_entries, diff, context, history, set_up, backup),
     *(without_ignored, put_aside, restore, forget, visible),
@@ -186,7 +187,7 @@ ENTRIES: list[Entry] = [
 
 
 def told(world: World, entry: Entry) -> str:
-    """What an entry point says, an error among it."""
+    """Return the output of an entry point, including errors."""
     try:
         return repr(entry(world))
     except CleverAgentsError as error:
@@ -194,13 +195,13 @@ def told(world: World, entry: Entry) -> str:
 
 
 def kept(world: World) -> bytes:
-    """Every content that the sandbox has come to keep."""
+    """Return every content that the sandbox has stored."""
     objects = world.root.parent / "engine/objects"
     return b"".join(zlib.decompress(path.read_bytes()) for path in objects.glob("??/*"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_a_command_planted_leads_nowhere(world: World, shape: str) -> None:
+def test_planted_links_are_not_followed(world: World, shape: str) -> None:
     plant(shape, world.root, world.secret, world.other)
     before = world.outside()
     for entry in ENTRIES:
@@ -209,7 +210,7 @@ def test_what_a_command_planted_leads_nowhere(world: World, shape: str) -> None:
         assert CANARY.encode() not in kept(world), entry.__name__
 
 
-def test_a_directory_that_is_swapped_for_a_link_meanwhile_leads_nowhere(world: World) -> None:
+def test_a_directory_swapped_for_a_link_is_not_followed(world: World) -> None:
     write(world.root, {"d/new": "1\n", "d/x.log": "1\n", "d/build/x": "1\n"})
     before = world.outside()
     with swapping(world.root / "d", world.secret.parent):
@@ -234,7 +235,7 @@ def safely(world: World, tree: Path) -> None:
 
 
 def restored_while_taken(world: World, tree: Path, restore: Restore) -> int:
-    """How many files of `d` landed outside while a process took the directory away as soon as it came."""
+    """Return how many files of `d` landed outside while a process moved the directory away at once."""
     before = set(world.secret.parent.iterdir())
     shutil.rmtree(tree / "d", ignore_errors=True)
     with taking(tree / "d", world.secret.parent):
@@ -248,19 +249,19 @@ def restored_while_taken(world: World, tree: Path, restore: Restore) -> int:
     return len(set(world.secret.parent.iterdir()) - before)
 
 
-def test_no_file_is_restored_through_a_directory_that_is_taken_away(world: World) -> None:
+def test_no_file_is_restored_through_a_moved_directory(world: World) -> None:
     assert restored_while_taken(world, world.root, safely) == 0
 
 
-def test_git_itself_restores_files_through_a_directory_that_is_taken_away(world: World) -> None:
-    """The naive way, which the test above must be able to catch."""
+def test_git_itself_would_restore_through_a_moved_directory(world: World) -> None:
+    """The naive way, which the test above must catch."""
     copy = world.place / "copy"
     copy.mkdir()
     assert restored_while_taken(world, copy, naively) > 0
 
 
 @pytest.mark.parametrize("planted", ["fsmonitor", "alias", "hook", "worktree config", "include", "filter"])
-def test_nothing_planted_runs_when_a_person_looks(tmp_path: Path, planted: str) -> None:
+def test_planted_code_does_not_run_in_a_persons_git(tmp_path: Path, planted: str) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n", ".gitattributes": "a filter=x\n"})
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
     evil = tmp_path / "evil"
@@ -334,14 +335,14 @@ LOOKED_INTO = {
 
 
 @pytest.mark.parametrize("how", LOOKED_INTO)
-def test_nothing_planted_inside_runs_when_a_person_looks(world: World, how: str) -> None:
+def test_code_planted_in_nested_repositories_does_not_run(world: World, how: str) -> None:
     script = INSIDE % {"trace": world.place / "ran"} + LOOKED_INTO[how]
     environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
     with world.sandbox.writing():
         subprocess.run(["sh", "-ec", script], cwd=world.root, env=environment, check=True, timeout=60)
         (world.place / "ran").unlink(missing_ok=True)
         world.sandbox.scan()
-    if how in ("ignored", "split index"):  # the scan has disarmed it, and no index leads there either
+    if how in ("ignored", "split index"):  # the scan has disarmed it, and no index refers to it
         armed = INSIDE % {"trace": world.place / "ran"} + "evil n/.git/config"
         subprocess.run(["sh", "-ec", armed], cwd=world.root, env=environment, check=True, timeout=60)
     subprocess.run(["git", "status"], cwd=world.root, env=environment, check=False, timeout=60)
@@ -351,7 +352,7 @@ def test_nothing_planted_inside_runs_when_a_person_looks(world: World, how: str)
 
 
 def test_a_repository_of_another_format_loses_its_index(world: World) -> None:
-    """One file can be two indexes: names of 20 bytes and of 32 bytes are read differently."""
+    """One file can be two indexes: names of 20 bytes and of 32 bytes are parsed differently."""
     git(world.root, "init", "-q", "--object-format=sha256", "n")
     write(world.root, {"n/b": "1\n"})
     git(world.root / "n", "add", "b")
@@ -373,7 +374,7 @@ TAKEN = {
 
 
 def reset_by_its_owner(place: Path, strategy: SandboxStrategy, how: str) -> None:
-    """Plants configuration, takes permissions away, and lets the sandbox be reset."""
+    """Plant configuration, remove permissions, and reset the sandbox."""
     if strategy.suits(make_repository(place / "r", {"a": "1\n"})):
         resource = place / "r"
     else:
@@ -397,16 +398,16 @@ def reset_by_its_owner(place: Path, strategy: SandboxStrategy, how: str) -> None
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("how", TAKEN)
 @pytest.mark.parametrize("strategy", [PrivateClone(), DirectoryCopy()], ids=["clone", "copy"])
-def test_permissions_that_a_command_took_do_not_keep_what_it_planted(
+def test_removed_permissions_do_not_protect_planted_code(
     monkeypatch: pytest.MonkeyPatch, strategy: SandboxStrategy, how: str
 ) -> None:
-    """As a user whom permission bits stop: root would not notice them."""
+    """As a user who is bound by permissions: root would not notice them."""
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         place.chmod(0o777)
         monkeypatch.setenv("HOME", made)
         (place / "root").mkdir()
-        reset_by_its_owner(place / "root", strategy, how)  # now nothing is left to be imported
+        reset_by_its_owner(place / "root", strategy, how)  # no module is imported after this
         child = os.fork()
         if child == 0:
             code = 1
@@ -438,8 +439,8 @@ RESETS = (
 
 
 @pytest.mark.parametrize("where", NAMED)
-def test_a_commit_names_no_repository_that_is_armed(world: World, where: str) -> None:
-    """Where the index names none, commits may: whatever takes files from them looks there next."""
+def test_no_commit_names_an_armed_repository(world: World, where: str) -> None:
+    """If the index names none, commits may: commands that read files from them look there next."""
     trace, path = world.place / "ran", NAMED[where]
     script = f"""
 mkdir -p $(dirname {path}); git add a.py .gitignore; git commit -q --allow-empty -m 1
@@ -450,7 +451,7 @@ evil {path}/.git/config
     environment |= {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
     def run(script: str) -> bool:
-        """As a person does: whether it ran what was planted."""
+        """Run a command like a person; return whether the planted code ran."""
         trace.unlink(missing_ok=True)
         subprocess.run(["sh", "-c", script], cwd=world.root, env=environment, check=False, timeout=60)
         return trace.exists()
@@ -477,8 +478,8 @@ POINTED = {
 
 
 @pytest.mark.parametrize("how", POINTED)
-def test_no_older_commit_of_the_user_names_a_repository_that_is_armed(tmp_path: Path, how: str) -> None:
-    """Commands need make no commit for that: the user's may name a repository in what is ignored today."""
+def test_no_older_commit_names_an_armed_repository(tmp_path: Path, how: str) -> None:
+    """No commit by a command is needed: the user's may name a repository in a directory ignored today."""
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     make_repository(resource / "build/n", {"b": "1\n"})
     old = commit_all(resource)
@@ -495,7 +496,7 @@ def test_no_older_commit_of_the_user_names_a_repository_that_is_armed(tmp_path: 
     assert b"fsmonitor" not in (sandbox.root / "build/n/.git/config").read_bytes()
 
 
-def test_what_is_ignored_is_not_searched_while_nothing_leads_there(tmp_path: Path) -> None:
+def test_ignored_directories_are_not_searched_without_a_reference(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n", ".gitignore": "build/\n"})
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
     with sandbox.writing():
@@ -523,21 +524,21 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("how", HIDDEN)
-def test_an_ignored_directory_keeps_no_git_directory_armed(world: World, how: str) -> None:
+def test_git_directories_in_ignored_directories_are_disarmed(world: World, how: str) -> None:
     script = INSIDE % {"trace": world.place / "ran"} + "mkdir build; " + HIDDEN[how]
     environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
     with world.sandbox.occupied():
         subprocess.run(["sh", "-ec", script], cwd=world.root, env=environment, check=True, timeout=60)
         write(world.root, {"build/output": "fsmonitor"})
     made = ["."] if world.sandbox.facts.common_dir is None else []
-    assert list(world.sandbox.unapplied().repositories) == made, "what is ignored is told of as that"
+    assert list(world.sandbox.unapplied().repositories) == made, "ignored files are reported as ignored"
     armed = [path for path in (world.root / "build").rglob("*") if path.is_file()]
     armed = [path for path in armed if b"fsmonitor" in path.read_bytes()]
     assert armed == [world.root / "build/output"], "no other file of an ignored directory is touched"
     assert not [path for path in (world.root / "build").rglob(".git") if not path.is_dir()]
 
 
-def test_a_submodule_keeps_no_repository_below_it_armed(tmp_path: Path) -> None:
+def test_repositories_below_a_submodule_are_disarmed(tmp_path: Path) -> None:
     """A commit may name it instead of the submodule."""
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     make_repository(resource / "sub", {"b": "1\n"})
@@ -549,10 +550,10 @@ def test_a_submodule_keeps_no_repository_below_it_armed(tmp_path: Path) -> None:
     assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
 
 
-def test_a_directory_that_is_moved_while_it_is_searched_leads_nowhere(
+def test_a_directory_moved_during_the_search_is_not_followed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The way up is checked: `..` of a directory that was moved is elsewhere."""
+    """The way up is verified: `..` of a moved directory is elsewhere."""
     write(world.root, {"build/d/e/f": "1\n"})
     git(world.other, "config", "core.fsmonitor", "false")
     before, really = world.outside(), os.scandir
@@ -572,8 +573,8 @@ def test_a_directory_that_is_moved_while_it_is_searched_leads_nowhere(
 
 
 @pytest.mark.parametrize("inside", ["", "inner", "build/n"])
-def test_nothing_in_a_git_directory_makes_git_wait(world: World, inside: str) -> None:
-    """A pipe would be waited for without end, a device be read without end."""
+def test_nothing_in_a_git_directory_blocks_git(world: World, inside: str) -> None:
+    """A pipe would block forever, a device would be read forever."""
     root = world.root / inside
     pipes = ("packed-refs", "shallow", "refs/heads/p", "logs/HEAD", "COMMIT_EDITMSG", "info/grafts", "x")
     with world.sandbox.writing():
@@ -593,8 +594,8 @@ def test_nothing_in_a_git_directory_makes_git_wait(world: World, inside: str) ->
 
 
 @pytest.mark.parametrize("replaced_by", ["link", "file", "pipe"])
-def test_a_tree_that_was_replaced_leads_nowhere(world: World, replaced_by: str) -> None:
-    """As a command without isolation can."""
+def test_a_replaced_tree_is_not_followed(world: World, replaced_by: str) -> None:
+    """A command without isolation can do that."""
     git(world.other, "config", "core.fsmonitor", "false")
     before = world.outside()
     with suppress(SandboxRefused), world.sandbox.writing():
@@ -611,7 +612,7 @@ def test_a_tree_that_was_replaced_leads_nowhere(world: World, replaced_by: str) 
     assert world.outside() == before
 
 
-def test_a_repository_inside_keeps_its_remotes_and_loses_the_rest(world: World) -> None:
+def test_a_nested_repository_keeps_only_its_remotes(world: World) -> None:
     inner = make_repository(world.root / "inner", {"b": "1\n"})
     git(inner, "remote", "add", "origin", "https://example.org/x.git")
     git(inner, "config", "alias.x", "!true")
@@ -633,7 +634,7 @@ def index_of(count: int, body: bytes) -> bytes:
 
 
 def hidden_by_a_length() -> bytes:
-    """To git, the name of the first entry goes on over the second one, and a submodule follows."""
+    """Build an index in which git reads the first name across the second entry, followed by a submodule."""
     link, second = index_entry(0o160000, b"build/n"), index_entry(0o100644, b"b")
     first = index_entry(0o100644, b"a")
     hidden = second + b"ZZZZ" + struct.pack(">I", len(link))
@@ -670,7 +671,7 @@ def test_no_crafted_index_hides_a_submodule_from_us(world: World, how: str, insi
     assert not (world.place / "ran").exists()
 
 
-def test_an_index_that_names_a_file_of_git_itself_is_not_kept(world: World) -> None:
+def test_an_index_with_a_path_in_dot_git_is_replaced(world: World) -> None:
     """`git restore .` would write a hook, and run it the next time."""
     hook = world.root / ".git/hooks/post-checkout"
     with world.sandbox.writing():
@@ -682,8 +683,8 @@ def test_an_index_that_names_a_file_of_git_itself_is_not_kept(world: World) -> N
     assert not hook.exists()
 
 
-def test_what_is_kept_of_an_index_is_what_git_reads_in_it(tmp_path: Path) -> None:
-    """Also of damaged and crafted ones."""
+def test_a_kept_index_has_the_entries_that_git_reads(tmp_path: Path) -> None:
+    """Includes damaged and crafted ones."""
     place = make_repository(tmp_path / "r", {"a": "1\n", "d/b": "2\n", "d/" + "long" * 40: "3\n"})
     make_repository(place / "n", {"c": "1\n"})
     git(place, "add", "n")
@@ -722,8 +723,8 @@ def test_what_is_kept_of_an_index_is_what_git_reads_in_it(tmp_path: Path) -> Non
     assert plain_index((place / ".git/index").read_bytes(), name_bytes=20) is None, "entries are elsewhere"
 
 
-def test_an_index_is_as_old_as_before_without_its_extensions(tmp_path: Path) -> None:
-    """git compares the time of a file with that of the index, to find a change right after `git add`."""
+def test_an_index_keeps_its_time_without_its_extensions(tmp_path: Path) -> None:
+    """git compares the time of a file with that of the index to detect a change right after `git add`."""
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
     index = sandbox.root / ".git/index"
@@ -738,7 +739,7 @@ def test_an_index_is_as_old_as_before_without_its_extensions(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fails", ["write", "open", "mkdir"])
-def test_a_full_file_system_keeps_nothing_that_was_planted(
+def test_planted_code_is_removed_on_a_full_file_system(
     world: World, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evil = '[core]\n\tfsmonitor = false\n[remote "o"]\n\turl = https://example.org\n'
@@ -771,7 +772,7 @@ def test_a_full_file_system_keeps_nothing_that_was_planted(
     git(world.root, "status")
 
 
-def test_a_write_that_takes_a_part_is_continued(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_write_is_continued(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     really = os.write
     config = (world.root / ".git/config").read_bytes()
     with world.sandbox.writing():
@@ -785,7 +786,7 @@ def test_a_write_that_takes_a_part_is_continued(world: World, monkeypatch: pytes
 @pytest.mark.parametrize(
     "refused", ["a deep path", "large rules", "a name that git refuses", "rules that git fails on"]
 )
-def test_a_tree_that_is_refused_keeps_no_repository_armed(
+def test_repositories_in_a_refused_tree_are_disarmed(
     world: World, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = make_repository(world.root / "z/inner", {"b": "1\n"})
@@ -803,7 +804,7 @@ def test_a_tree_that_is_refused_keeps_no_repository_armed(
     assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
 
 
-def test_files_in_the_place_of_a_submodule_keep_no_repository_armed(tmp_path: Path) -> None:
+def test_repositories_in_place_of_a_submodule_are_disarmed(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     make_repository(resource / "sub", {"b": "1\n"})
     commit_all(resource)
@@ -816,7 +817,7 @@ def test_files_in_the_place_of_a_submodule_keep_no_repository_armed(tmp_path: Pa
     assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
 
 
-def test_staged_changes_stay_though_a_name_looks_like_an_extension(tmp_path: Path) -> None:
+def test_staged_changes_survive_names_that_look_like_extensions(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"link": "1\n", "blink.py": "1\n"})
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
     with sandbox.writing():
@@ -828,9 +829,9 @@ def test_staged_changes_stay_though_a_name_looks_like_an_extension(tmp_path: Pat
 @pytest.mark.parametrize(
     "shape", ["gitdir file", "gitdir link", "alternates", "foreign objects", "common directory"]
 )
-def test_a_git_directory_that_leads_elsewhere_is_replaced(world: World, shape: str) -> None:
+def test_a_git_directory_that_points_elsewhere_is_replaced(world: World, shape: str) -> None:
     if world.sandbox.facts.common_dir is None:
-        return  # a directory has no git directory of ours to be replaced
+        return  # a directory has no git directory of ours
     with world.sandbox.writing():
         plant(shape, world.root, world.secret, world.other)
     directory = world.root / ".git"
@@ -844,7 +845,7 @@ def test_a_git_directory_that_leads_elsewhere_is_replaced(world: World, shape: s
     assert world.outside() == before
 
 
-def test_an_index_that_cannot_be_read_is_not_left_for_a_person(tmp_path: Path) -> None:
+def test_an_unreadable_index_is_replaced(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
     with sandbox.writing():
@@ -852,7 +853,7 @@ def test_an_index_that_cannot_be_read_is_not_left_for_a_person(tmp_path: Path) -
     assert git(sandbox.root, "status", "--porcelain") == b""
 
 
-def test_a_file_that_became_something_else_is_not_copied(tmp_path: Path) -> None:
+def test_a_file_that_changed_its_kind_is_not_copied(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     (tmp_path / "copy").mkdir()
@@ -865,7 +866,7 @@ def test_a_file_that_became_something_else_is_not_copied(tmp_path: Path) -> None
     assert not list((tmp_path / "copy").iterdir())
 
 
-def test_a_tree_of_thousands_of_levels_is_refused_and_removed(tmp_path: Path) -> None:
+def test_refuses_and_removes_a_tree_of_thousands_of_levels(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
     descriptor = os.open(sandbox.root, os.O_RDONLY)
@@ -882,7 +883,7 @@ def test_a_tree_of_thousands_of_levels_is_refused_and_removed(tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "sandbox").iterdir()] == ["lock"]
 
 
-def test_a_file_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_an_endless_file_is_not_read_completely(tmp_path: Path) -> None:
     descriptor = os.open("/dev/zero", os.O_RDONLY)
     try:
         assert LooseObjects(tmp_path, "sha1").keep_file(descriptor, 2 << 20) is None
@@ -891,10 +892,10 @@ def test_a_file_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
 @pytest.mark.parametrize("mode", [0o000, 0o311])
-def test_a_directory_that_lets_nobody_in_hides_no_change(tmp_path: Path, mode: int) -> None:
-    """As a user for whom permissions count."""
+def test_an_inaccessible_directory_hides_no_change(tmp_path: Path, mode: int) -> None:
+    """As a user who is bound by permissions."""
     script = """
 import os, sys
 from pathlib import Path
@@ -931,14 +932,14 @@ with sandbox.writing():
         shutil.rmtree(place, ignore_errors=True)
 
 
-def test_git_does_not_tell_an_actor_what_it_found(tmp_path: Path) -> None:
+def test_git_messages_do_not_reach_an_actor(tmp_path: Path) -> None:
     assert _text(GitFailed("add", CANARY)) == "git add failed"
 
 
 @pytest.mark.parametrize("below", ["", "d"])
 def test_host_git_is_refused_in_a_sandbox(world: World, below: str) -> None:
     inside = world.root / below
-    with pytest.raises(SandboxRefused, match="git does not run on the files of a sandbox"):
+    with pytest.raises(SandboxRefused, match="git must not run in a sandbox's files"):
         run_git("status", environment=user_environment(), directory=inside)
     with pytest.raises(SandboxRefused, match="git does not run"):
         run_git("status", environment={**user_environment(), "GIT_DIR": str(world.root / ".git")})
@@ -952,8 +953,8 @@ def test_host_git_is_refused_in_a_sandbox(world: World, below: str) -> None:
         find_resource(link)
 
 
-def test_contents_that_are_not_what_their_name_says_are_not_believed(tmp_path: Path) -> None:
-    """An object may hold anything under any name; the index is shared by all plans of a repository."""
+def test_objects_with_a_wrong_hash_are_rejected(tmp_path: Path) -> None:
+    """An object may hold any content under any name; the index is shared by all plans of a repository."""
     resource = make_repository(tmp_path / "r", {"a.py": "def honest(): ...\n"})
     forged = zlib.compress(b"blob 18\0def forged(): ...\n")
     name = hashlib.sha1(b"blob 18\0def honest(): ...\n").hexdigest()

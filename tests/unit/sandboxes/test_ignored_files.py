@@ -1,4 +1,4 @@
-"""Ignored files that steps made: told from those that came along, set aside for a while, and never lost."""
+"""Ignored files created by steps: distinguished from copied ones, hidden for a while, and never lost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def beside(sandbox: Sandbox) -> set[str]:
     return {path.name for path in sandbox.root.parent.iterdir()}
 
 
-def test_a_file_beside_one_that_was_brought_along_is_not_taken_for_it(sandbox: Sandbox) -> None:
+def test_a_file_beside_a_copied_one_counts_as_new(sandbox: Sandbox) -> None:
     assert sandbox.ignored_entries() == ()
     write(sandbox.root, {"config/deep/gen.py": "1", "build/x": "2", "src/__pycache__/b": "3", "x.log": "4"})
     (sandbox.root / "config/dangling").symlink_to("/nowhere")
@@ -63,7 +63,7 @@ def test_a_file_beside_one_that_was_brought_along_is_not_taken_for_it(sandbox: S
     before = fingerprint(sandbox.root)
     with sandbox.writing(), sandbox.without_ignored() as entries:
         assert entries == named
-        assert sandbox.ignored_entries() == named, "whoever looks meanwhile is told, too"
+        assert sandbox.ignored_entries() == named, "concurrent readers see them, too"
         assert (sandbox.root / "config/.env").read_text() == "SECRET=1\n"
         assert sorted(path.name for path in (sandbox.root / "config").iterdir()) == [".env"]
         assert not (sandbox.root / "build").exists()
@@ -72,7 +72,7 @@ def test_a_file_beside_one_that_was_brought_along_is_not_taken_for_it(sandbox: S
     assert beside(sandbox) == {"tree", "engine", "lock", "sandbox.json"}
 
 
-def test_a_sandbox_that_survives_power_cuts_does_the_same(resource: Path, tmp_path: Path) -> None:
+def test_a_durable_sandbox_works_the_same(resource: Path, tmp_path: Path) -> None:
     request = SandboxRequest("plan-1", resource, include=("config/",))
     sandbox = PrivateClone(durable=True).create(request, tmp_path / "durable")
     write(sandbox.root, {"x.log": "a step's"})
@@ -82,12 +82,12 @@ def test_a_sandbox_that_survives_power_cuts_does_the_same(resource: Path, tmp_pa
     assert (sandbox.root / "x.log").read_text() == "a step's"
 
 
-def test_a_directory_that_only_holds_ignored_files_is_one_entry(sandbox: Sandbox) -> None:
+def test_a_directory_with_only_ignored_files_is_one_entry(sandbox: Sandbox) -> None:
     write(sandbox.root, {"cache/.gitignore": "*\n", "cache/x": "1", "logs/a.log": "2", "logs/b.log": "3"})
     assert sandbox.ignored_entries() == ("cache/", "logs/")
 
 
-def test_what_comes_in_the_meantime_is_gone_afterwards(sandbox: Sandbox) -> None:
+def test_ignored_files_created_meanwhile_are_removed(sandbox: Sandbox) -> None:
     write(sandbox.root, {"build/x": "a step's", "x.log": "a step's", "src/y.log": "a step's"})
     with sandbox.writing(), sandbox.without_ignored():
         write(
@@ -102,7 +102,7 @@ def test_what_comes_in_the_meantime_is_gone_afterwards(sandbox: Sandbox) -> None
     assert (sandbox.root / "build/x").read_text() == (sandbox.root / "x.log").read_text() == "a step's"
 
 
-def test_what_was_set_up_stays_and_what_steps_make_later_does_not(sandbox: Sandbox, resource: Path) -> None:
+def test_setup_files_stay_visible_but_later_ones_are_hidden(sandbox: Sandbox, resource: Path) -> None:
     write(sandbox.root, {"build/lib": "set up", "config/venv/bin": "set up"})
     sandbox.count_as_set_up()
     write(sandbox.root, {"gen.log": "a step's", "config/venv/new": "in what was set up"})
@@ -115,7 +115,7 @@ def test_what_was_set_up_stays_and_what_steps_make_later_does_not(sandbox: Sandb
         assert not (again.root / "gen.log").exists()
 
 
-def test_what_was_recorded_before_a_rule_hid_it_is_no_ignored_entry(sandbox: Sandbox) -> None:
+def test_a_recorded_file_that_a_rule_ignores_later_is_no_ignored_entry(sandbox: Sandbox) -> None:
     write(sandbox.root, {"build/kept.py": "recorded", "build/gen.py": "not", "one.log": "recorded"})
     recorded = ("build/kept.py", "one.log")
     assert sandbox.ignored_entries(recorded) == ("build/gen.py",)
@@ -125,7 +125,7 @@ def test_what_was_recorded_before_a_rule_hid_it_is_no_ignored_entry(sandbox: San
         assert not (sandbox.root / "build/gen.py").exists()
 
 
-def test_an_entry_whose_way_is_blocked_is_kept_beside_the_files(sandbox: Sandbox) -> None:
+def test_an_entry_that_cannot_return_is_kept_beside_the_files(sandbox: Sandbox) -> None:
     write(sandbox.root, {"new/x.log": "a step's", "new/file": "1"})
     with sandbox.writing(), sandbox.without_ignored():
         (sandbox.root / "new/file").unlink()
@@ -138,24 +138,24 @@ def test_an_entry_whose_way_is_blocked_is_kept_beside_the_files(sandbox: Sandbox
         assert entries == ()
 
 
-def test_what_cannot_be_set_aside_is_refused_and_stays(sandbox: Sandbox) -> None:
+def test_refuses_if_ignored_files_cannot_be_hidden(sandbox: Sandbox) -> None:
     write(sandbox.root, {"x.log": "a step's"})
     with sandbox.writing():
         (sandbox.root.parent / "set-aside").mkdir()
-        with pytest.raises(SandboxRefused, match="cannot be set aside"), sandbox.without_ignored():
-            raise AssertionError("nobody may look")
+        with pytest.raises(SandboxRefused, match="cannot hide ignored files"), sandbox.without_ignored():
+            raise AssertionError("must not be read")
     assert (sandbox.root / "x.log").read_text() == "a step's"
 
 
-def test_an_entry_of_which_no_list_tells_is_not_thrown_away(sandbox: Sandbox) -> None:
-    """As a power cut may leave it."""
+def test_an_unlisted_entry_is_not_deleted(sandbox: Sandbox) -> None:
+    """A power cut may leave one."""
     write(sandbox.root.parent, {"set-aside/0": "somebody's", "set-aside/entries.json": ""})
     with sandbox.writing():
         [kept] = sandbox.root.parent.glob("aside-*")
     assert (kept / "0").read_text() == "somebody's"
 
 
-def test_a_sandbox_whose_files_are_gone_says_so_and_keeps_what_was_set_aside(sandbox: Sandbox) -> None:
+def test_a_sandbox_without_files_is_missing_and_keeps_hidden_entries(sandbox: Sandbox) -> None:
     write(sandbox.root.parent, {"set-aside/0": "somebody's", "set-aside/entries.json": '["x.log"]'})
     sandbox.root.rename(sandbox.root.with_name("elsewhere"))
     with sandbox.writing(), pytest.raises(SandboxMissing):
@@ -166,7 +166,7 @@ def test_a_sandbox_whose_files_are_gone_says_so_and_keeps_what_was_set_aside(san
 @pytest.mark.parametrize(
     "point", ["sandbox.aside.listed", "sandbox.aside.moved", "inside", "sandbox.aside.returned"]
 )
-def test_after_a_kill_the_next_who_writes_finds_everything_in_its_place(
+def test_the_next_writer_after_a_kill_restores_hidden_files(
     sandbox: Sandbox, resource: Path, point: str
 ) -> None:
     write(sandbox.root, {"build/x": "1", "build/d/y": "2", "src/x.log": "3", "config/z.log": "4"})

@@ -1,4 +1,4 @@
-"""Whoever lets go of a lock has let go of it, though a process that is being started has a copy of it."""
+"""A released lock is free, even if a process being started has a copy of its descriptor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Held = Callable[[Path], AbstractContextManager[object]]
 
 
 def descriptor_of(path: Path) -> int:
-    """The one of this process by which it has that open."""
+    """Return this process's descriptor of an open file."""
     for number in (int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
         try:
             if os.path.samestat(os.fstat(number), path.stat()):
@@ -38,10 +38,10 @@ def descriptor_of(path: Path) -> int:
     ],
     ids=["sandbox", "resource", "resource, tried"],
 )
-def test_a_copy_of_a_descriptor_holds_no_lock(
+def test_a_duplicated_descriptor_holds_no_lock(
     tmp_path: Path, held: Held, is_free: Callable[[Path], bool] | None, is_directory: bool
 ) -> None:
-    """As a fork makes one, which ends when the new process runs its program: on a busy machine, seconds."""
+    """Like the copy of a fork before its exec, which can take seconds on a busy machine."""
     path = tmp_path / "lock"
     if is_directory:
         path.mkdir()
@@ -64,9 +64,7 @@ def test_a_copy_of_a_descriptor_holds_no_lock(
     [lambda path: locked(path / "file", "plan"), lambda path: resource_lock(path, timeout_seconds=0)],
     ids=["sandbox", "resource"],
 )
-def test_who_is_done_is_done_though_the_file_system_does_not_let_go(
-    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_unlock_does_not_raise(tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     flock = fcntl.flock
 
@@ -76,6 +74,6 @@ def test_who_is_done_is_done_though_the_file_system_does_not_let_go(
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", away)
-    for _ in range(2):  # closed, it is free
+    for _ in range(2):  # free once it is closed
         with held(tmp_path):
             pass

@@ -1,6 +1,6 @@
-"""An index that is two: read with object names of 20 bytes it has files only, with 32 bytes a submodule.
+"""A polyglot index: read with object names of 20 bytes it has only files, with 32 bytes a submodule.
 
-git does not check the digest of an index, so one with a right SHA-1 is read in a repository of SHA-256, too.
+git does not verify the digest of an index, so one with a valid SHA-1 is read in a SHA-256 repository, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from tests.sandbox_resources import make_repository
 
-# 257 bytes: the first number of two bytes without a NUL that an index can have as a length.
+# 257 bytes: the first length whose two bytes contain no NUL.
 HIDDEN = "build/" + "n" * 125 + "/" + "m" * 125
 LENGTH = b"\1\1"
 ARM = f"""
@@ -30,21 +30,23 @@ git config --file {HIDDEN}/.git/config core.fsmonitor "touch $TRACE; false"
 
 
 def entry(name: bytes, *, group: int = 0) -> bytes:
-    """One of 20 bytes for the name of its object."""
+    """Return an entry with an object name of 20 bytes."""
     facts = struct.pack(">10I", *(0,) * 6, REGULAR, 0, group, 0)
     made = facts + b"\1" * 20 + struct.pack(">H", len(name)) + name
     return made + bytes(8 - len(made) % 8)
 
 
 def two_indexes() -> bytes:
-    """Each entry of the second reading begins 8 bytes later, so its mode is the group of the first one."""
+    """Build both. Each entry of the second reading begins 8 bytes later, so its mode is the group of the
+    first.
+    """
     first = entry(b"A" * 10 + LENGTH + b"A" * 253)
     second = entry(b"B" * 18 + LENGTH + HIDDEN.encode(), group=GITLINK)
     data = struct.pack(">4sII", b"DIRC", 2, 2) + first + second
     return data + hashlib.sha1(data).digest()
 
 
-def test_the_first_reading_has_files_only_and_is_kept_as_it_is() -> None:
+def test_the_first_reading_has_only_files_and_is_kept() -> None:
     data = two_indexes()
     plain = plain_index(data, name_bytes=20)
     assert plain is not None
@@ -53,8 +55,8 @@ def test_the_first_reading_has_files_only_and_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("inside", ["", "inner"], ids=["own", "inside"])
-def test_an_index_that_is_two_leads_into_no_submodule(tmp_path: Path, inside: str) -> None:
-    """In an ignored directory. The submodule is armed again after the scan, which would disarm it."""
+def test_a_polyglot_index_names_no_submodule(tmp_path: Path, inside: str) -> None:
+    """In an ignored directory. The submodule is armed again after the scan, which disarms it."""
     formats = () if inside else ("--object-format=sha256",)
     resource = make_repository(tmp_path / "r", {"a": "1\n", ".gitignore": "build/\n"}, *formats)
     sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
@@ -66,7 +68,7 @@ def test_an_index_that_is_two_leads_into_no_submodule(tmp_path: Path, inside: st
         subprocess.run(["sh", "-ec", script], cwd=root, env=environment, check=True, timeout=60)
 
     def is_led_there() -> bool:
-        """git fails in the end, because objects are missing."""
+        """Return whether git enters it; git fails in the end, because objects are missing."""
         run(ARM)
         trace.unlink(missing_ok=True)
         subprocess.run(["git", "status"], cwd=root, env=environment, check=False, timeout=60)
@@ -78,6 +80,6 @@ def test_an_index_that_is_two_leads_into_no_submodule(tmp_path: Path, inside: st
             run("git init -q")
         (root / ".git/index").write_bytes(two_indexes())
         assert is_led_there(), "the second reading counts"
-        (root / ".git/index").write_bytes(two_indexes())  # git may have written it anew
+        (root / ".git/index").write_bytes(two_indexes())  # git may have rewritten it
         sandbox.scan()
     assert not is_led_there()

@@ -1,4 +1,4 @@
-"""Mirrors of git remotes: what they fetch, check out and push."""
+"""Mirrors of git remotes: fetch, checkout and push."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def mirrors(tmp_path: Path) -> Mirrors:
     return Mirrors(tmp_path / "mirrors")
 
 
-def test_a_fetch_finds_the_branch_where_it_is_now(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_fetch_finds_the_current_branch(remote: Remote, mirrors: Mirrors) -> None:
     assert mirrors.fetched(remote.address) == remote.tip()
     moved = remote.commit({"new.txt": "new\n"})
     assert mirrors.value_of(remote.address, remote.address.ref) != moved
     assert mirrors.fetched(remote.address) == moved
 
 
-def test_a_branch_that_was_rewritten_or_removed_is_followed(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_fetch_follows_rewritten_and_removed_branches(remote: Remote, mirrors: Mirrors) -> None:
     git(remote.directory, "branch", "old", "main")
     mirrors.fetch(remote.address)
     assert mirrors.value_of(remote.address, "refs/heads/old") == remote.tip()
@@ -49,7 +49,7 @@ def test_a_branch_that_was_rewritten_or_removed_is_followed(remote: Remote, mirr
     assert mirrors.value_of(remote.address, "refs/heads/old") is None
 
 
-def test_a_checkout_holds_the_files_of_its_commit_for_good(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_checkout_has_the_files_of_its_commit(remote: Remote, mirrors: Mirrors) -> None:
     first = mirrors.fetched(remote.address)
     place = mirrors.checkout(remote.address, first)
     remote.commit({"a.txt": "changed\n"})
@@ -61,18 +61,18 @@ def test_a_checkout_holds_the_files_of_its_commit_for_good(remote: Remote, mirro
     assert git(place, "symbolic-ref", "HEAD").strip() == "refs/heads/main"
 
 
-def test_a_commit_that_the_mirror_lacks_is_fetched(remote: Remote, mirrors: Mirrors) -> None:
+def test_fetches_a_missing_commit(remote: Remote, mirrors: Mirrors) -> None:
     mirrors.fetch(remote.address)
     moved = remote.commit({"a.txt": "changed\n"})
     assert (mirrors.checkout(remote.address, moved) / "a.txt").read_text() == "changed\n"
 
 
-def test_a_commit_that_is_nowhere_is_refused(remote: Remote, mirrors: Mirrors) -> None:
-    with pytest.raises(SandboxRefused, match="does not have commit"):
+def test_refuses_an_unknown_commit(remote: Remote, mirrors: Mirrors) -> None:
+    with pytest.raises(SandboxRefused, match="no longer has commit"):
         mirrors.checkout(remote.address, "1" * 40)
 
 
-def test_checkouts_made_at_once_are_one(remote: Remote, mirrors: Mirrors) -> None:
+def test_concurrent_checkouts_are_one(remote: Remote, mirrors: Mirrors) -> None:
     commit = mirrors.fetched(remote.address)
     with ThreadPoolExecutor(4) as threads:
         found = {
@@ -82,7 +82,7 @@ def test_checkouts_made_at_once_are_one(remote: Remote, mirrors: Mirrors) -> Non
     assert [path.name for path in place.parent.iterdir()] == [commit]
 
 
-def test_what_is_in_the_place_of_a_checkout_is_no_checkout(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_file_in_place_of_a_checkout_is_an_error(remote: Remote, mirrors: Mirrors) -> None:
     commit = mirrors.fetched(remote.address)
     place = mirrors.checkout(remote.address, commit)
     shutil.rmtree(place)
@@ -92,7 +92,7 @@ def test_what_is_in_the_place_of_a_checkout_is_no_checkout(remote: Remote, mirro
     assert [path.name for path in place.parent.iterdir()] == [commit]
 
 
-def test_a_checkout_that_was_asked_for_just_now_is_not_unused(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_recently_requested_checkout_is_not_unused(remote: Remote, mirrors: Mirrors) -> None:
     commit = mirrors.fetched(remote.address)
     place = mirrors.checkout(remote.address, commit)
     os.utime(place, (0, 0))
@@ -102,9 +102,7 @@ def test_a_checkout_that_was_asked_for_just_now_is_not_unused(remote: Remote, mi
     assert mirrors.unused([]) == []
 
 
-def test_a_mirror_is_removed_when_nobody_needs_it_and_nobody_is_about_to(
-    remote: Remote, mirrors: Mirrors
-) -> None:
+def test_only_an_unneeded_mirror_is_removed(remote: Remote, mirrors: Mirrors) -> None:
     url = remote.address.url
     commit = mirrors.fetched(remote.address)
     checkout = mirrors.checkout(remote.address, commit)
@@ -113,12 +111,12 @@ def test_a_mirror_is_removed_when_nobody_needs_it_and_nobody_is_about_to(
     os.utime(lock, (0, 0))
     [mirror] = mirrors.unneeded(())
     assert mirrors.unneeded([url]) == []
-    assert not mirrors.remove(mirror, lambda: [url])  # a plan came after it was looked at
+    assert not mirrors.remove(mirror, lambda: [url])  # a plan appeared after the search
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert not mirrors.remove(mirror, list)  # somebody fetches
+        assert not mirrors.remove(mirror, list)  # a fetch is running
     mirrors.fetch(remote.address)
-    assert not mirrors.remove(mirror, list)  # somebody has fetched
+    assert not mirrors.remove(mirror, list)  # it was just fetched
     os.utime(lock, (0, 0))
     assert mirrors.remove(mirror, list)
     assert not checkout.exists()
@@ -126,7 +124,7 @@ def test_a_mirror_is_removed_when_nobody_needs_it_and_nobody_is_about_to(
     assert mirrors.fetched(remote.address) == commit
 
 
-def test_who_is_killed_while_removing_leaves_no_half_of_a_checkout(
+def test_a_killed_removal_leaves_no_partial_checkout(
     remote: Remote, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = mirrors.fetched(remote.address)
@@ -153,7 +151,7 @@ def test_who_is_killed_while_removing_leaves_no_half_of_a_checkout(
     assert len([*mirrors.directory.glob("**/*.new")]) == 3
 
 
-def test_a_checkout_that_was_asked_for_meanwhile_is_not_discarded(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_checkout_requested_meanwhile_is_not_discarded(remote: Remote, mirrors: Mirrors) -> None:
     commit = mirrors.fetched(remote.address)
     place = mirrors.checkout(remote.address, commit)
     assert not mirrors.discard(place)
@@ -161,12 +159,10 @@ def test_a_checkout_that_was_asked_for_meanwhile_is_not_discarded(remote: Remote
     os.utime(place, (0, 0))
     assert mirrors.discard(place)
     assert not place.exists()
-    assert mirrors.discard(place)  # somebody else was faster
+    assert mirrors.discard(place)  # another process was faster
 
 
-def test_a_push_moves_the_branch_from_where_it_was_seen_and_from_nowhere_else(
-    remote: Remote, mirrors: Mirrors
-) -> None:
+def test_a_push_moves_the_branch_only_from_the_expected_commit(remote: Remote, mirrors: Mirrors) -> None:
     seen = mirrors.fetched(remote.address)
     ours = _commit_on(mirrors.repository(remote.address), seen)
     theirs = remote.commit({"new.txt": "new\n"})
@@ -179,7 +175,7 @@ def test_a_push_moves_the_branch_from_where_it_was_seen_and_from_nowhere_else(
     assert remote.tip() == next_one
 
 
-def test_a_push_of_a_new_branch_expects_that_there_is_none(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_push_of_a_new_branch_refuses_an_existing_one(remote: Remote, mirrors: Mirrors) -> None:
     seen = mirrors.fetched(remote.address)
     source = mirrors.repository(remote.address)
     assert mirrors.push(remote.address, source, seen, "refs/heads/next", "") == ""
@@ -189,7 +185,7 @@ def test_a_push_of_a_new_branch_expects_that_there_is_none(remote: Remote, mirro
     assert remote.tip("next") == seen
 
 
-def test_a_remote_that_is_not_there_says_so_without_who_logs_in(tmp_path: Path, mirrors: Mirrors) -> None:
+def test_an_unreachable_remote_is_reported_without_credentials(tmp_path: Path, mirrors: Mirrors) -> None:
     address = RemoteAddress("file://me:secret@localhost" + str(tmp_path / "none.git"), "main")
     with pytest.raises(RemoteUnreachable) as told:
         mirrors.fetch(address)
@@ -198,27 +194,30 @@ def test_a_remote_that_is_not_there_says_so_without_who_logs_in(tmp_path: Path, 
     assert all(b"secret" not in path.read_bytes() for path in kept)
 
 
-def test_a_branch_that_is_not_there_is_named(remote: Remote, mirrors: Mirrors) -> None:
+def test_a_missing_branch_is_named(remote: Remote, mirrors: Mirrors) -> None:
     with pytest.raises(SandboxRefused, match="no branch nowhere"):
         mirrors.fetched(RemoteAddress(remote.address.url, "nowhere"))
 
 
-def test_a_fetch_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_fetch_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "ssh"
     program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("GIT_SSH", str(program))
-    with pytest.raises(RemoteUnreachable, match="did not answer"):
+    with pytest.raises(RemoteUnreachable, match="no answer within"):
         Mirrors(tmp_path / "mirrors", seconds=0.5).fetch(RemoteAddress("ssh://host/shop.git", "main"))
 
 
-def test_one_who_holds_the_mirror_for_too_long_is_told_of(remote: Remote, tmp_path: Path) -> None:
+def test_waiting_for_a_held_mirror_times_out(remote: Remote, tmp_path: Path) -> None:
     mirrors = Mirrors(tmp_path / "mirrors", seconds=0.2)
-    with mirrors._held(remote.address), pytest.raises(RemoteUnreachable, match="does not end"):
+    with (
+        mirrors._held(remote.address),
+        pytest.raises(RemoteUnreachable, match="timed out waiting for another fetch"),
+    ):
         mirrors.fetch(remote.address)
 
 
-def test_a_lock_that_a_killed_fetch_left_is_in_nobodys_way_once_it_is_old(
+def test_an_old_lock_of_a_killed_fetch_is_removed(
     remote: Remote, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirrors.fetch(remote.address)
@@ -227,15 +226,13 @@ def test_a_lock_that_a_killed_fetch_left_is_in_nobodys_way_once_it_is_old(
     remote.commit({"new.txt": "new\n"})
     with monkeypatch.context() as patch, pytest.raises(RemoteUnreachable, match="lock"):
         patch.setattr("cleveragents.sandboxes.mirror._LOCK_SECONDS", -3600.0)
-        os.utime(lock, (2**32, 2**32))  # not old, whatever counts as that
+        os.utime(lock, (2**32, 2**32))  # not old by any measure
         mirrors.fetch(remote.address)
     os.utime(lock, (0, 0))
     assert mirrors.fetched(remote.address) == remote.tip()
 
 
-def test_no_hook_and_no_program_of_a_repository_runs(
-    remote: Remote, mirrors: Mirrors, tmp_path: Path
-) -> None:
+def test_no_hook_or_program_of_a_repository_runs(remote: Remote, mirrors: Mirrors, tmp_path: Path) -> None:
     trace = tmp_path / "ran"
     remote.commit(
         {".gitattributes": "* filter=evil\n", ".gitmodules": '[submodule "x"]\n\tpath = x\n\turl = ext::sh\n'}
@@ -251,7 +248,7 @@ def test_no_hook_and_no_program_of_a_repository_runs(
     assert not trace.exists()
 
 
-def test_what_is_no_commit_is_none(remote: Remote, mirrors: Mirrors) -> None:
+def test_an_invalid_commit_is_none(remote: Remote, mirrors: Mirrors) -> None:
     mirrors.fetch(remote.address)
     with pytest.raises(GitFailed):
         mirrors.repository(remote.address).git("cat-file", "-e", "1" * 40)

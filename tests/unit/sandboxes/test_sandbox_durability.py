@@ -1,4 +1,4 @@
-"""With full durability, what a sandbox keeps is on the disk before anybody relies on it."""
+"""With full durability, a sandbox's content is on disk before it is relied on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names that files and directories had when they were flushed."""
+    """Record the names of files and directories when they are flushed."""
     names: set[str] = set()
     flush = os.fsync
 
@@ -37,7 +37,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to tell which file was flushed")
 @pytest.mark.parametrize("kind", ["repository", "directory"])
-def test_facts_objects_and_what_leads_to_them_are_flushed(
+def test_facts_objects_and_their_directories_are_flushed(
     database: Database, tmp_path: Path, flushed: set[str], kind: str
 ) -> None:
     resource = tmp_path / "resource"
@@ -59,9 +59,7 @@ def test_facts_objects_and_what_leads_to_them_are_flushed(
     assert any(name.startswith(f"{objects}/tmp_obj_") for name in flushed), "before it has its name"
 
 
-def test_with_normal_durability_nothing_is_waited_for(
-    database: Database, tmp_path: Path, flushed: set[str]
-) -> None:
+def test_normal_durability_flushes_nothing(database: Database, tmp_path: Path, flushed: set[str]) -> None:
     resource = make_repository(tmp_path / "resource", {"a": "1\n"})
     sandbox = SandboxRegistry(database, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
     write(sandbox.root, {"new": "3\n"})

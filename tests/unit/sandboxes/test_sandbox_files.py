@@ -1,4 +1,4 @@
-"""The parts that sandboxes are made of: copies, ways without links, objects and indexes without git."""
+"""The building blocks of sandboxes: copies, paths without links, objects and indexes without git."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def copied(source: Path, target: Path, *, without: str | None = None) -> list[st
             os.close(descriptor)
 
 
-def test_a_copy_has_content_modes_times_and_links(tmp_path: Path) -> None:
+def test_a_copy_preserves_content_modes_times_and_links(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(source, {"a": "a\n", "d/e/run": "x", "empty": "", "large": os.urandom(300_000)})
     (source / "d/e/run").chmod(0o755)
@@ -69,7 +69,7 @@ def test_a_sparse_file_stays_sparse(tmp_path: Path) -> None:
     assert disk_use(tmp_path / "copy") < 1_000_000
 
 
-def test_sockets_pipes_and_what_is_unwanted_are_left_out_and_named(tmp_path: Path) -> None:
+def test_sockets_pipes_and_excluded_names_are_left_out_and_named(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(source, {"a": "a", "d/.git/config": "x", "d/b": "b"})
     os.mkfifo(source / "d/pipe")
@@ -81,7 +81,7 @@ def test_sockets_pipes_and_what_is_unwanted_are_left_out_and_named(tmp_path: Pat
 
 
 def nested(top: Path, levels: int) -> None:
-    """Directories inside each other, with a file in the last: deeper than a path can say."""
+    """Create nested directories with a file in the last, deeper than a path can express."""
     descriptor = os.open(top, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir("d", dir_fd=descriptor)
@@ -107,14 +107,14 @@ def test_directories_are_copied_however_deep_with_few_open_files(tmp_path: Path,
     assert stat.S_IMODE((tmp_path / "copy/d/d").stat().st_mode) == 0o500
 
 
-def test_what_is_too_deep_is_left_out_and_named(tmp_path: Path) -> None:
+def test_too_deep_directories_are_left_out_and_named(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     nested(tmp_path / "source", 3_000)
     assert copied(tmp_path / "source", tmp_path / "copy") == ["/".join(["d"] * 502)]
     remove_all(tmp_path / "source")
 
 
-def test_what_may_not_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_left_out_and_named(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "copy"
     target.mkdir()
     write(source, {"a": "a", "shut/b": "b", "listed/c": "c", "secret": "s", "d/e": "e"})
@@ -124,7 +124,7 @@ def test_what_may_not_be_read_is_left_out_and_named(tmp_path: Path) -> None:
         descriptors = [os.open(path, os.O_RDONLY) for path in (source, target)]
         for descriptor in descriptors:
             stack.callback(os.close, descriptor)
-        if os.geteuid() == 0:  # whom permissions do not stop
+        if os.geteuid() == 0:  # not bound by permissions
             for given in (source, target, *source.rglob("*")):
                 os.chown(given, 65534, 65534)
             os.seteuid(65534)
@@ -134,21 +134,21 @@ def test_what_may_not_be_read_is_left_out_and_named(tmp_path: Path) -> None:
     assert fingerprint(target).keys() == {"a", "d", "d/e", "listed"}
 
 
-def test_a_sandbox_of_a_directory_says_what_it_left_out(tmp_path: Path) -> None:
+def test_a_sandbox_of_a_directory_notes_omitted_files(tmp_path: Path) -> None:
     write(tmp_path / "r", {"a": "a"})
     make_repository(tmp_path / "r" / "project", {"code.py": "1\n"})
     os.mkfifo(tmp_path / "r" / "pipe")
     sandbox = DirectoryCopy().create(SandboxRequest("plan-1", tmp_path / "r"), tmp_path / "sandbox")
     assert sandbox.notes == (
-        "repositories inside it come as plain files, without history: project",
-        "sockets, pipes, devices and what cannot be read are left out: pipe",
+        "nested repositories are copied as plain files, without history: project",
+        "sockets, pipes, devices and unreadable files are left out: pipe",
     )
     assert not (sandbox.root / "project/.git").exists()
     write(sandbox.root, {"project/code.py": "2\n"})
     assert set(sandbox.scan()) == {"project/code.py"}
 
 
-def test_a_directory_has_no_head_and_cannot_hold_its_own_sandbox(tmp_path: Path) -> None:
+def test_refuses_from_head_and_nested_sandboxes_for_a_directory(tmp_path: Path) -> None:
     write(tmp_path / "r", {"a": "a"})
     with pytest.raises(SandboxRefused, match="no HEAD"):
         DirectoryCopy().create(SandboxRequest("p", tmp_path / "r", from_head=True), tmp_path / "s")
@@ -169,7 +169,7 @@ def test_emptying_keeps_one_name_and_follows_no_link(tmp_path: Path) -> None:
     remove_all(tmp_path / "missing")
 
 
-def test_what_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
+def test_a_failed_removal_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file is no directory")
     with pytest.raises(OSError, match="Not a directory"):
         remove_all(tmp_path / "file")
@@ -202,7 +202,7 @@ def test_disk_use_counts_a_file_with_two_names_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 3_000_000])
-def test_objects_are_those_that_git_makes(tmp_path: Path, size: int) -> None:
+def test_objects_equal_gits_objects(tmp_path: Path, size: int) -> None:
     repository = make_repository(tmp_path / "r", {})
     data = os.urandom(size)
     (tmp_path / "file").write_bytes(data)
@@ -220,7 +220,7 @@ def test_objects_are_those_that_git_makes(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
-def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, size: int) -> None:
+def test_a_file_that_changes_during_the_read_is_not_stored(tmp_path: Path, size: int) -> None:
     (tmp_path / "objects").mkdir()
     (tmp_path / "file").write_bytes(b"x" * (size + 1))
     objects = LooseObjects(tmp_path / "objects", "sha1")
@@ -242,7 +242,7 @@ def test_an_index_is_read_as_git_wrote_it(tmp_path: Path, object_format: str) ->
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},späce d/sub")
     write(repository, {"d/.gitattributes": "a", "later": "12345"})
     git(repository, "add", "d")
-    git(repository, "add", "-N", "later")  # which makes it version 3
+    git(repository, "add", "-N", "later")  # makes it version 3
     found = summary_of(index, name_bytes=name_bytes)
     assert found.gitlinks == ("späce d/sub",)
     assert holds_attributes(index)
@@ -253,7 +253,7 @@ def test_an_index_is_read_as_git_wrote_it(tmp_path: Path, object_format: str) ->
         summary_of(index, name_bytes=name_bytes)
 
 
-def test_a_git_that_was_started_has_ended_when_its_block_is_left(tmp_path: Path) -> None:
+def test_a_started_git_has_ended_after_its_block(tmp_path: Path) -> None:
     with pytest.raises(KeyError), RunningGit("--version", environment=user_environment()) as running:
         raise KeyError
     assert running._process.returncode == 0
@@ -263,13 +263,13 @@ def test_a_git_that_was_started_has_ended_when_its_block_is_left(tmp_path: Path)
         RunningGit("--version", environment={}, directory=tmp_path / "missing")
 
 
-def test_a_git_that_fails_without_a_word_is_told_by_its_exit_code(tmp_path: Path) -> None:
+def test_a_silent_failure_of_git_shows_its_exit_code(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "r", {"a": "a"})
     with pytest.raises(GitFailed, match="exit code 1"):
         PrivateRepository(repository / ".git").git("diff-tree", "--quiet", "HEAD", EMPTY_TREE)
 
 
-def test_capture_leaves_out_repositories_inside(tmp_path: Path) -> None:
+def test_capture_leaves_out_nested_repositories(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     make_repository(resource / "inner", {"b": "b\n"})
     engine = PrivateRepository(resource / ".git")
@@ -279,7 +279,7 @@ def test_capture_leaves_out_repositories_inside(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("index*")] == ["index"]
 
 
-def test_alternates_that_lead_in_a_circle_end(tmp_path: Path) -> None:
+def test_circular_alternates_end(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     other = make_repository(tmp_path / "o", {"a": "a\n"})
     write(resource, {".git/objects/info/alternates": f"# a comment\n{other}/.git/objects\n"})
@@ -289,7 +289,7 @@ def test_alternates_that_lead_in_a_circle_end(tmp_path: Path) -> None:
 
 
 def shim(place: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
-    """A `git` that fails so many times to add, as the real one does when a file vanishes, before it works."""
+    """Create a `git` whose `add` fails this often, as when a file vanishes, before it works."""
     real = shutil.which("git")
     program = (
         "#!/bin/sh\n"
@@ -303,9 +303,7 @@ def shim(place: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
 
 
-def test_a_file_that_vanishes_while_git_looks_does_not_spoil_a_capture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vanishing_file_does_not_break_a_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     expected = git(resource, "rev-parse", "HEAD^{tree}").decode().strip()
     shim(tmp_path / "bin", monkeypatch, failures=2)
@@ -316,7 +314,7 @@ def test_a_file_that_vanishes_while_git_looks_does_not_spoil_a_capture(
         engine.capture(resource, tmp_path / "index")
 
 
-def test_a_pin_waits_for_nobody_and_a_lock_that_a_killed_process_left_is_taken_away(tmp_path: Path) -> None:
+def test_a_pin_ignores_other_locks_and_removes_its_stale_lock(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     repository = look_at(resource)
     assert repository.head is not None
@@ -335,7 +333,7 @@ def test_a_pin_waits_for_nobody_and_a_lock_that_a_killed_process_left_is_taken_a
     assert pinned_in(resource)[1] == {}
 
 
-def test_a_pin_where_refs_are_not_files_is_left_to_git(tmp_path: Path) -> None:
+def test_git_writes_a_pin_if_refs_are_not_files(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     repository = replace(look_at(resource), settings={"extensions.refstorage": "other"})
     assert repository.head is not None
@@ -343,7 +341,7 @@ def test_a_pin_where_refs_are_not_files_is_left_to_git(tmp_path: Path) -> None:
     assert pinned_in(resource)[1] == {"plan-1": repository.head}
 
 
-def test_directories_that_were_shut_are_opened_and_links_left_alone(tmp_path: Path) -> None:
+def test_removal_opens_read_only_directories_and_follows_no_link(tmp_path: Path) -> None:
     write(tmp_path / "outside", {"x": ""})
     (tmp_path / "outside").chmod(0o755)
     write(tmp_path / "d", {"shut/deep/x": ""})
@@ -355,7 +353,7 @@ def test_directories_that_were_shut_are_opened_and_links_left_alone(tmp_path: Pa
     assert modes == [0o700, 0o700, 0o755]
 
 
-def test_deleting_takes_a_file_and_what_that_empties_and_nothing_else(tmp_path: Path) -> None:
+def test_deleting_a_file_also_removes_emptied_directories(tmp_path: Path) -> None:
     write(tmp_path, {"a/b/c": "", "a/other": "", "file": ""})
     for path in ("a", "a/b", "missing", "missing/x", "file/x"):
         delete_file(tmp_path, path)

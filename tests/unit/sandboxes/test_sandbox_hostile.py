@@ -1,4 +1,4 @@
-"""A repository that is somebody else's: nothing that it brings along runs, misleads us or shows us around."""
+"""An untrusted repository: nothing in it runs, misleads us or exposes other files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.sandbox_resources import commit_all, git, make_repository, write
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with no configuration but what a test puts there."""
+    """Create a home without configuration."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def evil(tmp_path: Path) -> Path:
-    """A program that leaves a trace, in a file beside it that is called `ran`."""
+    """Create a program that leaves a trace, in a file `ran` beside it."""
     program = tmp_path / "evil"
     program.write_text(f"#!/bin/sh\necho ran >> {tmp_path}/ran\n")
     program.chmod(0o755)
@@ -45,7 +45,7 @@ def make(resource: Path, *, include: tuple[str, ...] = ()) -> Sandbox:
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin"])
-def test_a_program_called_git_in_a_repository_or_a_sandbox_is_not_run_whatever_path_says(
+def test_a_git_program_in_a_repository_or_sandbox_never_runs(
     tmp_path: Path, evil: Path, monkeypatch: pytest.MonkeyPatch, entry: str
 ) -> None:
     program = evil.read_text()
@@ -63,15 +63,15 @@ def test_a_program_called_git_in_a_repository_or_a_sandbox_is_not_run_whatever_p
     assert entry not in user_environment()["PATH"].split(":"), "nor by a program that git itself starts"
 
 
-def test_a_path_without_git_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_without_git_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     monkeypatch.setenv("PATH", "relative::")
-    with pytest.raises(ToolRefused, match="no absolute entry of PATH"):
+    with pytest.raises(ToolRefused, match="not in an absolute entry of PATH"):
         make(resource)
 
 
 @pytest.mark.parametrize("missing", ["HEAD", "HEAD^{tree}", "HEAD:a"])
-def test_a_missing_object_is_not_fetched_by_a_program_that_the_repository_names(
+def test_a_missing_object_is_not_fetched_by_the_repositorys_program(
     tmp_path: Path, evil: Path, missing: str
 ) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
@@ -131,7 +131,7 @@ def test_a_submodules_own_filter_does_not_run_and_its_commit_is_taken(
         "a: No such file or directory",
     ],
 )
-def test_a_file_that_is_called_like_words_of_gits_is_a_file(tmp_path: Path, name: str) -> None:
+def test_a_file_named_like_a_git_message_is_a_file(tmp_path: Path, name: str) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n", ".gitattributes": "* text=auto eol=crlf\n"})
     sandbox = make(resource)
     write(sandbox.root, {name: "lf\n"})
@@ -143,7 +143,7 @@ def test_a_file_that_is_called_like_words_of_gits_is_a_file(tmp_path: Path, name
 
 
 @pytest.mark.parametrize("inside", ["", "below"])
-def test_a_repository_that_says_its_files_are_elsewhere_is_refused(tmp_path: Path, inside: str) -> None:
+def test_refuses_a_repository_with_a_foreign_worktree(tmp_path: Path, inside: str) -> None:
     victim = make_repository(tmp_path / "victim", {"private": "x\n"})
     resource = make_repository(tmp_path / "r", {"below/a": "a\n"})
     for elsewhere in (victim, tmp_path, resource / "below"):
@@ -156,10 +156,10 @@ def test_a_repository_that_says_its_files_are_elsewhere_is_refused(tmp_path: Pat
     assert find_resource(tmp_path / "linked" / inside) == (tmp_path / "linked", inside)
 
 
-def test_a_directory_whose_git_directory_is_none_is_refused_with_a_remedy(tmp_path: Path) -> None:
+def test_refuses_an_invalid_git_directory_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "below").mkdir()
-    with pytest.raises(SandboxRefused, match=r"git does not take its \.git for a repository; remove"):
+    with pytest.raises(SandboxRefused, match=r"its \.git is not a valid repository; remove"):
         find_resource(tmp_path)
     assert find_resource(tmp_path / "below") == (tmp_path / "below", "")
 
@@ -185,7 +185,7 @@ def test_settings_of_another_filesystem_hide_no_change(tmp_path: Path) -> None:
     assert git(sandbox.root, "config", "core.ignorecase") == b"false\n"
 
 
-def test_what_the_repository_points_at_is_not_shown_to_commands(tmp_path: Path, home: Path) -> None:
+def test_outside_targets_of_a_repository_are_hidden_from_commands(tmp_path: Path, home: Path) -> None:
     write(home, {".ssh/id_rsa": "PRIVATE\n", "my-excludes": "*.mine\n"})
     git(home, "config", "--global", "core.excludesFile", "~/my-excludes", home=home)
     key = home / ".ssh" / "id_rsa"
@@ -204,16 +204,16 @@ def test_what_the_repository_points_at_is_not_shown_to_commands(tmp_path: Path, 
     assert set(sandbox.readable) == {resource / ".git/objects", tmp_path / "sandbox/engine/objects"}
 
 
-def test_objects_that_are_none_are_refused(tmp_path: Path, home: Path) -> None:
+def test_refuses_an_object_store_with_other_files(tmp_path: Path, home: Path) -> None:
     write(home, {".ssh/id_rsa": "PRIVATE\n"})
     resource = make_repository(tmp_path / "r", {})
     (resource / ".git/objects").rename(tmp_path / "objects")
     (resource / ".git/objects").symlink_to(home / ".ssh")
-    with pytest.raises(SandboxRefused, match="other things than git's objects"):
+    with pytest.raises(SandboxRefused, match="other files than git objects"):
         make(resource)
 
 
-def test_ignored_files_that_only_the_repository_names_do_not_come_along(tmp_path: Path) -> None:
+def test_ignored_files_named_only_by_the_repository_are_not_copied(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {".gitignore": ".env\n", ".worktreeinclude": ".env\n"})
     write(resource, {".env": "DB=secret\n"})
     assert not (make(resource).root / ".env").exists()
@@ -223,14 +223,14 @@ def test_ignored_files_that_only_the_repository_names_do_not_come_along(tmp_path
     ).exists()
 
 
-def test_a_name_that_has_no_other_case_tells_nothing_of_a_filesystem(tmp_path: Path) -> None:
+def test_a_name_without_letters_does_not_reveal_case_sensitivity(tmp_path: Path) -> None:
     (tmp_path / "12").mkdir()
     assert not ignores_case(tmp_path / "12")
     write(tmp_path, {"both/x": "", "BOTH/x": ""})
     assert not ignores_case(tmp_path / "both"), "two directories are not one under two names"
 
 
-def test_a_line_break_in_a_repositorys_name_is_a_sentence(tmp_path: Path) -> None:
+def test_a_line_break_in_a_repositorys_name_is_reported(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "two\nlines", {"a": "a\n"})
     with pytest.raises(SandboxRefused, match="line break"):
         find_resource(resource)

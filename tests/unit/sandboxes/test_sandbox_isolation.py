@@ -16,7 +16,9 @@ from tests.sandbox_resources import commit_all, fingerprint, git, make_repositor
 
 @pytest.fixture
 def resource(tmp_path: Path) -> Path:
-    """A repository with everything that a command could spoil: branches, a stash, hooks, staged edits."""
+    """Create a repository with everything that a command could damage: branches, a stash, hooks, staged
+    edits.
+    """
     made = make_repository(tmp_path / "resource", {"a": "1\n", "b": "1\n", "c": "1\n"})
     git(made, "branch", "other")
     write(made, {"a": "stashed\n"})
@@ -111,7 +113,7 @@ DEEDS = [
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-def test_the_users_repository_is_byte_for_byte_what_it_was(
+def test_the_users_repository_is_unchanged(
     resource: Path, sandbox: Sandbox, deed: Callable[[Path], None]
 ) -> None:
     before = fingerprint(resource)
@@ -120,9 +122,7 @@ def test_the_users_repository_is_byte_for_byte_what_it_was(
     assert fingerprint(resource) == before
 
 
-def test_our_own_view_of_the_sandbox_survives_whatever_is_done_to_its_git_directory(
-    resource: Path, sandbox: Sandbox
-) -> None:
+def test_our_view_is_independent_of_the_sandboxs_git_directory(resource: Path, sandbox: Sandbox) -> None:
     for deed in DEEDS:
         deed(sandbox.root)
     subprocess.run(["rm", "-rf", ".git"], cwd=sandbox.root, check=True)
@@ -133,8 +133,8 @@ def test_our_own_view_of_the_sandbox_survives_whatever_is_done_to_its_git_direct
     git(resource, "fsck", "--strict")
 
 
-def test_making_and_removing_one_leaves_no_object_in_the_users_store(resource: Path, tmp_path: Path) -> None:
-    """openai/codex#29388, once more: uncommitted files become objects, and those are ours alone."""
+def test_a_sandbox_leaves_no_object_in_the_users_store(resource: Path, tmp_path: Path) -> None:
+    """openai/codex#29388 again: uncommitted files become objects, and only in our store."""
     before = fingerprint(resource / ".git" / "objects")
     sandbox = PrivateClone().create(SandboxRequest("plan-2", resource), tmp_path / "second")
     for number in range(5):
@@ -147,9 +147,7 @@ def test_making_and_removing_one_leaves_no_object_in_the_users_store(resource: P
     assert b"plan-2" not in git(resource, "for-each-ref")
 
 
-def test_no_program_of_the_users_configuration_runs_while_a_sandbox_is_made(
-    resource: Path, tmp_path: Path
-) -> None:
+def test_creating_a_sandbox_runs_no_configured_program(resource: Path, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     program = f"touch {ran}; cat"
     for name in ("filter.x.clean", "filter.x.smudge", "core.fsmonitor", "diff.external"):

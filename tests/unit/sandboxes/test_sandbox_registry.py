@@ -1,4 +1,6 @@
-"""Sandboxes in the database: found from anywhere, made once, and only the dead's leftovers are taken away."""
+"""Sandboxes in the database: found by every process, created once, and only orphans of dead processes are
+removed.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def pins(resource: Path) -> bytes:
     return git(resource, "for-each-ref", "--format=%(refname)", "refs/cleveragents")
 
 
-def test_a_sandbox_is_made_found_and_removed_and_the_log_says_so(
+def test_a_sandbox_is_created_found_removed_and_logged(
     registry: SandboxRegistry, database: Database, resource: Path, tmp_path: Path
 ) -> None:
     told: list[str] = []
@@ -79,7 +81,7 @@ def test_a_sandbox_is_made_found_and_removed_and_the_log_says_so(
     assert events(database) == [("sandbox.created", "plan-1"), ("sandbox.removed", "plan-1")]
 
 
-def test_made_again_it_is_the_same_with_the_work_in_it(registry: SandboxRegistry, resource: Path) -> None:
+def test_creating_again_returns_the_same_sandbox(registry: SandboxRegistry, resource: Path) -> None:
     write(registry.create(SandboxRequest("plan-1", resource)).root, {"a": "work\n"})
     again = registry.create(SandboxRequest("plan-1", resource))
     assert set(again.scan()) == {"a"}
@@ -93,14 +95,12 @@ def test_a_plain_directory_gets_the_other_strategy(registry: SandboxRegistry, tm
 
 
 @pytest.mark.parametrize("plan_id", ["../evil", "a/b", "", ".", "x y", "-d"])
-def test_an_id_that_could_lead_elsewhere_is_refused(
-    registry: SandboxRegistry, resource: Path, plan_id: str
-) -> None:
-    with pytest.raises(SandboxRefused, match="cannot name a directory"):
+def test_refuses_a_plan_id_with_a_path(registry: SandboxRegistry, resource: Path, plan_id: str) -> None:
+    with pytest.raises(SandboxRefused, match="invalid plan id"):
         registry.create(SandboxRequest(plan_id, resource))
 
 
-def test_what_cannot_be_made_leaves_nothing(
+def test_a_failed_creation_leaves_nothing(
     registry: SandboxRegistry, database: Database, resource: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(SandboxRefused, match="no such directory"):
@@ -115,24 +115,22 @@ def test_what_cannot_be_made_leaves_nothing(
     assert events(database) == []
 
 
-def test_a_repository_that_cannot_be_written_to_is_refused_and_nothing_is_left(
-    registry: SandboxRegistry, resource: Path
-) -> None:
-    write(resource / ".git/refs", {"cleveragents": "in the way, whoever runs this\n"})
-    with pytest.raises(SandboxRefused, match="a ref that keeps the plan's base cannot be written in"):
+def test_refuses_a_read_only_repository_and_leaves_nothing(registry: SandboxRegistry, resource: Path) -> None:
+    write(resource / ".git/refs", {"cleveragents": "blocks the directory for every user\n"})
+    with pytest.raises(SandboxRefused, match="cannot write the ref of the plan's base in"):
         registry.create(SandboxRequest("plan-1", resource))
     assert registry.rows() == []
     assert list(registry.directory.iterdir()) == []
 
 
-def test_a_pin_that_cannot_be_removed_keeps_the_sandbox_known(
+def test_a_sandbox_stays_registered_if_its_pin_cannot_be_removed(
     registry: SandboxRegistry, resource: Path
 ) -> None:
     registry.create(SandboxRequest("plan-1", resource))
     git(resource, "pack-refs", "--all")
     lock = resource / ".git/packed-refs.new"
     lock.mkdir()
-    with pytest.raises(SandboxRefused, match="the ref of plan plan-1 cannot be removed"):
+    with pytest.raises(SandboxRefused, match="cannot remove the ref of plan plan-1"):
         registry.remove("plan-1")
     assert [row.plan_id for row in registry.rows()] == ["plan-1"]
     lock.rmdir()
@@ -140,9 +138,7 @@ def test_a_pin_that_cannot_be_removed_keeps_the_sandbox_known(
     assert (pins(resource), registry.rows()) == (b"", [])
 
 
-def test_the_quota_is_checked_before_anything_is_made(
-    database: Database, resource: Path, tmp_path: Path
-) -> None:
+def test_the_quota_is_checked_before_creation(database: Database, resource: Path, tmp_path: Path) -> None:
     """anthropics/claude-code#63087: 27 forgotten worktrees took 80 GB."""
     write(resource, {"large": "x" * 100_000})
     registry = SandboxRegistry(database, tmp_path / "sandboxes", quota_bytes=150_000)
@@ -155,7 +151,7 @@ def test_the_quota_is_checked_before_anything_is_made(
     registry.create(SandboxRequest("plan-3", resource))
 
 
-def test_measuring_finds_what_was_written_since(registry: SandboxRegistry, resource: Path) -> None:
+def test_measuring_includes_new_files(registry: SandboxRegistry, resource: Path) -> None:
     sandbox = registry.create(SandboxRequest("plan-1", resource))
     small = registry.used_bytes()
     write(sandbox.root, {"large.bin": os.urandom(1_000_000)})
@@ -165,7 +161,7 @@ def test_measuring_finds_what_was_written_since(registry: SandboxRegistry, resou
         registry.measure("plan-2")
 
 
-def test_one_that_is_being_written_in_is_not_removed(registry: SandboxRegistry, resource: Path) -> None:
+def test_refuses_to_remove_a_sandbox_in_use(registry: SandboxRegistry, resource: Path) -> None:
     """openai/codex#24703: a cleanup removed another live agent's worktree."""
     sandbox = registry.create(SandboxRequest("plan-1", resource))
     with sandbox.writing():
@@ -176,7 +172,7 @@ def test_one_that_is_being_written_in_is_not_removed(registry: SandboxRegistry, 
     registry.remove("plan-1")
 
 
-def test_one_that_a_living_process_is_making_is_not_made_by_another(
+def test_refuses_to_create_a_sandbox_that_another_process_creates(
     registry: SandboxRegistry, resource: Path
 ) -> None:
     place = SandboxLayout(registry.directory / "plan-1")
@@ -186,7 +182,7 @@ def test_one_that_a_living_process_is_making_is_not_made_by_another(
         registry.create(SandboxRequest("plan-1", resource))
 
 
-def test_whoever_waited_for_a_sandbox_that_was_removed_does_not_get_one(tmp_path: Path) -> None:
+def test_waiting_for_a_removed_sandbox_raises(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
     came: list[type] = []
@@ -204,7 +200,7 @@ def test_whoever_waited_for_a_sandbox_that_was_removed_does_not_get_one(tmp_path
             thread.start()
         while _holders(lock) < 3:
             threading.Event().wait(0.001)
-        # As a peer does that removes it and makes it anew.
+        # Like a peer that removes and recreates it.
         lock.unlink()
     waiting[0].join(30)
     lock.touch()
@@ -213,13 +209,13 @@ def test_whoever_waited_for_a_sandbox_that_was_removed_does_not_get_one(tmp_path
 
 
 def _holders(path: Path) -> int:
-    """How often this process has the file open."""
+    """Return how many descriptors of the file this process has."""
     links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     return links.count(str(path))
 
 
 class MeanwhilePeer:
-    """A strategy during whose choice a peer does something, as may happen at any moment."""
+    """A strategy with an action of a peer while it is chosen, as may happen at any moment."""
 
     name = PrivateClone.name
 
@@ -235,7 +231,7 @@ class MeanwhilePeer:
         return getattr(self._inner, name)
 
 
-def test_one_that_a_peer_made_meanwhile_is_not_made_again(
+def test_a_sandbox_created_by_a_peer_is_reused(
     registry: SandboxRegistry, database: Database, resource: Path
 ) -> None:
     def peer() -> None:
@@ -247,7 +243,7 @@ def test_one_that_a_peer_made_meanwhile_is_not_made_again(
 
 
 class MovingRows:
-    """A registry of which a look at the rows takes the time in which something happens."""
+    """A registry with an action during a read of the rows."""
 
     def __init__(self, directory: Path, *looks: Callable[[], list[SandboxRow]]) -> None:
         self.directory = directory
@@ -263,7 +259,7 @@ class MovingRows:
         raise AssertionError("not a row")
 
 
-def test_a_remnant_that_became_a_sandbox_while_we_looked_is_not_removed(tmp_path: Path) -> None:
+def test_a_remnant_that_became_a_sandbox_is_not_removed(tmp_path: Path) -> None:
     write(tmp_path / "sandboxes" / "plan-1", {"tree/a": "1\n", "lock": ""})
     now = later(hours=2).now()
     row = SandboxRow("plan-1", "private_clone", tmp_path, "making", tmp_path, 0, now)
@@ -273,7 +269,7 @@ def test_a_remnant_that_became_a_sandbox_while_we_looked_is_not_removed(tmp_path
 
 
 @pytest.mark.parametrize("held", [{"lock": ""}, {"tree/a": "1\n"}, {"sandbox.json": "{}"}])
-def test_one_that_is_removed_while_we_look_is_no_leftover(tmp_path: Path, held: dict[str, str]) -> None:
+def test_a_sandbox_removed_during_the_search_is_no_orphan(tmp_path: Path, held: dict[str, str]) -> None:
     gone = tmp_path / "sandboxes" / "plan-1"
     write(gone, held)
 
@@ -285,7 +281,7 @@ def test_one_that_is_removed_while_we_look_is_no_leftover(tmp_path: Path, held: 
     assert find_orphans(rows, later(hours=2).now()) == []
 
 
-def test_a_remnant_that_another_took_away_is_not_told_as_ours(tmp_path: Path) -> None:
+def test_a_remnant_removed_by_another_is_not_reported(tmp_path: Path) -> None:
     for name in ("plan-1", "plan-2"):
         write(tmp_path / "sandboxes" / name, {"tree/a": "1\n"})
 
@@ -314,7 +310,7 @@ def test_fault_points_are_announced_in_order(database: Database, resource: Path,
 
 
 @pytest.mark.parametrize("point", ["before", "after-ref", "after-checkout", "after"])
-def test_an_error_in_the_middle_leaves_nothing(
+def test_an_error_during_creation_leaves_nothing(
     database: Database, resource: Path, tmp_path: Path, point: str
 ) -> None:
     faults = RaiseAt(f"sandbox.create.{point}", lambda: OSError("no space left on device"))
@@ -328,7 +324,7 @@ def test_an_error_in_the_middle_leaves_nothing(
 
 
 @pytest.mark.parametrize("point", ["before", "after-ref", "after"])
-def test_a_removal_that_stopped_in_the_middle_is_finished_by_the_next(
+def test_the_next_removal_finishes_an_interrupted_one(
     database: Database, resource: Path, tmp_path: Path, point: str
 ) -> None:
     SandboxRegistry(database, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
@@ -340,7 +336,9 @@ def test_a_removal_that_stopped_in_the_middle_is_finished_by_the_next(
         registry.open("plan-1")
     (left,) = registry.leftovers()
     assert (left.kind, left.removable) == ("row", True)
-    with locked(SandboxLayout(registry.directory / "plan-1").lock, "plan-1"):  # by who is about to finish it
+    with locked(
+        SandboxLayout(registry.directory / "plan-1").lock, "plan-1"
+    ):  # by the process that is about to finish it
         assert registry.leftovers() == []
         assert registry.mend() == []
     assert registry.mend() == [left]
@@ -359,7 +357,7 @@ def later(hours: float) -> FakeClock:
     return FakeClock(datetime.now(UTC) + timedelta(hours=hours))
 
 
-def test_a_ready_sandbox_is_no_leftover(registry: SandboxRegistry, resource: Path) -> None:
+def test_a_ready_sandbox_is_no_orphan(registry: SandboxRegistry, resource: Path) -> None:
     assert registry.leftovers() == []
     registry.create(SandboxRequest("plan-1", resource))
     assert registry.leftovers([resource]) == []
@@ -375,9 +373,7 @@ def test_a_sandbox_that_lost_its_facts_keeps_its_files(registry: SandboxRegistry
     assert (sandbox.root / "work.txt").read_text() == "nowhere else"
 
 
-def test_a_row_whose_directory_somebody_deleted_is_mended_with_its_pin(
-    registry: SandboxRegistry, resource: Path
-) -> None:
+def test_a_row_without_a_directory_is_removed_with_its_pin(registry: SandboxRegistry, resource: Path) -> None:
     sandbox = registry.create(SandboxRequest("plan-1", resource))
     sandbox.root.parent.rename(registry.directory.parent / "elsewhere")
     with pytest.raises(SandboxMissing):
@@ -390,7 +386,9 @@ def test_a_row_whose_directory_somebody_deleted_is_mended_with_its_pin(
 def test_a_complete_sandbox_without_a_row_is_reported_and_never_removed(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
-    """openai/codex#24703 and anthropics/claude-code#48927: it may be another's, live, or hold work."""
+    """openai/codex#24703 and anthropics/claude-code#48927: it may belong to others, be in use,
+    or hold work.
+    """
     with open_database(ready_database(tmp_path / "other.db")) as other:
         theirs = SandboxRegistry(other, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
         registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=1000))
@@ -417,7 +415,7 @@ def test_a_remnant_without_a_row_is_removed_when_it_is_old_and_unlocked(
     assert list(registry.directory.iterdir()) == []
 
 
-def test_what_is_no_sandbox_is_never_removed(database: Database, tmp_path: Path) -> None:
+def test_other_directories_are_never_removed(database: Database, tmp_path: Path) -> None:
     write(tmp_path / "sandboxes", {"precious/thesis.tex": "years of work\n", "file": "x"})
     (tmp_path / "sandboxes" / "link").symlink_to(tmp_path)
     registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=1000))

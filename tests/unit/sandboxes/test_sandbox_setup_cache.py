@@ -1,4 +1,4 @@
-"""What a setup made is kept once, given whole, and bounded."""
+"""The result of a setup is stored once, copied completely, and limited in size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cache(tmp_path: Path) -> SetupCache:
 
 
 def make_tree(place: Path, *, set_up: bool = False) -> Path:
-    """A sandbox's tree, in a directory of its own; with what the setup command would make."""
+    """Create a sandbox's tree in its own directory, with the result of a setup command."""
     tree = place / "tree"
     write(tree, {"requirements.lock": "x==1\n"})
     if set_up:
@@ -46,9 +46,7 @@ def make_tree(place: Path, *, set_up: bool = False) -> Path:
 PATHS = (".venv", "web/node_modules")
 
 
-def test_what_was_kept_is_given_to_the_next_sandbox_and_names_its_place(
-    cache: SetupCache, tmp_path: Path
-) -> None:
+def test_a_cached_environment_is_adapted_to_the_next_sandbox(cache: SetupCache, tmp_path: Path) -> None:
     one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
     assert not cache.take("k", two, PATHS)
     cache.keep("k", one, PATHS)
@@ -59,13 +57,13 @@ def test_what_was_kept_is_given_to_the_next_sandbox_and_names_its_place(
     assert (two / ".venv/pyvenv.cfg").read_text() == f"command = {two}\n"
     assert os.access(two / ".venv/bin/tool", os.X_OK)
     assert (two / ".venv/bin/python").readlink() == Path("/usr/bin/python3")
-    # Programs that are not text, and modules, are left as they are.
+    # Binary programs and modules stay unchanged.
     assert (two / ".venv/bin/binary").read_bytes() == (one / ".venv/bin/binary").read_bytes()
     assert (two / "web/node_modules/a/index.js").read_text() == "1\n"
     assert [path.name for path in two.parent.iterdir()] == ["tree"], "a draft is left"
 
 
-def test_what_is_in_a_sandbox_already_is_not_replaced(cache: SetupCache, tmp_path: Path) -> None:
+def test_existing_files_are_not_replaced(cache: SetupCache, tmp_path: Path) -> None:
     one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
     cache.keep("k", one, PATHS)
     assert cache.directory.stat().st_mode & 0o077 == 0, "others on the machine could read it"
@@ -75,7 +73,7 @@ def test_what_is_in_a_sandbox_already_is_not_replaced(cache: SetupCache, tmp_pat
     assert not cache.take("k", make_tree(tmp_path / "three"), (".venv",)), "other paths are another setup"
 
 
-def test_an_environment_that_cannot_be_copied_whole_is_not_kept(cache: SetupCache, tmp_path: Path) -> None:
+def test_an_incomplete_environment_is_not_stored(cache: SetupCache, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "one", set_up=True)
     os.mkfifo(tree / ".venv/pipe")
     cache.keep("k", tree, PATHS)
@@ -102,7 +100,7 @@ def test_links_lead_neither_out_of_the_tree_nor_into_it(cache: SetupCache, tmp_p
     assert (outside / "private").read_text() == "p\n"
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_removed_first(tmp_path: Path) -> None:
     cache = SetupCache(tmp_path / "setups", limit_bytes=250_000)
     for number, key in enumerate("abc"):
         tree = make_tree(tmp_path / key)
@@ -114,7 +112,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "a", "c"}
 
 
-def test_nothing_is_thrown_away_while_somebody_copies(tmp_path: Path) -> None:
+def test_nothing_is_evicted_during_a_copy(tmp_path: Path) -> None:
     cache = SetupCache(tmp_path / "setups", limit_bytes=1)
     cache.keep("a", make_tree(tmp_path / "a", set_up=True), PATHS)
     with cache._locked(1):  # a shared lock, as `take` holds it
@@ -124,7 +122,7 @@ def test_nothing_is_thrown_away_while_somebody_copies(tmp_path: Path) -> None:
     assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "c"}
 
 
-def test_many_keep_and_take_the_same_at_once(cache: SetupCache, tmp_path: Path) -> None:
+def test_concurrent_keeps_and_takes_are_safe(cache: SetupCache, tmp_path: Path) -> None:
     trees = [make_tree(tmp_path / str(number), set_up=True) for number in range(6)]
     takers = [make_tree(tmp_path / f"taker-{number}") for number in range(6)]
     ready = threading.Barrier(12)
@@ -149,9 +147,7 @@ def test_many_keep_and_take_the_same_at_once(cache: SetupCache, tmp_path: Path) 
     assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "k"}
 
 
-def test_no_part_of_an_entry_is_given_where_another_part_has_no_room(
-    cache: SetupCache, tmp_path: Path
-) -> None:
+def test_an_entry_is_copied_completely_or_not_at_all(cache: SetupCache, tmp_path: Path) -> None:
     one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
     cache.keep("k", one, PATHS)
     write(two, {"web/node_modules/mine": "x"})
@@ -181,7 +177,7 @@ def redirected_link(entry: Path) -> None:
 
 
 def matching_digest(entry: Path) -> None:
-    """The content is altered, and so is the digest, by a writer that lacks the cache's secret."""
+    """Alter the content and the digest, without the cache's secret."""
     altered_program(entry)
     facts = json.loads((entry / "entry.json").read_text())
     facts["digest"] = content_digest(entry / "files", PATHS)
@@ -189,13 +185,13 @@ def matching_digest(entry: Path) -> None:
 
 
 def other_names(entry: Path) -> None:
-    """Replacing a path in files is part of an entry's use."""
+    """Alter the list of files in which a path is replaced."""
     facts = json.loads((entry / "entry.json").read_text())
     (entry / "entry.json").write_text(json.dumps({**facts, "naming": [".venv/lib/x.py"]}))
 
 
 def other_entry(entry: Path) -> None:
-    """An entry of a hostile branch, whole and genuine, under the key of another one."""
+    """Copy a genuine entry of a hostile branch to another key."""
     hostile = make_tree(entry.parent.parent / "hostile", set_up=True)
     write(hostile, {".venv/lib/x.py": "import poison\n"})
     SetupCache(entry.parent).keep("h", hostile, PATHS)
@@ -222,7 +218,7 @@ ALTERATIONS = [
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS)
-def test_an_entry_that_was_altered_is_not_used_and_is_replaced(
+def test_an_altered_entry_is_replaced(
     cache: SetupCache, tmp_path: Path, alter: Callable[[Path], None]
 ) -> None:
     one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
@@ -237,10 +233,8 @@ def test_an_entry_that_was_altered_is_not_used_and_is_replaced(
     assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "k"}
 
 
-def test_nothing_that_a_plan_does_to_its_environment_reaches_the_entry(
-    cache: SetupCache, tmp_path: Path
-) -> None:
-    """Neither the sandbox that made it nor one that took it shares a file with it, a hard link included."""
+def test_changes_to_an_environment_do_not_reach_the_entry(cache: SetupCache, tmp_path: Path) -> None:
+    """Neither the creating nor a receiving sandbox shares a file with it, not even a hard link."""
     one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
     os.link(one / ".venv/lib/x.py", one / ".venv/lib/same.py")
     cache.keep("k", one, PATHS)
@@ -255,7 +249,7 @@ def test_nothing_that_a_plan_does_to_its_environment_reaches_the_entry(
     assert cache.take("k", make_tree(tmp_path / "three"), PATHS)
 
 
-def test_peers_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
+def test_concurrent_starts_share_one_secret(tmp_path: Path) -> None:
     ready = threading.Barrier(8)
     secrets: set[bytes] = set()
 
@@ -274,7 +268,7 @@ def test_peers_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
 
 
 class Execution:
-    """The calls of a run of which only the setup is asked."""
+    """The calls of a run in which only the setup is requested."""
 
     def __init__(self, policy: str) -> None:
         self._policy = profile(policy)
@@ -297,9 +291,7 @@ class Execution:
         raise PolicyDenied("setup", "ci", "install")
 
 
-def test_a_setup_that_the_policy_denies_is_not_taken_from_the_cache_either(
-    cache: SetupCache, tmp_path: Path
-) -> None:
+def test_a_denied_setup_is_not_taken_from_the_cache(cache: SetupCache, tmp_path: Path) -> None:
     tree, setup = make_tree(tmp_path / "one"), Setup("make", paths=(".venv",))
     key = cache.key(SetupInputs("p", (".venv",), {"argv": ("/bin/sh", "-c", "make")}), tree)
     assert key is not None

@@ -1,4 +1,4 @@
-"""Repositories of every shape: each makes a sandbox that is right, or is refused with a sentence."""
+"""Repositories of every shape: each gets a correct sandbox, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Make = Callable[..., Sandbox]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with no configuration but what a test puts there."""
+    """Create a home without configuration."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Makes a sandbox of a repository."""
+    """Return a function that creates a sandbox of a repository."""
 
     def made(
         resource: Path, *, from_head: bool = False, include: tuple[str, ...] = (), remote: str | None = None
@@ -49,7 +49,7 @@ def files_of(root: Path) -> set[str]:
     return {path for path, kind in found.items() if kind != "directory"}
 
 
-def test_from_head_leaves_out_what_is_not_committed(tmp_path: Path, make: Make) -> None:
+def test_from_head_leaves_out_uncommitted_changes(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "committed\n", "b": "b\n"})
     write(resource, {"a": "edited\n", "new": "untracked\n"})
     (resource / "b").unlink()
@@ -85,7 +85,7 @@ def test_a_branch_without_a_commit_whose_files_are_staged(tmp_path: Path, make: 
     assert (sandbox.root / "staged").read_text() == "staged\n"
 
 
-def test_a_branch_that_begins_anew_beside_others(tmp_path: Path, make: Make) -> None:
+def test_an_orphan_branch(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     git(resource, "switch", "-q", "--orphan", "fresh")
     write(resource, {"b": "b\n"})
@@ -103,7 +103,7 @@ def test_a_detached_head(tmp_path: Path, make: Make) -> None:
     assert git(sandbox.root, "status", "--porcelain") == b""
 
 
-def test_the_sandbox_is_on_the_users_branch_with_its_history(tmp_path: Path, make: Make) -> None:
+def test_the_sandbox_has_the_users_branch_and_history(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     git(resource, "config", "user.name", 'A "quoted" \\ name')
     git(resource, "switch", "-q", "-c", "feature/x")
@@ -114,7 +114,7 @@ def test_the_sandbox_is_on_the_users_branch_with_its_history(tmp_path: Path, mak
     assert git(sandbox.root, "log", "--format=%H") == git(resource, "log", "--format=%H")
     assert git(sandbox.root, "branch", "--show-current") == b"feature/x\n"
     assert git(sandbox.root, "config", "user.name") == b'A "quoted" \\ name\n'
-    # What the user had not committed is staged, so that `git diff` shows the agent its own changes alone.
+    # Uncommitted changes of the user are staged, so that `git diff` shows only the agent's.
     assert git(sandbox.root, "diff", "--name-only") == b""
     assert git(sandbox.root, "diff", "--cached", "--name-only") == b"a\n"
 
@@ -153,9 +153,7 @@ def test_a_clone_that_borrows_objects_itself(tmp_path: Path, make: Make) -> None
     assert git(sandbox.root, "log", "--format=%s") == b"a commit\n"
 
 
-def test_a_partial_clone_with_its_objects_works_and_without_them_is_refused(
-    tmp_path: Path, make: Make
-) -> None:
+def test_refuses_a_partial_clone_only_if_objects_are_missing(tmp_path: Path, make: Make) -> None:
     origin = make_repository(tmp_path / "r", {"a": "1\n"})
     git(origin, "config", "uploadpack.allowFilter", "true")
     clone = ("clone", "-q", "--filter=blob:none")
@@ -166,9 +164,7 @@ def test_a_partial_clone_with_its_objects_works_and_without_them_is_refused(
         PrivateClone().create(SandboxRequest("p", tmp_path / "lacking"), tmp_path / "second")
 
 
-def test_missing_objects_of_a_whole_repository_are_a_fault_and_not_a_refusal(
-    tmp_path: Path, make: Make
-) -> None:
+def test_missing_objects_of_a_full_clone_are_an_error(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
     name = git(resource, "rev-parse", "HEAD:a").decode().strip()
     (resource / ".git" / "objects" / name[:2] / name[2:]).unlink()
@@ -176,7 +172,7 @@ def test_missing_objects_of_a_whole_repository_are_a_fault_and_not_a_refusal(
         make(resource, from_head=True)
 
 
-def test_objects_named_by_sha256(tmp_path: Path, make: Make) -> None:
+def test_a_sha256_repository(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"}, "--object-format=sha256")
     write(resource, {"b": "2\n"})
     sandbox = make(resource)
@@ -193,7 +189,7 @@ def test_objects_named_by_sha256(tmp_path: Path, make: Make) -> None:
     assert git(sandbox.root, "status", "--porcelain") == b"A  b\n"
 
 
-def test_a_bare_repository_is_refused_with_a_reason(tmp_path: Path, make: Make) -> None:
+def test_refuses_a_bare_repository_with_a_reason(tmp_path: Path, make: Make) -> None:
     git(tmp_path, "init", "-q", "--bare", "bare.git")
     assert PrivateClone().suits(tmp_path / "bare.git")
     with pytest.raises(SandboxRefused, match="bare repository"):
@@ -202,13 +198,13 @@ def test_a_bare_repository_is_refused_with_a_reason(tmp_path: Path, make: Make) 
         find_resource(tmp_path / "bare.git")
 
 
-def test_what_only_looks_like_a_repository_is_refused(tmp_path: Path, make: Make) -> None:
+def test_refuses_an_invalid_repository(tmp_path: Path, make: Make) -> None:
     (tmp_path / "broken" / ".git").mkdir(parents=True)
     with pytest.raises(SandboxRefused, match="not a git repository"):
         make(tmp_path / "broken")
     outer = make_repository(tmp_path / "outer", {"a": "a\n"})
     (outer / "inner" / ".git").mkdir(parents=True)
-    with pytest.raises(SandboxRefused, match="part of the repository"):
+    with pytest.raises(SandboxRefused, match="inside the repository"):
         make(outer / "inner")
     with pytest.raises(ToolRefused):
         look_at(tmp_path / "missing")
@@ -216,7 +212,7 @@ def test_what_only_looks_like_a_repository_is_refused(tmp_path: Path, make: Make
         look_at(tmp_path / "line\nbreak")
 
 
-def test_a_head_that_names_nothing_is_refused(tmp_path: Path, make: Make) -> None:
+def test_refuses_an_invalid_head(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     (resource / ".git" / "HEAD").write_text("0" * 39 + "1\n")
     with pytest.raises(SandboxRefused, match="HEAD"):
@@ -239,7 +235,7 @@ def test_submodules_are_left_empty_and_never_changed(tmp_path: Path, make: Make)
     assert sandbox.scan() == {}
     (sandbox.root / "deps").rmdir()
     assert sandbox.scan() == {}, "a submodule is not deleted with its empty directory"
-    # As `git submodule update --init` would leave it, at another commit.
+    # As after `git submodule update --init`, at another commit.
     write(library, {"code.py": "2\n"})
     commit_all(library)
     git(sandbox.root, "clone", "-q", str(library), "deps/lib")
@@ -251,9 +247,7 @@ def test_submodules_are_left_empty_and_never_changed(tmp_path: Path, make: Make)
 
 
 @pytest.mark.parametrize("kind", ["file", "files"])
-def test_files_in_the_place_of_a_submodule_are_an_error_and_not_lost(
-    tmp_path: Path, make: Make, kind: str
-) -> None:
+def test_files_in_place_of_a_submodule_are_an_error_but_kept(tmp_path: Path, make: Make, kind: str) -> None:
     library = make_repository(tmp_path / "library", {"code.py": "1\n"})
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     git(resource, "submodule", "--quiet", "add", str(library), "lib")
@@ -268,7 +262,7 @@ def test_files_in_the_place_of_a_submodule_are_an_error_and_not_lost(
         sandbox.scan()
 
 
-def test_repositories_inside_the_users_tree_are_left_out_with_a_note(tmp_path: Path, make: Make) -> None:
+def test_nested_repositories_are_left_out_with_a_note(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     make_repository(resource / "vendored", {"x": "x\n"})
     make_repository(resource / "deep" / "unborn", {})
@@ -279,7 +273,7 @@ def test_repositories_inside_the_users_tree_are_left_out_with_a_note(tmp_path: P
     assert sandbox.base_states(["vendored"]) == {"vendored": None}
 
 
-def test_ignored_files_come_along_only_when_named(tmp_path: Path, make: Make) -> None:
+def test_ignored_files_are_copied_only_if_named(tmp_path: Path, make: Make) -> None:
     resource = make_repository(
         tmp_path / "r", {".gitignore": ".env*\nsecret/\n*.tmp\n", ".worktreeinclude": ".env\nsecret/*.key\n"}
     )
@@ -304,7 +298,7 @@ def test_ignored_files_come_along_only_when_named(tmp_path: Path, make: Make) ->
     assert sandbox.scan() == {}
 
 
-def test_included_files_of_a_sandbox_from_head_are_only_ignored_ones(tmp_path: Path, make: Make) -> None:
+def test_from_head_includes_only_ignored_files(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {".gitignore": "*.env\n", "d": "a file in HEAD\n"})
     write(resource, {"e.env/x": "a directory in HEAD\n"})
     git(resource, "add", "-f", "e.env")
@@ -318,7 +312,7 @@ def test_included_files_of_a_sandbox_from_head_are_only_ignored_ones(tmp_path: P
     assert not (sandbox.root / "untracked.cfg").exists()
     assert (sandbox.root / "d").read_text() == "a file in HEAD\n"
     assert (sandbox.root / "e.env/x").read_text() == "a directory in HEAD\n"
-    assert sandbox.notes == ("ignored files that could not be brought along: d/y.env",)
+    assert sandbox.notes == ("ignored files that could not be copied: d/y.env",)
     assert sandbox.scan() == {}
 
 
@@ -331,9 +325,7 @@ def test_an_included_file_that_is_in_the_base_by_force_is_not_overwritten(tmp_pa
     assert set(sandbox.scan()) == {"forced.env"}
 
 
-def test_what_the_user_ignores_in_other_places_is_ignored_here(
-    tmp_path: Path, make: Make, home: Path
-) -> None:
+def test_global_ignore_rules_apply(tmp_path: Path, make: Make, home: Path) -> None:
     write(home, {".config/git/ignore": "*.home\n", "mine": "*.named\n"})
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     write(resource, {".git/info/exclude": "*.info\n", "1.info": "", "2.home": "", "3.named": ""})
@@ -350,7 +342,7 @@ def test_what_the_user_ignores_in_other_places_is_ignored_here(
 
 @pytest.mark.parametrize("remote", [None, "https://example.org/r.git"])
 @pytest.mark.parametrize("how", ["attributes", "autocrlf", "info", "home"])
-def test_line_endings_are_those_of_a_fresh_checkout_and_names_those_of_a_scan(
+def test_line_endings_follow_a_fresh_checkout(
     tmp_path: Path, make: Make, home: Path, how: str, remote: str | None
 ) -> None:
     resource = make_repository(tmp_path / "r", {"a.txt": "one\ntwo\n", "keep.bin": b"\0\r\n\n"})
@@ -385,7 +377,7 @@ def test_line_endings_are_those_of_a_fresh_checkout_and_names_those_of_a_scan(
     assert (sandbox.root / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
 
 
-def test_attributes_that_a_plan_for_a_remote_writes_count_from_then_on(tmp_path: Path, make: Make) -> None:
+def test_attributes_written_by_a_plan_on_a_remote_take_effect(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"d/a.txt": "a\n", "b.txt": "b\n"})
     sandbox = make(resource, remote="https://example.org/r.git")
     write(sandbox.root, {"d/.gitattributes": "*.txt text eol=crlf\n", "d/a.txt": b"x\r\n", "b.txt": b"x\r\n"})
@@ -402,9 +394,7 @@ def test_attributes_that_a_plan_for_a_remote_writes_count_from_then_on(tmp_path:
     assert (sandbox.root / "d/a.txt").read_bytes() == b"a\n"
 
 
-def test_a_file_that_was_committed_with_other_endings_is_not_a_change_of_anybodys(
-    tmp_path: Path, make: Make
-) -> None:
+def test_a_file_committed_with_other_endings_is_unchanged(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a.txt": b"a\r\n", "b.txt": b"b\r\n"})
     write(resource, {".gitattributes": "*.txt text eol=lf\n"})
     git(resource, "add", ".gitattributes")
@@ -421,7 +411,7 @@ def test_a_file_that_was_committed_with_other_endings_is_not_a_change_of_anybody
     assert sandbox.state_of("a.txt") == found["a.txt"].after
 
 
-def test_modes_are_gits_where_the_filesystem_has_none(tmp_path: Path, make: Make) -> None:
+def test_modes_come_from_git_without_filesystem_support(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"run": "x\n", "plain": "y\n"})
     git(resource, "update-index", "--chmod=+x", "run")
     git(resource, "commit", "-q", "-m", "executable")
@@ -442,7 +432,7 @@ def test_modes_are_gits_where_the_filesystem_has_none(tmp_path: Path, make: Make
 @pytest.mark.parametrize(
     "shape", ["split", "version 4", "untracked cache", "sparse", "conflict", "intent to add"]
 )
-def test_an_index_of_any_kind_is_read_and_never_written(tmp_path: Path, make: Make, shape: str) -> None:
+def test_any_kind_of_index_is_read_but_never_written(tmp_path: Path, make: Make, shape: str) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n", "b/c": "c\n", "b/.gitattributes": "x text\n"})
     write(resource, {"new": "new\n"})
     expected = {"a", "b/c", "b/.gitattributes", "new"}
@@ -481,7 +471,7 @@ def test_an_index_of_any_kind_is_read_and_never_written(tmp_path: Path, make: Ma
 
 @pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
 @pytest.mark.parametrize("others", [{}, {"new": "new\n"}], ids=["alone", "beside another change"])
-def test_a_file_that_the_index_hides_is_taken_as_it_is(
+def test_a_file_hidden_by_the_index_is_copied_as_it_is(
     tmp_path: Path, make: Make, mark: str, others: dict[str, str | bytes]
 ) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n", "b": "b\n"})
@@ -496,15 +486,13 @@ def test_a_file_that_the_index_hides_is_taken_as_it_is(
     assert sandbox.scan() == {}
 
 
-def test_a_change_right_after_the_users_index_was_written_is_not_overlooked(
-    tmp_path: Path, make: Make
-) -> None:
-    """git compares times by the second; a copy of an index must not look younger than it is."""
+def test_a_change_right_after_the_index_was_written_is_detected(tmp_path: Path, make: Make) -> None:
+    """git compares times by the second; a copied index must not look newer than it is."""
     resource = make_repository(tmp_path / "r", {"a": "old\n"})
     index = resource / ".git" / "index"
     status = (resource / "a").stat()
     (resource / "a").write_text("new\n")
-    # The worst case: same size, same time as when git looked, in the very second the index was written.
+    # The worst case: same size and time as when git read the file, in the second the index was written.
     os.utime(resource / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
     os.utime(index, ns=(status.st_mtime_ns, status.st_mtime_ns))
     sandbox = make(resource)
@@ -512,7 +500,7 @@ def test_a_change_right_after_the_users_index_was_written_is_not_overlooked(
 
 
 def test_staged_content_survives_the_users_gc(tmp_path: Path, make: Make) -> None:
-    """openai/codex#29388 kept checkpoints by refs and objects in the user's repository; we keep ours."""
+    """openai/codex#29388 kept checkpoints as refs and objects in the user's repository; ours are separate."""
     resource = make_repository(tmp_path / "r", {"a": "a\n", "b": "b\n"})
     write(resource, {"a": "staged\n", "d/new": "staged too\n"})
     git(resource, "add", "-A")
@@ -529,9 +517,7 @@ def test_staged_content_survives_the_users_gc(tmp_path: Path, make: Make) -> Non
     git(sandbox.root, "fsck", "--strict")
 
 
-def test_the_base_survives_an_amend_and_a_gc_of_the_user_and_is_let_go_with_the_sandbox(
-    tmp_path: Path, make: Make
-) -> None:
+def test_the_base_survives_amend_and_gc_until_the_sandbox_is_removed(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "first\n"})
     old = git(resource, "rev-parse", "HEAD").decode().strip()
     sandbox = make(resource)
@@ -551,7 +537,7 @@ def test_the_base_survives_an_amend_and_a_gc_of_the_user_and_is_let_go_with_the_
         git(resource, "cat-file", "-e", old)
 
 
-def test_a_sandbox_can_be_removed_when_its_repository_is_gone(tmp_path: Path, make: Make) -> None:
+def test_removes_a_sandbox_whose_repository_is_gone(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     make(resource)
     resource.rename(tmp_path / "moved")
@@ -559,7 +545,7 @@ def test_a_sandbox_can_be_removed_when_its_repository_is_gone(tmp_path: Path, ma
     assert [path.name for path in (tmp_path / "sandbox").iterdir()] == ["lock"]
 
 
-def test_the_environment_of_a_hook_does_not_mislead_us(
+def test_ignores_the_environment_of_a_hook(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
@@ -570,7 +556,7 @@ def test_the_environment_of_a_hook_does_not_mislead_us(
     assert files_of(make(resource).root) == {"a"}
 
 
-def test_find_resource_gives_the_root_and_what_lies_below(tmp_path: Path) -> None:
+def test_find_resource_returns_the_root_and_the_rest(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"src/deep/a.py": "a\n"})
     plain = tmp_path / "plain" / "sub"
     plain.mkdir(parents=True)
@@ -586,23 +572,23 @@ def test_find_resource_gives_the_root_and_what_lies_below(tmp_path: Path) -> Non
         find_resource(resource / ".git")
 
 
-def test_find_resource_says_what_helps_where_a_work_tree_has_lost_its_repository(tmp_path: Path) -> None:
+def test_find_resource_suggests_a_remedy_for_a_lost_repository(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text(f"gitdir: {tmp_path}/moved/.git/worktrees/one\n")
     with pytest.raises(
-        SandboxRefused, match=r"names no repository.*`git worktree repair`.*submodule"
+        SandboxRefused, match=r"points to a missing repository.*`git worktree repair`.*submodule"
     ) as refused:
         find_resource(tmp_path)
     assert "git init" not in str(refused.value)
 
 
-def test_find_resource_passes_on_why_git_refuses_a_repository(tmp_path: Path) -> None:
+def test_find_resource_reports_gits_reason(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     (resource / ".git" / "config").write_text("[core\n")
     with pytest.raises(SandboxRefused, match="bad config"):
         find_resource(resource)
 
 
-def test_sandboxes_inside_the_repository_are_refused_unless_ignored(tmp_path: Path) -> None:
+def test_refuses_sandboxes_inside_the_repository_unless_ignored(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     request = SandboxRequest("plan-1", resource)
     with pytest.raises(SandboxRefused, match=r"inside it, in state"):

@@ -1,4 +1,4 @@
-"""Files that cannot be recorded: named, put aside, and never the end of a plan."""
+"""Files that cannot be recorded: named, moved out of the sandbox, and never the end of a plan."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def aside(sandbox: Sandbox) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", ["GIT~1", "d/.GIT/x", "sub/build/o", "sub/new.py"])
-def test_it_is_named_with_a_remedy_and_the_remedy_works(sandbox: Sandbox, path: str) -> None:
+def test_an_unrecordable_file_is_named_with_a_working_remedy(sandbox: Sandbox, path: str) -> None:
     write(sandbox.root, {path: "odd\n", "a": "changed\n", "new": "new\n"})
     named = "sub" if path.startswith("sub") else path
-    with pytest.raises(SandboxRefused, match=f"{named}' cannot be recorded: .*roll the plan back"):
+    with pytest.raises(SandboxRefused, match=f"cannot record '{named}': .*roll the plan back"):
         sandbox.scan()
     assert sandbox.put_aside() == (named,)
     assert aside(sandbox) == {path: "odd\n"}
@@ -44,7 +44,7 @@ def test_it_is_named_with_a_remedy_and_the_remedy_works(sandbox: Sandbox, path: 
     assert sandbox.put_aside() == ()
 
 
-def test_a_repository_that_a_command_made_is_looked_into_without_running_its_programs(
+def test_a_nested_repository_is_scanned_without_running_its_programs(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     for name in ("sub", "nested"):
@@ -59,7 +59,7 @@ def test_a_repository_that_a_command_made_is_looked_into_without_running_its_pro
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_in_the_place_of_a_submodule_is_put_aside(sandbox: Sandbox) -> None:
+def test_a_file_in_place_of_a_submodule_is_moved_out(sandbox: Sandbox) -> None:
     (sandbox.root / "sub").rmdir()
     write(sandbox.root, {"sub": "a file\n"})
     assert sandbox.put_aside() == ("sub",)
@@ -68,7 +68,7 @@ def test_a_file_in_the_place_of_a_submodule_is_put_aside(sandbox: Sandbox) -> No
 
 
 @pytest.mark.parametrize("left", ["", "{", "{}", '{"gitlinks": [], "readable": [], "notes": []}', "[]"])
-def test_facts_that_a_power_cut_damaged_are_a_sandbox_that_is_missing(sandbox: Sandbox, left: str) -> None:
+def test_damaged_facts_mean_a_missing_sandbox(sandbox: Sandbox, left: str) -> None:
     facts = sandbox.root.parent / "sandbox.json"
     facts.write_text(left)
     with pytest.raises(SandboxMissing, match="damaged"):

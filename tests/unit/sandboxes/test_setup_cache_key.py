@@ -1,4 +1,4 @@
-"""The key of a cached environment covers everything that can influence what the setup makes."""
+"""The key of a cached environment covers everything that can affect the setup."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILES = {
 
 
 class Probe(BubblewrapProbe):
-    """bubblewrap as it is said to be."""
+    """A probe with a given result."""
 
     def __init__(self, *, works: bool) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Probe(BubblewrapProbe):
 
 @dataclass
 class World:
-    """A repository, a cache, and as many sandboxes as a test asks for."""
+    """A repository, a cache, and as many sandboxes as needed."""
 
     place: Path
     resource: Path
@@ -125,7 +125,7 @@ def planted_index(tree: Path) -> None:
     git(tree, "update-index", "--assume-unchanged", "build.sh")
 
 
-# By what a setup command could read: each is another key than that of the clean sandbox.
+# Changes that a setup command could read: each gives another key than the clean sandbox.
 FILES_THAT_DIFFER: Mapping[str, Callable[[Path], None]] = {
     "lock file": lambda tree: write(tree, {"requirements.lock": "x==2\n"}),
     "script that the setup runs": lambda tree: write(tree, {"build.sh": "echo poison\n"}),
@@ -163,7 +163,7 @@ def test_a_sandbox_that_differs_in_any_file_has_another_key(world: World, clean:
     assert world.key(tree) not in (None, world.key(clean))
 
 
-def test_ignored_files_that_come_with_the_request_are_part_of_the_key(world: World, clean: Path) -> None:
+def test_included_ignored_files_are_part_of_the_key(world: World, clean: Path) -> None:
     seen = {world.key(clean)}
     for content in ("registry=a\n", "registry=b\n"):
         write(world.resource, {".npmrc": content})
@@ -173,7 +173,7 @@ def test_ignored_files_that_come_with_the_request_are_part_of_the_key(world: Wor
 
 
 def test_another_commit_of_the_same_files_has_another_key(tmp_path: Path) -> None:
-    """Versions of packages are made of commits and tags."""
+    """Package versions are derived from commits and tags."""
     world = World(tmp_path, make_repository(tmp_path / "resource", FILES), SetupCache(tmp_path / "setups"))
     before = world.key(world.sandbox())
     git(world.resource, "commit", "-q", "--allow-empty", "-m", "evil")
@@ -181,7 +181,7 @@ def test_another_commit_of_the_same_files_has_another_key(tmp_path: Path) -> Non
 
 
 def test_another_resource_with_the_same_files_has_another_key(tmp_path: Path) -> None:
-    """Also where there is no git whose paths would tell them apart."""
+    """Even without git, whose paths would distinguish them."""
     cache, keys = SetupCache(tmp_path / "setups"), set()
     for name in ("one", "other"):
         write(tmp_path / name, FILES)
@@ -193,7 +193,7 @@ def test_another_resource_with_the_same_files_has_another_key(tmp_path: Path) ->
 
 
 def test_another_cache_has_other_keys(world: World, clean: Path, tmp_path: Path) -> None:
-    """A key tells nothing about the secrets among its inputs to whoever can compute hashes."""
+    """A key must not reveal the secrets among its inputs by brute force."""
     assert SetupCache(tmp_path).key(inputs(clean), clean) != world.key(clean)
 
 
@@ -236,9 +236,7 @@ def test_every_other_input_is_part_of_the_key(world: World, clean: Path, field: 
     assert world.cache.key(replace(asked, **{field.name: other[field.name]}), clean) != world.key(clean)
 
 
-def test_values_of_variables_and_the_settings_of_the_runner_are_inputs(
-    clean: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_and_runner_settings_are_inputs(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(**settings: Any) -> str:
         settings = {"isolation": "auto", "probe": Probe(works=True), **settings}
         return repr(inputs(clean, GuardedCommandRunner(**settings)))
@@ -264,7 +262,7 @@ def test_the_system_is_part_of_the_key(world: World, clean: Path, monkeypatch: p
     assert world.key(clean) != before
 
 
-def test_files_that_cannot_all_be_read_have_no_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_have_no_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = world.sandbox()
     with (tree / "sparse.log").open("wb") as file:
         file.truncate(content_digest._MOST_BYTES + 1)

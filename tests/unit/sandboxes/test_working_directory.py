@@ -1,4 +1,4 @@
-"""Commands start where the plan works, also where no file made the directory."""
+"""Commands start in the plan's working directory, even if it has no files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.ports import Workplace
 
 
-def test_a_directory_without_files_is_made(tmp_path: Path) -> None:
+def test_a_directory_without_files_is_created(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     assert working_directory(tmp_path, "a/b/c") == tmp_path / "a/b/c"
     assert (tmp_path / "a/b/c").is_dir()
     assert working_directory(tmp_path, "") == tmp_path
 
 
-def test_nothing_is_made_behind_a_link_or_a_file(tmp_path: Path) -> None:
+def test_nothing_is_created_behind_a_link_or_a_file(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
@@ -47,14 +47,14 @@ def started_in(root: Path, works_in: str, directory: str) -> str:
     return asked[0]
 
 
-def test_a_directory_is_looked_for_where_the_plan_works(tmp_path: Path) -> None:
+def test_a_directory_is_relative_to_the_plans_working_directory(tmp_path: Path) -> None:
     (tmp_path / "pkg/in").mkdir(parents=True)
     (tmp_path / "other").mkdir()
     assert started_in(tmp_path, "pkg", "in") == "in"
     assert started_in(tmp_path, "pkg", ".") == "."
     for here in ("", ".", "./"):
         assert started_in(tmp_path, "gone", here) == here
-    with pytest.raises(ToolRefused, match="there is no directory 'other'"):
+    with pytest.raises(ToolRefused, match="no such directory: 'other'"):
         started_in(tmp_path, "pkg", "other")
     for outside in ("../other", "/"):
         with pytest.raises(OutsideSandbox):

@@ -1,6 +1,6 @@
-"""An approval is given to the exact call, and everyone who is asked for one sees all of the code.
+"""An approval covers the exact call, and every request shows all of the code.
 
-Masking by name or by shape would hide code from the person who decides: only known secrets are masked there.
+Masking by name or shape would hide code from the deciding person, so only known secrets are masked there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def known() -> Iterator[str]:
     secrets.forget()
 
 
-# What a plan asks for, on every surface.
+# The request of a plan, on every surface.
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ SURFACES: dict[str, Callable[[PlanServer, str], Any]] = {
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-def test_every_surface_that_asks_shows_the_exact_code(
+def test_every_approval_request_shows_the_exact_code(
     server: PlanServer, asking: dict[str, Any], capfd: pytest.CaptureFixture[str], surface: str
 ) -> None:
     returned = SURFACES[surface](server, asking["id"])
@@ -113,7 +113,7 @@ def test_the_command_line_shows_the_exact_code(
         assert CODE in shown.out, shown
 
 
-def test_the_words_of_a_request_are_shown_as_they_are(
+def test_the_text_of_a_request_is_shown_unchanged(
     server: PlanServer, asking: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     waiting = {"for": "leave", "what": f"call 1 needs approval for command: start {CODE}", "remedy": "x"}
@@ -142,7 +142,7 @@ def test_a_diff_and_its_files_show_the_exact_code(server: PlanServer, known: str
     assert f"+{shown}\n" in patch["viewer"]
 
 
-# What an approval holds for.
+# The scope of an approval.
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_an_approval_covers_no_call_with_another_known_secret(session: SessionBe
     assert session.calls()[0].digest != session.calls()[1].digest
 
 
-def test_an_approved_call_that_was_interrupted_is_not_taken_up_with_other_arguments(
+def test_an_interrupted_approved_call_does_not_resume_with_other_arguments(
     session: SessionBench,
 ) -> None:
     asked = CallRequest("9", "acp", {"script": APPROVED}, capability=Capability.COMMAND)
@@ -202,9 +202,7 @@ def test_an_approved_call_that_was_interrupted_is_not_taken_up_with_other_argume
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_request_that_an_older_version_recorded_is_made_again(
-    session: SessionBench, answered: bool
-) -> None:
+def test_a_request_of_an_older_version_is_made_again(session: SessionBench, answered: bool) -> None:
     with pytest.raises(NeedsHuman):
         desk(session, 1).run(TerminalCommand("true a"), CancellationToken(), bytes)
     if answered:
@@ -217,7 +215,7 @@ def test_a_request_that_an_older_version_recorded_is_made_again(
     assert desk(session, 3).run(TerminalCommand("true a"), CancellationToken(), bytes) == 0
 
 
-def test_an_agent_gets_no_approval_for_what_is_masked_or_cut_to_the_same_text(session: SessionBench) -> None:
+def test_an_approval_covers_no_agent_call_masked_or_cut_to_the_same_text(session: SessionBench) -> None:
     def permit(details: str, number: int) -> bool:
         return desk(session, number).permit(
             PermissionRequest("execute", "run it", details={"command": details})
@@ -244,13 +242,13 @@ def test_an_agent_gets_no_approval_for_what_is_masked_or_cut_to_the_same_text(se
     assert run("TOKEN=abcdefgh12345678 true", 6) == 0
 
 
-def test_a_digest_tells_plans_tools_and_arguments_apart() -> None:
+def test_a_digest_distinguishes_plans_tools_and_arguments() -> None:
     calls = [("p", "a", {"x": "1"}), ("q", "a", {"x": "1"}), ("p", "b", {"x": "1"}), ("p", "a", {"x": "2"})]
     assert len({approval_digest(*call) for call in calls}) == len(calls)
     assert approval_digest("p", "a", {"x": ("1",), "y": 2}) == approval_digest("p", "a", {"y": 2, "x": ["1"]})
 
 
-# What else a person decides by.
+# Other texts that a person decides by.
 
 
 def test_a_request_for_a_server_shows_its_exact_command(session: SessionBench) -> None:

@@ -1,4 +1,4 @@
-"""MCP tools in an actor's hands: selected by pattern, allowed by policy, their changes recorded."""
+"""MCP tools of an actor: selected by pattern, allowed by policy, their changes recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def names(actor: ActorTools, *wanted: str) -> list[str]:
     return [spec.name for spec in actor.specs(wanted)]
 
 
-def test_patterns_select_tools_and_a_star_all_of_them(plans: PlanBench) -> None:
+def test_patterns_select_tools(plans: PlanBench) -> None:
     with tools(plans, profile("full-auto")) as (actor, _):
         assert names(actor, "mcp__theirs__*", "read", "gr*") == ["mcp__theirs__work", "read", "grep"]
         assert names(actor, "mcp__*") == ["mcp__bad__work", "mcp__theirs__work"]
@@ -51,19 +51,19 @@ def test_patterns_select_tools_and_a_star_all_of_them(plans: PlanBench) -> None:
             names(actor, "mcp__nobody__*")
 
 
-def test_without_mcp_patterns_mean_what_is_built_in(plans: PlanBench) -> None:
+def test_without_mcp_patterns_select_built_in_tools(plans: PlanBench) -> None:
     with tools(plans, profile("full-auto")) as (actor, _):
         plain = ActorTools(replace(actor.execution, tools=ToolRegistry()))
         assert names(plain, "gr*", "mcp__*") == ["grep"]
 
 
-def test_who_only_reads_has_what_a_server_of_the_users_says_it_reads(plans: PlanBench) -> None:
+def test_a_read_only_actor_gets_read_only_tools_of_the_users_servers(plans: PlanBench) -> None:
     with tools(plans, READ_ONLY) as (actor, _):
         assert names(actor, "mcp__*") == ["mcp__bad__work"]
         assert "read-only" in actor.use("mcp__theirs__work", {}, step="1.1").text
 
 
-def test_what_a_server_changes_in_the_sandbox_is_recorded_as_its_calls_doing(plans: PlanBench) -> None:
+def test_a_servers_changes_are_recorded_for_its_call(plans: PlanBench) -> None:
     with tools(plans, profile("full-auto")) as (actor, plan):
         answer = actor.use("mcp__theirs__work", {}, step="1.1")
     assert not answer.failed
@@ -75,14 +75,14 @@ def test_what_a_server_changes_in_the_sandbox_is_recorded_as_its_calls_doing(pla
     assert entry.entry.tool_call_id == latest.call_id
 
 
-def test_what_a_server_does_wrong_is_a_failed_answer(plans: PlanBench) -> None:
+def test_a_servers_failure_is_a_failed_answer(plans: PlanBench) -> None:
     with tools(plans, profile("full-auto"), configured(misbehaving("dies"))) as (actor, _):
         answer = actor.use("mcp__bad__work", {}, step="1.1")
     assert answer.failed
     assert "ended during the call" in answer.text
 
 
-def test_one_that_nobody_trusts_asks_a_person_when_it_is_named(plans: PlanBench) -> None:
+def test_naming_an_untrusted_server_asks_for_trust(plans: PlanBench) -> None:
     untrusted = McpConfiguration(untrusted={"theirs": "/r/.mcp.json"})
     with tools(plans, profile("full-auto"), untrusted) as (actor, _):
         assert names(actor, "mcp__*") == []
@@ -90,7 +90,7 @@ def test_one_that_nobody_trusts_asks_a_person_when_it_is_named(plans: PlanBench)
             names(actor, "mcp__theirs__work")
 
 
-def test_a_pattern_that_means_no_server_starts_none(tmp_path: Path) -> None:
+def test_a_pattern_without_mcp_tools_starts_no_server(tmp_path: Path) -> None:
     said: list[str] = []
     with open_permitted(configured(misbehaving("gone")), place(tmp_path), say=said.append) as mcp:
         for pattern in ("skill*", "read", "mcpx*"):
@@ -98,7 +98,7 @@ def test_a_pattern_that_means_no_server_starts_none(tmp_path: Path) -> None:
         assert said == []
 
 
-def test_a_server_that_cannot_be_used_is_said_once(tmp_path: Path) -> None:
+def test_an_unusable_server_is_reported_once(tmp_path: Path) -> None:
     said: list[str] = []
     servers = configured(misbehaving("gone"), replace(OWN, name="good"))
     with open_permitted(servers, place(tmp_path), say=said.append) as mcp:
@@ -108,7 +108,7 @@ def test_a_server_that_cannot_be_used_is_said_once(tmp_path: Path) -> None:
     assert "MCP server bad" in said[0]
 
 
-def test_joined_tools_speak_for_all_and_the_first_of_a_name_wins(tmp_path: Path) -> None:
+def test_joined_tools_list_all_and_the_first_name_wins(tmp_path: Path) -> None:
     registry = ToolRegistry()
     with open_permitted(configured(misbehaving("gone")), place(tmp_path)) as mcp:
         joined = JoinedTools(registry, registry, mcp)

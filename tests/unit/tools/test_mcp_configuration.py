@@ -1,4 +1,4 @@
-"""Where MCP servers are configured: what counts, what is refused, and what is filled in."""
+"""The configuration of MCP servers: precedence, refusals and variables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trust(tmp_path: Path) -> Iterator[SqlTrustStore]:
         yield SqlTrustStore(database, UlidSource())
 
 
-def test_both_kinds_of_servers_are_read_as_other_programs_write_them() -> None:
+def test_reads_both_kinds_of_servers_in_the_common_format() -> None:
     servers = parse_servers(
         text(
             near={"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}, "cwd": "sub", "type": "stdio"},
@@ -61,35 +61,33 @@ def test_both_kinds_of_servers_are_read_as_other_programs_write_them() -> None:
         (text(a="x"), "must be an object with"),
         (text(a={}), "either `command`.*or `url`"),
         (text(a={"command": "x", "url": "http://x"}), "either `command`"),
-        (text(a={"command": "x", "headers": {}}), "`headers` does not go with `command`"),
-        (text(a={"url": "http://x", "args": []}), "`args` does not go with `url`"),
-        (text(a={"command": "x", "arg": []}), "no key 'arg'; did you mean 'args'"),
-        (text(a={"command": "x", "zzz": 1}), "no key 'zzz'; known are command"),
-        (text(a={"command": ""}), "`command` must be a text"),
-        (text(a={"command": "x", "args": "y"}), "`args` must be a list of texts"),
-        (text(a={"command": "x", "env": {"A": 1}}), "`env` must be an object of texts"),
+        (text(a={"command": "x", "headers": {}}), "`headers` cannot be used with `command`"),
+        (text(a={"url": "http://x", "args": []}), "`args` cannot be used with `url`"),
+        (text(a={"command": "x", "arg": []}), "unknown key 'arg'; did you mean 'args'"),
+        (text(a={"command": "x", "zzz": 1}), "unknown key 'zzz'; expected command"),
+        (text(a={"command": ""}), "`command` must be a string"),
+        (text(a={"command": "x", "args": "y"}), "`args` must be a list of strings"),
+        (text(a={"command": "x", "env": {"A": 1}}), "`env` must be an object of strings"),
         (text(a={"command": "x", "isolated": "no"}), "`isolated` must be true or false"),
         (text(a={"command": "x", "disabled": 1}), "`disabled` must be true or false"),
         (text(a={"url": "ftp://x"}), "must begin with http"),
-        (text(a={"url": "http://x", "type": "sse"}), "the type 'sse' is not one of"),
-        (text(a={"command": "x", "type": 1}), "the type 1 is not one of"),
-        (text(a__b={"command": "x"}), "the name must be"),
-        (text(**{"a b": {"command": "x"}}), "the name must be"),
+        (text(a={"url": "http://x", "type": "sse"}), "unknown type 'sse'; use stdio"),
+        (text(a={"command": "x", "type": 1}), "unknown type 1; use stdio"),
+        (text(a__b={"command": "x"}), "the name must consist of"),
+        (text(**{"a b": {"command": "x"}}), "the name must consist of"),
     ],
 )
-def test_a_mistake_is_named_with_its_file_and_what_to_write(content: str, words: str) -> None:
+def test_a_mistake_is_named_with_its_file_and_correction(content: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f"(?s)^mcp.json: .*{words}"):
         parse_servers(content, "mcp.json", own=True)
 
 
-def test_all_mistakes_are_named_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     with pytest.raises(ConfigurationError, match=r"server 'a'.*server 'b'"):
         parse_servers(text(a={}, b={"command": 1}), "mcp.json", own=True)
 
 
-def test_a_repository_counts_once_it_is_trusted_and_only_as_it_was_then(
-    tmp_path: Path, trust: SqlTrustStore
-) -> None:
+def test_only_the_trusted_content_of_a_repository_counts(tmp_path: Path, trust: SqlTrustStore) -> None:
     mine, repository = tmp_path / "mcp.json", tmp_path / "repository"
     repository.mkdir()
     assert load_mcp(mine, repository, trust).servers == {}
@@ -103,21 +101,21 @@ def test_a_repository_counts_once_it_is_trusted_and_only_as_it_was_then(
     after = load_mcp(mine, repository, trust)
     assert {name: server.own for name, server in after.servers.items()} == {"both": True, "extra": False}
     assert after.servers["both"].command == ("mine",)
-    assert "you have one of that name" in after.notes[0]
+    assert "you have one with that name" in after.notes[0]
     theirs.write_text(text(extra={"command": "something else"}))
     assert list(load_mcp(mine, repository, trust).servers) == ["both"]
     assert load_mcp(mine).servers.keys() == {"both"}
 
 
-def test_a_repository_may_not_let_its_servers_out(tmp_path: Path, trust: SqlTrustStore) -> None:
+def test_a_repository_cannot_disable_isolation(tmp_path: Path, trust: SqlTrustStore) -> None:
     (tmp_path / ".mcp.json").write_text(text(a={"command": "x", "isolated": False}))
     trust.give(tmp_path, trust.survey(tmp_path).files)
-    with pytest.raises(ConfigurationError, match="a repository may not say"):
+    with pytest.raises(ConfigurationError, match="a repository must not set"):
         load_mcp(tmp_path / "none.json", tmp_path, trust)
     assert parse_servers(text(a={"command": "x", "isolated": False}), "f", own=True)["a"].isolated is False
 
 
-def test_a_repositorys_file_that_cannot_be_read_stops_nobody(tmp_path: Path, trust: SqlTrustStore) -> None:
+def test_an_unreadable_repository_file_does_not_block(tmp_path: Path, trust: SqlTrustStore) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
     file = repository / ".mcp.json"
@@ -136,7 +134,7 @@ def test_a_repositorys_file_that_cannot_be_read_stops_nobody(tmp_path: Path, tru
         assert (str(file) in note, why in note, "it is not used" in note) == (True, True, True), note
 
 
-def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
+def test_variables_are_filled_in_and_their_values_masked() -> None:
     server = McpServer(
         "a",
         "mcp.json",
@@ -156,9 +154,11 @@ def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
     assert "pat-0123456789" not in repr(made)
 
 
-def test_a_variable_that_is_not_set_is_named_and_ours_are_never_given() -> None:
+def test_an_unset_variable_is_named_and_ours_are_never_passed() -> None:
     server = McpServer("a", "mcp.json", True, ("x", "${ONE}", "${CLEVERAGENTS_SERVER_TOKEN}"))
-    with pytest.raises(ToolRefused, match=r"mcp\.json needs ONE, CLEVERAGENTS_SERVER_TOKEN"):
+    with pytest.raises(
+        ToolRefused, match=r"mcp\.json needs the environment variable ONE, CLEVERAGENTS_SERVER_TOKEN"
+    ):
         filled(UserNamedGate(["a"]).permit(server), {"CLEVERAGENTS_SERVER_TOKEN": "ours"}, KnownSecrets())
 
 
@@ -167,7 +167,7 @@ def test_the_users_file_is_beside_their_settings() -> None:
     assert found == Path("/c/cleveragents/mcp.json")
 
 
-def test_names_that_had_to_be_altered_stay_apart() -> None:
+def test_altered_names_stay_distinct() -> None:
     long = "x" * 80
     names = {full_name("s", name) for name in ("a.b", "a/b", "a_b", long, long + "y")}
     assert len(names) == 5
@@ -175,15 +175,15 @@ def test_names_that_had_to_be_altered_stay_apart() -> None:
     assert full_name("s", "a_b") == "mcp__s__a_b"
 
 
-def test_a_schema_of_a_strangers_neither_fetches_nor_stalls() -> None:
+def test_an_untrusted_schema_neither_fetches_nor_hangs() -> None:
     stalling = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     check_arguments("t", stalling, {"a": "a" * 40 + "!"})
     check_arguments("t", {"$ref": "http://127.0.0.1:9/schema"}, {"a": 1})
     check_arguments("t", {"type": 7}, {"a": 1})
-    # Each reference doubles what is to be looked at: 2 to the power of 40 steps.
+    # Each reference doubles the work: 2 to the power of 40 steps.
     twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
     check_arguments("t", {"$defs": {**twice, "d40": {}}, "$ref": "#/$defs/d0"}, {"a": 1})
-    with pytest.raises(InvalidToolCall, match="'a' is wrong: 1 is not of type 'string'"):
+    with pytest.raises(InvalidToolCall, match="invalid argument 'a': 1 is not of type 'string'"):
         check_arguments("t", stalling, {"a": 1})
     with pytest.raises(InvalidToolCall) as many:
         check_arguments("t", {"required": [str(number) for number in range(20)]}, {})
@@ -194,7 +194,7 @@ def test_a_schema_of_a_strangers_neither_fetches_nor_stalls() -> None:
     ("key", "facts"), [("env", {"command": "x"}), ("headers", {"url": "http://x"})], ids=["env", "headers"]
 )
 @pytest.mark.parametrize("name", ["", "a b", "a\nb", 'password="', "a:", "x" * 201])
-def test_a_name_that_could_be_read_as_something_else_is_refused(
+def test_refuses_an_env_or_header_name_with_odd_characters(
     key: str, facts: dict[str, object], name: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"`{key}` has the name"):

@@ -1,4 +1,4 @@
-"""Which capability a server needs, and how long an approval of it holds."""
+"""The capability that a server needs, and the scope of an approval."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ HTTP = McpServer("far", "mcp.json", True, url="https://there.test")
 
 
 class Isolating(BubblewrapProbe):
-    """Says that bubblewrap works."""
+    """A probe with a working bubblewrap."""
 
     def result(self) -> ProbeResult:
         return ProbeResult("/usr/bin/bwrap")
 
 
 class NotIsolating(BubblewrapProbe):
-    """Says that there is no bubblewrap."""
+    """A probe without bubblewrap."""
 
     def result(self) -> ProbeResult:
         return ProbeResult(None, "it is not installed")
@@ -71,7 +71,7 @@ def strictest(policy: Policy, *needed: Capability) -> Verdict:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_server_that_can_reach_the_network_needs_the_network(plans: PlanBench, name: str) -> None:
+def test_a_server_with_network_access_needs_network_approval(plans: PlanBench, name: str) -> None:
     policy, run, reach = PROFILES[name], Capability.COMMAND, Capability.NETWORK
     isolated = gate(plans, policy)
     assert outcome(isolated, STDIO) is strictest(policy, run)
@@ -81,9 +81,9 @@ def test_a_server_that_can_reach_the_network_needs_the_network(plans: PlanBench,
         assert outcome(free, STDIO) is strictest(policy, run, reach)
 
 
-def test_what_must_be_isolated_and_cannot_be_is_not_started(plans: PlanBench) -> None:
+def test_does_not_start_a_server_if_required_isolation_is_missing(plans: PlanBench) -> None:
     made = gate(plans, profile("full-auto"), probe=NotIsolating(), isolation="required")
-    with pytest.raises(ToolRefused, match="cannot be isolated"):
+    with pytest.raises(ToolRefused, match="isolation is required"):
         made.permit(STDIO)
 
 
@@ -124,7 +124,7 @@ def test_threads_that_need_the_same_server_decide_one_after_the_other(
     assert locked == [True]
 
 
-def test_a_request_names_all_that_the_server_receives(plans: PlanBench) -> None:
+def test_a_request_lists_everything_that_the_server_receives(plans: PlanBench) -> None:
     made = gate(plans, profile("manual"))
     there = replace(made._place, allowed_names=("PASSED",))
     asking = PlanGate(plans.parts.plans.get(made._execution.sandbox.plan_id), made._execution, there)
@@ -154,7 +154,7 @@ def test_a_request_names_all_that_the_server_receives(plans: PlanBench) -> None:
     }
 
 
-# What a person saw when they approved a server, and a value that they did not see.
+# The approved definition, and a value that was not shown.
 OTHERWISE: Mapping[str, Mapping[str, object]] = {
     "name": {"name": "nearer"},
     "own": {"own": False},
@@ -165,7 +165,7 @@ OTHERWISE: Mapping[str, Mapping[str, object]] = {
     "headers": {"headers": {"X-T": "${OTHER}"}},
     "isolated": {"isolated": False},
 }
-# Where the file is differs between machines, and a disabled server is not asked about.
+# The location of the file differs between machines, and a disabled server needs no approval.
 NOT_SHOWN = ("source", "disabled")
 OTHER_PLACES: Mapping[str, Mapping[str, object]] = {
     "a name added to pass_environment": {"allowed_names": ("SEEN", "ADDED")},
@@ -176,7 +176,7 @@ OTHER_PLACES: Mapping[str, Mapping[str, object]] = {
 
 
 def approved(plans: PlanBench) -> PlanGate:
-    """A gate that a person has let `STDIO` through, with one variable of theirs."""
+    """Return a gate with an approval for `STDIO` and one variable of the user."""
     made = gate(plans, profile("manual"))
     execution, there = made._execution, replace(made._place, allowed_names=("SEEN",))
     asking = PlanGate(plans.parts.plans.get(execution.sandbox.plan_id), execution, there)
@@ -188,7 +188,7 @@ def approved(plans: PlanBench) -> PlanGate:
     return asking
 
 
-def test_an_approval_covers_exactly_what_the_person_saw(plans: PlanBench) -> None:
+def test_an_approval_covers_exactly_the_shown_request(plans: PlanBench) -> None:
     asking = approved(plans)
     assert {*OTHERWISE, *NOT_SHOWN} == {field.name for field in fields(McpServer)}
     for change in OTHERWISE.values():
@@ -212,14 +212,14 @@ def test_a_sub_plan_uses_the_approval_of_the_plan_above_it(plans: PlanBench, rel
     child = PlanGate(replace(plan, **{relation: plan_id}), below._execution, below._place)
     with pytest.raises(NeedsHuman):
         above.permit(STDIO)
-    with pytest.raises(NeedsHuman):  # nobody has answered yet
+    with pytest.raises(NeedsHuman):  # not answered yet
         child.permit(STDIO)
     for call in execution.history.calls(plan_id):
         if call.state is CallState.ASKED:
             execution.calls.answer(plan_id, call.number, "granted", now=execution.clock.now())
     above.permit(STDIO)
     child.permit(STDIO)
-    with pytest.raises(PolicyDenied):  # a stricter policy below is not loosened by it
+    with pytest.raises(PolicyDenied):  # it does not loosen a stricter policy below
         PlanGate(
             replace(plan, **{relation: plan_id}),
             replace(below._execution, policy=profile("ci")),
@@ -227,7 +227,7 @@ def test_a_sub_plan_uses_the_approval_of_the_plan_above_it(plans: PlanBench, rel
         ).permit(HTTP)
 
 
-def test_a_run_that_only_reads_starts_no_server_of_a_repository(plans: PlanBench) -> None:
+def test_a_read_only_run_starts_no_repository_server(plans: PlanBench) -> None:
     reading = gate(plans, profile("full-auto")).read_only()
     for server in (STDIO, OPEN, HTTP):
         assert reading.permit(server).server is server
@@ -235,7 +235,7 @@ def test_a_run_that_only_reads_starts_no_server_of_a_repository(plans: PlanBench
             reading.permit(replace(server, own=False))
 
 
-def test_a_command_starts_only_the_server_that_it_names() -> None:
+def test_a_command_starts_only_the_named_server() -> None:
     named = UserNamedGate({"near"})
     assert named.permit(STDIO).server is STDIO
     with pytest.raises(ToolRefused, match="does not name it"):

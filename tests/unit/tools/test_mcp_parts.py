@@ -1,4 +1,4 @@
-"""What of MCP needs no server to be seen: how answers are told, what is shown to whom, the loop's end."""
+"""Parts of MCP that need no server: the text of answers, visible paths, the end of the loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cleveragents.tools.mcp.tool_list import MOST_CHARACTERS, call_result, liste
 
 
 class AlwaysThere(BubblewrapProbe):
-    """Says that bubblewrap works, where nothing is started."""
+    """A probe with a working bubblewrap, although nothing starts."""
 
     def result(self) -> ProbeResult:
         return ProbeResult("/usr/bin/bwrap")
@@ -31,7 +31,7 @@ def answer(*content: dict[str, Any], structured: object = None) -> CallToolResul
     return CallToolResult.model_validate({"content": [*content], "structuredContent": structured})
 
 
-def test_whatever_an_answer_holds_is_told_as_text() -> None:
+def test_any_answer_becomes_text() -> None:
     told = call_result(
         answer(
             {"type": "text", "text": "words"},
@@ -50,7 +50,7 @@ def test_whatever_an_answer_holds_is_told_as_text() -> None:
     ]
 
 
-def test_what_is_structured_is_not_told_twice_nor_without_end() -> None:
+def test_structured_content_is_neither_repeated_nor_unbounded() -> None:
     value = {"a": [1, 2]}
     both = call_result(answer({"type": "text", "text": json.dumps(value)}, structured=value))
     assert (both.text, both.structured) == ("", {"a": (1, 2)})
@@ -67,13 +67,13 @@ def test_what_is_structured_is_not_told_twice_nor_without_end() -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"type": "array"}, "describes no object"),
-        ({"type": "object", "x": float("nan")}, "no JSON"),
+        ({"type": "array"}, "does not describe an object"),
+        ({"type": "object", "x": float("nan")}, "not valid JSON"),
         ({"type": "object", "description": "x" * 60_000}, "more than 50000 characters"),
         ({"type": "object"}, ""),
     ],
 )
-def test_a_tool_that_cannot_be_offered_says_why(schema: dict[str, Any], problem: str) -> None:
+def test_an_unusable_tool_has_a_reason(schema: dict[str, Any], problem: str) -> None:
     found = listed(Tool(name="t", input_schema=schema, description="y" * 5_000))
     assert problem in found.problem
     assert bool(found.problem) == bool(problem)
@@ -87,7 +87,7 @@ def shown(server: McpServer, root: Path) -> list[str]:
     return [target for option, target in pairwise(arguments) if option == "--ro-bind-try"]
 
 
-def test_what_the_users_command_names_is_shown_to_it_but_never_a_home(
+def test_paths_in_the_users_command_are_visible_but_never_a_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, root = tmp_path / "home", tmp_path / "sandbox"
@@ -107,7 +107,7 @@ def test_what_the_users_command_names_is_shown_to_it_but_never_a_home(
     assert not [path for path in shown(theirs, root) if path.startswith(str(home))]
 
 
-def test_bubblewrap_itself_gets_none_of_a_servers_variables(tmp_path: Path) -> None:
+def test_bubblewrap_itself_gets_no_server_variables(tmp_path: Path) -> None:
     server = McpServer("a", "f", True, ("/bin/sh",), environment={"LD_PRELOAD": "x.so"})
     there = ServerPlace(root=tmp_path, directory=tmp_path, isolation="auto", probe=AlwaysThere())
     program = program_for(server, there)
@@ -115,7 +115,7 @@ def test_bubblewrap_itself_gets_none_of_a_servers_variables(tmp_path: Path) -> N
     assert "LD_PRELOAD" in (program["arguments"] or [])
 
 
-def test_who_waits_while_the_loop_is_closed_is_told_and_nothing_goes_on() -> None:
+def test_closing_the_loop_releases_waiting_callers() -> None:
     loop, began, told = EventLoopThread("a loop"), threading.Event(), list[BaseException]()
 
     async def for_ever() -> None:

@@ -1,4 +1,4 @@
-"""Whole plans with an MCP server: nothing of it outlives a plan, and one that cannot be used is named."""
+"""Whole plans with an MCP server: none of its processes outlives a plan, and an unusable server is named."""
 
 from __future__ import annotations
 
@@ -71,16 +71,14 @@ def test_no_process_of_a_server_outlives_a_plan_however_the_plan_ends(
         plan = bench.work(bench.goal(model))
         ended.append(plan.phase_state)
         assert bench.tools_of(plan) == ["mcp__near__work"]
-        # One server in Strategize, and in Execute another with a child of its own.
+        # One server in Strategize, and in Execute another with its own child process.
         started = pids.read(3)
         assert [pid for pid in started if lives(pid)] == []
         assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
     assert ended == [COMPLETE, (Phase.EXECUTE, PlanState.ERRORED), COMPLETE]
 
 
-def test_a_server_that_cannot_be_started_is_named_and_the_plan_goes_on(
-    bench: ActorPlanBench, tmp_path: Path
-) -> None:
+def test_a_plan_continues_without_a_server_that_cannot_start(bench: ActorPlanBench, tmp_path: Path) -> None:
     configure(tmp_path, "gone")
     plan = bench.reached(PLANNED, executes(says("done")))
     assert plan.phase_state == COMPLETE, plan.error
@@ -89,7 +87,7 @@ def test_a_server_that_cannot_be_started_is_named_and_the_plan_goes_on(
 
 
 def ways_to_end(bench: ActorPlanBench, how: str) -> Plan:
-    """A plan that uses a server, and will end so."""
+    """Yield plans that use a server, with the way they end."""
     bench.actors["tests/asking"] = Actor(
         name="tests/asking",
         entry="work",
@@ -118,7 +116,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_what_a_server_plants_when_it_ends_is_gone_however_the_plan_ends(
+def test_code_planted_by_an_ending_server_is_removed(
     bench: ActorPlanBench, tmp_path: Path, pids: PidPipe, how: str
 ) -> None:
     way = "plants, and never_answers" if how == "cancelled" else "plants"
@@ -150,7 +148,7 @@ def test_what_a_server_plants_when_it_ends_is_gone_however_the_plan_ends(
 
 
 def unsafe_in(git: Path) -> list[str]:
-    """What of the planted is there."""
+    """Return the planted files that exist."""
     names = [name for name in ("hooks", "objects/info/alternates") if (git / name).exists()]
     planted = [name for name in names if name == "hooks" or "/etc" in (git / name).read_text()]
     config = git / "config"

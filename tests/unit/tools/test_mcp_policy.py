@@ -35,7 +35,7 @@ OWNERS = ("own", "repository")
 
 
 class Canary:
-    """A program that leaves a marker, and an HTTP server that keeps the headers of each request."""
+    """A program that leaves a marker, and an HTTP server that stores the headers of each request."""
 
     def __init__(self, directory: Path) -> None:
         self.requests: list[dict[str, str]] = []
@@ -106,7 +106,7 @@ def configure(bench: ActorPlanBench, tmp_path: Path, owner: str, entry: dict[str
 
 
 def run(bench: ActorPlanBench, phase: Phase, profile: str) -> Plan:
-    """A plan whose actor has all MCP tools in that phase, and which no other phase follows."""
+    """Run a plan whose actor has all MCP tools in that phase, which is the last one."""
     if phase is STRATEGIZE:
         model = bench.script(strategizes({"fault": {"status": 400}}))
         return bench.work(bench.goal(model, profile=profile))
@@ -115,7 +115,9 @@ def run(bench: ActorPlanBench, phase: Phase, profile: str) -> Plan:
 
 
 def verdict(profile: str, kind: str) -> Verdict:
-    """Of a server without isolation: nothing denies the network to it, so it needs both capabilities."""
+    """Return the verdict on a server without isolation: its network cannot be denied, so it needs both
+    capabilities.
+    """
     needed = [Capability.NETWORK] if kind == "http" else [Capability.COMMAND, Capability.NETWORK]
     return max((PROFILES[profile].verdict(one) for one in needed), key=lambda one: one.strictness)
 
@@ -174,7 +176,7 @@ def test_one_approval_holds_for_the_whole_plan(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_plan_goes_on_without_a_server_that_a_person_denied(
+def test_a_plan_continues_without_a_denied_server(
     bench: ActorPlanBench, canary: Canary, tmp_path: Path, kind: str
 ) -> None:
     configure(bench, tmp_path, "own", canary.entry(kind))
@@ -197,7 +199,7 @@ def test_another_definition_needs_another_approval(
 
 
 def executor(bench: ActorPlanBench, node: LlmNode | ToolNode) -> tuple[None, str, None]:
-    """A cast whose executor has that node alone."""
+    """Return a cast whose executor has only that node."""
     usual = bench.parts.actors(None).get("builtin/executor")
     bench.actors["tests/executor"] = replace(usual, name="tests/executor", entry=node.name, nodes=(node,))
     return (None, "tests/executor", None)
@@ -216,7 +218,7 @@ def test_a_denied_server_that_an_actor_names_is_absent(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_of_a_denied_servers_tool_says_why_it_failed(
+def test_a_call_to_a_denied_server_explains_its_failure(
     bench: ActorPlanBench, canary: Canary, tmp_path: Path, kind: str
 ) -> None:
     configure(bench, tmp_path, "own", canary.entry(kind))

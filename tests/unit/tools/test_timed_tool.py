@@ -1,4 +1,4 @@
-"""Tools that watch a signal: it fires when the plan's time is over, and a cancel stays a cancel."""
+"""Tools with a stop signal: it fires when the plan's time runs out, and a cancellation is passed on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEC = ToolSpec("far", "d", Capability.READ, {}, {}, writes=False, runs_commands
 
 
 class Waiting:
-    """A tool whose answer never comes."""
+    """A tool that never answers."""
 
     spec = SPEC
 
@@ -48,20 +48,20 @@ def workplace(root: Path, token: CancellationToken) -> Workplace:
     return Workplace(ConfinedFiles(root), run, token)
 
 
-def test_a_tool_that_does_not_answer_in_time_failed(tmp_path: Path) -> None:
+def test_a_tool_that_exceeds_its_time_limit_fails(tmp_path: Path) -> None:
     over = time.monotonic() + 0.05
     tool = TimedTool(Waiting(), lambda: over - time.monotonic())
-    with pytest.raises(ToolRefused, match="the time that it may take was over"):
+    with pytest.raises(ToolRefused, match="the time limit was reached"):
         tool.call({}, workplace(tmp_path, CancellationToken()))
 
 
-def test_a_cancel_stays_a_cancel(tmp_path: Path) -> None:
+def test_a_cancellation_is_passed_on(tmp_path: Path) -> None:
     token = CancellationToken()
     with pytest.raises(Cancelled, match="enough"):
         TimedTool(Waiting(token), lambda: 1e6).call({}, workplace(tmp_path, token))
 
 
-def test_the_signal_fires_when_no_time_is_left_or_when_told() -> None:
+def test_the_signal_fires_on_timeout_or_cancellation() -> None:
     clock = FakeClock()
     over = clock.monotonic() + 5.0
     token = CancellationToken()
@@ -75,6 +75,6 @@ def test_the_signal_fires_when_no_time_is_left_or_when_told() -> None:
     assert stop.reason == "enough"
 
 
-def test_whoever_waits_without_end_is_let_go_when_time_is_over() -> None:
+def test_an_unlimited_wait_ends_at_the_time_limit() -> None:
     over = time.monotonic() + 0.02
     assert TimedStop(CancellationToken(), lambda: over - time.monotonic()).wait(None)

@@ -1,4 +1,4 @@
-"""`command`: what it hands to the runner, and what it makes of the result."""
+"""`command`: the request to the runner, and the conversion of its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cleveragents.tools.ports import Workplace
 
 
 class Commands:
-    """Takes down what is to be run, and answers with what was given."""
+    """A runner that records its command and returns a given result."""
 
     def __init__(self, answer: CommandResult) -> None:
         self.answer = answer
@@ -37,7 +37,7 @@ def run(root: Path, answer: CommandResult, **arguments: Any) -> tuple[Any, list[
 DONE = CommandResult(0, "fine\n", 0, 0.5)
 
 
-def test_a_list_is_run_as_it_is(tmp_path: Path) -> None:
+def test_an_argv_runs_without_a_shell(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     result, asked = run(
         tmp_path, DONE, argv=["ruff", "format", "", "a b"], directory="src", timeout_seconds=5
@@ -52,19 +52,19 @@ def test_a_list_is_run_as_it_is(tmp_path: Path) -> None:
     }
 
 
-def test_a_script_goes_to_the_shell(tmp_path: Path) -> None:
+def test_a_script_runs_in_the_shell(tmp_path: Path) -> None:
     _, asked = run(tmp_path, DONE, script="echo $HOME | wc")
     assert asked == [(("/bin/sh", "-c", "echo $HOME | wc"), "", 600.0)]
 
 
-def test_failing_and_running_out_of_time_are_results(tmp_path: Path) -> None:
+def test_failures_and_timeouts_are_results(tmp_path: Path) -> None:
     result, _ = run(tmp_path, CommandResult(3, "…", 10, 0.1), argv=["x"])
     assert (result["exit_code"], result["truncated"], result["timed_out"]) == (3, True, False)
     result, _ = run(tmp_path, CommandResult(None, "", 0, 5.0, timed_out=True), argv=["x"])
     assert (result["exit_code"], result["timed_out"]) == (None, True)
 
 
-def test_being_cancelled_is_no_result(tmp_path: Path) -> None:
+def test_a_cancellation_is_not_a_result(tmp_path: Path) -> None:
     with pytest.raises(Cancelled):
         run(tmp_path, CommandResult(None, "", 0, 5.0, cancelled=True), argv=["x"])
 
@@ -85,25 +85,25 @@ def test_being_cancelled_is_no_result(tmp_path: Path) -> None:
         {"argv": [1]},
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anybody_is_asked(tmp_path: Path, arguments: Any) -> None:
+def test_refuses_an_invalid_command_before_asking_for_approval(tmp_path: Path, arguments: Any) -> None:
     with pytest.raises(InvalidToolCall, match=r"^command: "):
         run(tmp_path, DONE, **arguments)
     with pytest.raises(InvalidToolCall):
         TOOL.capability_of(arguments, ConfinedFiles(tmp_path))
 
 
-def test_it_runs_nowhere_but_in_a_directory_of_the_sandbox(tmp_path: Path) -> None:
+def test_runs_only_in_a_directory_of_the_sandbox(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "out").symlink_to("/")
     for directory in ("file", "missing", "out"):
-        with pytest.raises(ToolRefused, match=f"no directory '{directory}'"):
+        with pytest.raises(ToolRefused, match=f"no such directory: '{directory}'"):
             run(tmp_path, DONE, argv=["x"], directory=directory)
     for directory in ("..", "/", "out/tmp", ".git"):
         with pytest.raises(OutsideSandbox):
             run(tmp_path, DONE, argv=["x"], directory=directory)
 
 
-def test_it_says_that_it_runs_commands() -> None:
+def test_the_spec_states_that_it_runs_commands() -> None:
     assert TOOL.spec.writes
     assert TOOL.spec.runs_commands
     assert TOOL.spec.capability is Capability.COMMAND

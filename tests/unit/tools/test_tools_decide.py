@@ -1,4 +1,4 @@
-"""The tool `decide`: for an actor of a plan alone, kept once however often its call is cut off."""
+"""The tool `decide`: only for an actor of a plan, recorded once however often its call is interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Kept:
-    """What was decided, by key."""
+    """Recorded decisions, by key."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, Decision] = {}
@@ -47,27 +47,27 @@ def decide(kept: Kept, calls: list[ToolCall], tmp_path: Path, **arguments: Any) 
     return tools.get(DECIDE).call({"question": "Which?", "choice": "this", **arguments}, place)
 
 
-def test_a_decision_belongs_to_the_call_that_is_under_way(tmp_path: Path) -> None:
+def test_a_decision_belongs_to_the_running_call(tmp_path: Path) -> None:
     kept = Kept()
     calls = [
         made(1, DECIDE, CallState.ENDED),
         made(2, DECIDE, CallState.STARTED),
         made(3, "read", CallState.STARTED),
     ]
-    # Cut off and made again, it is the same.
+    # Interrupted and repeated, it stays the same.
     assert [decide(kept, calls, tmp_path)["number"] for _ in range(2)] == [1, 1]
     (decision,) = kept.of_plan("p")
     assert (decision.made.checkpoint, decision.made.made_by) == (2, "team/worker")
 
 
-def test_outside_of_a_plan_nothing_is_decided(tmp_path: Path) -> None:
+def test_refuses_a_decision_outside_of_a_plan(tmp_path: Path) -> None:
     with pytest.raises(ToolRefused, match="only be used by an actor of a plan"):
         decide(Kept(), [made(1, DECIDE, CallState.ENDED)], tmp_path)
     with pytest.raises(InvalidToolCall):
         decide(Kept(), [], tmp_path, question="")
 
 
-def test_it_only_reads_and_is_the_only_one_there(tmp_path: Path) -> None:
+def test_decide_only_reads_and_is_the_only_tool(tmp_path: Path) -> None:
     tools = DecideTools(cast("DecisionTarget", None))
     (spec,) = tools.specs()
     assert (tools.names(), spec.name, spec.writes, tools.problems()) == ((DECIDE,), DECIDE, False, ())

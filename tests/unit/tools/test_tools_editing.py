@@ -1,4 +1,4 @@
-"""`edit` and `multi_edit`: that very text and no other, or a diagnosis."""
+"""`edit` and `multi_edit`: an exact replacement, or a diagnosis."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ def diagnosis(text: str, old: str, new: str = "something else entirely") -> str:
     return mismatch.value.diagnosis
 
 
-def test_the_text_is_replaced_and_the_place_is_said(tmp_path: Path, edit: Call) -> None:
+def test_replaces_the_text_and_reports_the_line(tmp_path: Path, edit: Call) -> None:
     (tmp_path / "a.py").write_text(CODE)
     done = edit(old="    return a\n", new="    return a + 1\n")
     assert (tmp_path / "a.py").read_text() == CODE.replace("return a\n", "return a + 1\n")
     assert (done["replacements"], done["lines"]) == (1, [5])
 
 
-def test_all_places_are_replaced_if_told_so(tmp_path: Path, edit: Call) -> None:
+def test_replaces_all_places_with_count_all(tmp_path: Path, edit: Call) -> None:
     (tmp_path / "a.py").write_text(CODE)
     done = edit(old="return", new="yield", count="all")
     assert (tmp_path / "a.py").read_text() == CODE.replace("return", "yield")
     assert (done["replacements"], done["lines"]) == (2, [5, 10])
 
 
-def test_one_of_several_places_is_not_guessed(tmp_path: Path, edit: Call) -> None:
+def test_refuses_an_ambiguous_place(tmp_path: Path, edit: Call) -> None:
     (tmp_path / "a.py").write_text(CODE)
     with pytest.raises(EditMismatch, match=r"occurs 2 times \(line 5, 10\)"):
         edit(old="return", new="yield")
     assert (tmp_path / "a.py").read_text() == CODE
 
 
-def test_occurrences_that_overlap_are_several_places() -> None:
+def test_overlapping_occurrences_are_ambiguous() -> None:
     assert "occurs 2 times" in diagnosis("aaa", "aa")
     assert ExactEdit("aa", "b", "all").apply("a.py", "aaa").text == "ba"
 
@@ -78,15 +78,15 @@ def test_very_many_places_are_not_all_counted() -> None:
 
 
 def test_the_first_line_that_differs_is_shown_with_both_sides() -> None:
-    """holon-run/holon#2741: patches failed for a mismatch that nobody was told the place of."""
+    """holon-run/holon#2741: patches failed for a mismatch whose place was not shown."""
     old = "def second(b):\n    if c:\n        return first(b)\n"
     assert diagnosis(CODE, old) == (
-        "`old` parts from the file at line 9 (line 2 of `old`): expected '    if c:', found '    if b:'"
+        "`old` differs from the file at line 9 (line 2 of `old`): expected '    if c:', found '    if b:'"
     )
 
 
-def test_a_long_block_is_placed_by_the_lines_that_fit() -> None:
-    """holon-run/holon#2741: most of the failures were of blocks of several thousand characters."""
+def test_a_long_block_is_located_by_its_matching_lines() -> None:
+    """holon-run/holon#2741: most failures were in blocks of several thousand characters."""
     lines = [f"    value_{number} = compute({number})" for number in range(500)]
     text = "\n".join(lines)
     wrong = list(lines[100:400])
@@ -97,7 +97,7 @@ def test_a_long_block_is_placed_by_the_lines_that_fit() -> None:
     assert "compute(317)" in found
 
 
-def test_lines_that_are_missing_or_too_many_are_found_where_they_begin() -> None:
+def test_missing_and_extra_lines_are_located() -> None:
     found = diagnosis("aa\nbb\nxx\ncc\ndd", "aa\nbb\ncc\ndd")
     assert "line 3 (line 3 of `old`): expected 'cc', found 'xx'" in found
     assert "after the file ends: 'zz'" in diagnosis("aa\nbb", "aa\nbb\nzz")
@@ -114,11 +114,11 @@ def test_lines_that_are_missing_or_too_many_are_found_where_they_begin() -> None
         ("f(a,\n  b)\n", "f(a, b)", "only blanks and line breaks differ"),
     ],
 )
-def test_a_difference_in_whitespace_is_called_one(text: str, old: str, kind: str) -> None:
+def test_a_whitespace_difference_is_named(text: str, old: str, kind: str) -> None:
     assert kind in diagnosis(text, old)
 
 
-def test_a_single_line_is_compared_with_the_one_most_like_it() -> None:
+def test_a_single_line_is_compared_with_the_most_similar_one() -> None:
     found = diagnosis(CODE, "def frist(a):")
     assert "line 4" in found
     assert "found 'def first(a):'" in found
@@ -132,7 +132,7 @@ def test_a_long_line_is_shown_where_it_differs() -> None:
     assert len(found) < 600
 
 
-def test_what_resembles_nothing_is_said_to() -> None:
+def test_a_text_without_similar_lines_is_reported() -> None:
     assert (
         diagnosis(CODE, "class Unheard:\n    pass") == "no line of the file resembles the first line of `old`"
     )
@@ -140,16 +140,16 @@ def test_what_resembles_nothing_is_said_to() -> None:
     assert diagnosis("", "a") == "the file is empty"
 
 
-def test_an_edit_that_was_made_already_is_recognised() -> None:
-    """cardstack/boxel#6101: a model was never told that its patch had failed, and sent it again and again."""
+def test_an_edit_already_made_is_recognised() -> None:
+    """cardstack/boxel#6101: a model never learned that its patch had failed, and repeated it."""
     once = ExactEdit("    return a\n", "    return a + 1\n").apply("a.py", CODE).text
     found = diagnosis(once, "    return a\n", "    return a + 1\n")
     assert "line 5" in found
-    assert "`new` is there already, at line 5: was this edit made before?" in found
+    assert "`new` already exists at line 5: was this edit already made?" in found
 
 
 def test_a_stale_edit_reverts_nothing(tmp_path: Path, edit: Call, place: Workplace) -> None:
-    """griffinwork40/agent-afk#2028: an edit made from an old view silently took back what came between."""
+    """griffinwork40/agent-afk#2028: an edit made from an old view silently reverted later changes."""
     (tmp_path / "a.py").write_text(CODE)
     seen: Any = READ.call({"path": "a.py"}, place)
     edit(old="return a\n", new="return a + 1\n")
@@ -176,10 +176,10 @@ def test_line_endings_are_not_guessed(tmp_path: Path, edit: Call) -> None:
     (tmp_path / "a.py").write_bytes(text.encode())
     old, new = "def first(a):\n    return a\n", "def first(a):\n    return 2\n"
     with pytest.raises(
-        EditMismatch, match=r'only the line endings differ from line 4 on: .* line_endings "file"'
+        EditMismatch, match=r'only the line endings differ, from line 4 on: .* line_endings "file"'
     ):
         edit(old=old, new=new)
-    with pytest.raises(EditMismatch, match="would bring LF into a CRLF file"):
+    with pytest.raises(EditMismatch, match="`new` has LF line endings, but the file has CRLF"):
         edit(old="import os", new="import os\nimport sys")
     assert (tmp_path / "a.py").read_bytes() == text.encode()
     edit(old=old, new=new, line_endings="file")
@@ -196,13 +196,13 @@ def test_line_endings_are_not_guessed(tmp_path: Path, edit: Call) -> None:
         ("ab", "a", "x\ny", "x\nyb"),
     ],
 )
-def test_line_endings_of_the_file_are_taken_only_if_it_has_one_kind(
+def test_uses_the_files_line_endings_only_if_they_are_uniform(
     text: str, old: str, new: str, after: str
 ) -> None:
     assert ExactEdit(old, new, endings="file").apply("a.py", text).text == after
 
 
-def test_what_changes_nothing_is_refused(tmp_path: Path, edit: Call) -> None:
+def test_refuses_an_edit_without_a_change(tmp_path: Path, edit: Call) -> None:
     (tmp_path / "a.py").write_text("a\n")
     with pytest.raises(EditMismatch, match="are the same"):
         edit(old="a", new="a")
@@ -214,9 +214,7 @@ def test_what_changes_nothing_is_refused(tmp_path: Path, edit: Call) -> None:
     ("content", "reason"),
     [(b"a\0b", "binary"), (b"caf\xe9", r"not UTF-8 text \(byte 3\)"), (None, "does not exist")],
 )
-def test_what_is_no_text_is_not_edited(
-    tmp_path: Path, edit: Call, content: bytes | None, reason: str
-) -> None:
+def test_refuses_to_edit_binary_files(tmp_path: Path, edit: Call, content: bytes | None, reason: str) -> None:
     if content is not None:
         (tmp_path / "a.py").write_bytes(content)
     with pytest.raises(ToolRefused, match=f"^edit: .*{reason}"):
@@ -232,7 +230,7 @@ def test_huge_lines_are_edited_and_diagnosed_in_bounded_time(tmp_path: Path, edi
     assert (tmp_path / "a.py").read_text(encoding="utf-8") == line + "\ufeff"
 
 
-def test_several_edits_are_made_in_order_each_on_what_the_last_left(tmp_path: Path, place: Workplace) -> None:
+def test_several_edits_are_applied_in_order(tmp_path: Path, place: Workplace) -> None:
     (tmp_path / "a.py").write_text("one\n")
     edits = [{"old": "one", "new": "two two"}, {"old": "two", "new": "three", "count": "all"}]
     done: Any = MULTI_EDIT.call({"path": "a.py", "edits": edits}, place)
@@ -240,7 +238,7 @@ def test_several_edits_are_made_in_order_each_on_what_the_last_left(tmp_path: Pa
     assert done["replacements"] == [1, 2]
 
 
-def test_if_one_edit_does_not_fit_none_is_made_and_it_is_named(tmp_path: Path, place: Workplace) -> None:
+def test_one_failing_edit_is_named_and_cancels_all(tmp_path: Path, place: Workplace) -> None:
     (tmp_path / "a.py").write_text("one\n")
     edits = [{"old": "one", "new": "two"}, {"old": "one", "new": "three"}]
     with pytest.raises(EditMismatch, match="edit 2 of 2: "):

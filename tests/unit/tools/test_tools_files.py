@@ -45,7 +45,7 @@ def put(directory: Path, **files: str) -> None:
         path.write_text(content, encoding="utf-8")
 
 
-def test_a_file_is_read_whole_with_what_is_known_of_it(tmp_path: Path, call: Call) -> None:
+def test_reads_a_whole_file_with_its_facts(tmp_path: Path, call: Call) -> None:
     (tmp_path / "a").write_bytes("é\r\nb\r\n".encode())
     assert call("read", path="a") == {
         "path": "a",
@@ -73,7 +73,7 @@ def test_lines_are_counted_as_editors_do(
     assert not got["truncated"]
 
 
-def test_a_part_of_a_file_is_read_and_what_follows_is_said(tmp_path: Path, call: Call) -> None:
+def test_reads_a_part_of_a_file_and_notes_the_rest(tmp_path: Path, call: Call) -> None:
     put(tmp_path, a="1\n2\n3\n4\n5")
     got = call("read", path="a", offset=2, limit=2, line_numbers=True)
     assert got["content"] == "2\t2\n3\t3\n"
@@ -83,7 +83,7 @@ def test_a_part_of_a_file_is_read_and_what_follows_is_said(tmp_path: Path, call:
     assert call("read", path="a", offset=6)["note"] == "the file has only 5 lines"
 
 
-def test_other_line_separators_of_unicode_part_no_lines(tmp_path: Path, call: Call) -> None:
+def test_unicode_line_separators_do_not_split_lines(tmp_path: Path, call: Call) -> None:
     put(tmp_path, a="1\u2028\x0c\x85\n2\n")
     assert call("read", path="a", offset=2)["content"] == "2\n"
 
@@ -95,24 +95,24 @@ def test_a_binary_file_is_not_shown(tmp_path: Path, call: Call) -> None:
     assert got["truncated"]
 
 
-def test_a_file_in_another_encoding_is_said_to_be_in_one(tmp_path: Path, call: Call) -> None:
+def test_an_unknown_encoding_is_reported(tmp_path: Path, call: Call) -> None:
     (tmp_path / "a").write_bytes(b"caf\xe9\n")
     got = call("read", path="a")
     assert (got["content"], got["encoding"]) == ("caf\\xe9\n", "unknown")
 
 
-def test_a_line_of_five_million_characters_is_cut_and_said_to_be(tmp_path: Path, call: Call) -> None:
+def test_a_huge_line_is_cut_with_a_note(tmp_path: Path, call: Call) -> None:
     put(tmp_path, a="x" * 5_000_000 + "\nend\n", b="short\n" + "y" * 300_000)
     got = call("read", path="a")
     assert got["content"] == "x" * 200_000
     assert got["note"] == "line 1 is cut after 200000 characters of 5000001"
     assert (got["total_lines"], got["truncated"]) == (2, True)
     assert call("read", path="a", offset=2)["content"] == "end\n"
-    assert call("read", path="b")["note"] == "there is no room for more; go on with offset 2"
+    assert call("read", path="b")["note"] == "no room for more; continue with offset 2"
 
 
 @pytest.mark.parametrize(("path", "reason"), [("gone", "does not exist"), ("d", "is a directory")])
-def test_what_cannot_be_read_is_refused(tmp_path: Path, call: Call, path: str, reason: str) -> None:
+def test_refuses_unreadable_paths(tmp_path: Path, call: Call, path: str, reason: str) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(ToolRefused, match=f"^read: .*{reason}"):
         call("read", path=path)
@@ -127,21 +127,21 @@ def test_a_file_is_created_and_replaced(tmp_path: Path, call: Call) -> None:
     assert (tmp_path / "new" / "a.sh").read_bytes() == b""
 
 
-def test_a_stale_write_is_refused_also_where_the_file_is_gone(tmp_path: Path, call: Call) -> None:
-    """griffinwork40/agent-afk#2028: what was written from an old view took back what came between."""
+def test_refuses_a_stale_write_also_of_a_deleted_file(tmp_path: Path, call: Call) -> None:
+    """griffinwork40/agent-afk#2028: a write from an old view reverted later changes."""
     first = call("write", path="a", content="1")
     (tmp_path / "a").write_text("2")
     with pytest.raises(ToolRefused, match="changed since it was read"):
         call("write", path="a", content="3", expected_sha256=first["sha256"])
     assert (tmp_path / "a").read_text() == "2"
     (tmp_path / "a").unlink()
-    with pytest.raises(ToolRefused, match="gone since it was read"):
+    with pytest.raises(ToolRefused, match="deleted after it was read"):
         call("write", path="a", content="3", expected_sha256=first["sha256"])
     assert not (tmp_path / "a").exists()
 
 
-def test_writing_to_a_directory_is_refused(tmp_path: Path, call: Call) -> None:
-    with pytest.raises(ToolRefused, match="names a directory"):
+def test_refuses_to_write_to_a_directory(tmp_path: Path, call: Call) -> None:
+    with pytest.raises(ToolRefused, match="is a directory; add the file's name"):
         call("write", path="new/", content="")
     assert not (tmp_path / "new").exists()
 
@@ -151,7 +151,7 @@ def test_line_endings_are_written_as_given(tmp_path: Path, call: Call) -> None:
     assert (tmp_path / "a").read_bytes() == "a\r\nb\n\ufeff".encode()
 
 
-def test_writing_needs_another_leave_for_a_new_file(tmp_path: Path, place: Workplace) -> None:
+def test_writing_a_new_file_needs_the_create_capability(tmp_path: Path, place: Workplace) -> None:
     put(tmp_path, old="")
     write = TOOLS.get("write")
     for path, expected in (("old", Capability.EDIT), ("new", Capability.CREATE)):
@@ -170,7 +170,7 @@ def test_files_links_and_directories_are_deleted(tmp_path: Path, call: Call) -> 
     (tmp_path / "link").symlink_to("d")
     assert call("delete", path="a")["files"] == 1
     assert call("delete", path="link")["files"] == 1
-    with pytest.raises(ToolRefused, match="say `recursive`"):
+    with pytest.raises(ToolRefused, match="use `recursive`"):
         call("delete", path="d")
     assert (tmp_path / "d" / "x").exists()
     assert call("delete", path="d/", recursive=True) == {"path": "d/", "files": 2}
@@ -179,15 +179,15 @@ def test_files_links_and_directories_are_deleted(tmp_path: Path, call: Call) -> 
         call("delete", path="a")
 
 
-def test_a_file_is_moved_and_replaces_nothing(tmp_path: Path, call: Call) -> None:
+def test_moves_a_file_without_overwriting(tmp_path: Path, call: Call) -> None:
     put(tmp_path, a="1", b="2")
-    with pytest.raises(ToolRefused, match=r"^move: 'b' exists already"):
+    with pytest.raises(ToolRefused, match=r"^move: 'b' already exists"):
         call("move", source="a", target="b")
     assert call("move", source="a", target="x/y") == {"source": "a", "target": "x/y"}
     assert (tmp_path / "x" / "y").read_text() == "1"
 
 
-def test_a_directory_is_listed_to_a_depth_and_up_to_a_number(tmp_path: Path, call: Call) -> None:
+def test_lists_a_directory_with_depth_and_limit(tmp_path: Path, call: Call) -> None:
     put(tmp_path, a="12", d__x="", d__e__y="")
     assert call("list")["entries"][0] == {"path": "a", "kind": "file", "size_bytes": 2}
     assert [entry["path"] for entry in call("list")["entries"]] == ["a", "d"]
@@ -199,13 +199,13 @@ def test_a_directory_is_listed_to_a_depth_and_up_to_a_number(tmp_path: Path, cal
         call("list", path="a")
 
 
-def test_a_name_that_is_no_unicode_is_listed_in_a_way_that_can_be_said(tmp_path: Path, call: Call) -> None:
+def test_an_invalid_unicode_name_is_listed_escaped(tmp_path: Path, call: Call) -> None:
     (tmp_path / "\udcff").touch()
     assert [entry["path"] for entry in call("list")["entries"]] == ["\\udcff"]
     assert call("glob", pattern="*")["paths"] == []
 
 
-def test_paths_are_found_by_pattern_in_order_and_up_to_a_number(tmp_path: Path, call: Call) -> None:
+def test_finds_paths_by_pattern_sorted_and_limited(tmp_path: Path, call: Call) -> None:
     put(tmp_path, b__z="", a="", b__y="", c="")
     (tmp_path / "link").symlink_to("b")
     assert call("glob", pattern="**") == {"paths": ["a", "b/y", "b/z", "c", "link"], "truncated": False}
@@ -238,19 +238,19 @@ def test_paths_are_found_by_pattern_in_order_and_up_to_a_number(tmp_path: Path, 
         ("a(b", ["a(b"], ["ab"]),
     ],
 )
-def test_patterns_fit_what_they_say(pattern: str, fits: list[str], not_these: list[str]) -> None:
+def test_patterns_match_as_documented(pattern: str, fits: list[str], not_these: list[str]) -> None:
     wanted = PathPattern(pattern)
     assert [path for path in fits if not wanted.matches(path)] == []
     assert [path for path in not_these if wanted.matches(path)] == []
 
 
 @pytest.mark.parametrize("pattern", ["", ".", "a/../b", "x" * 501, "a\0b", "{a,b}" * 7])
-def test_what_is_no_pattern_is_refused(call: Call, pattern: str) -> None:
+def test_refuses_an_invalid_pattern(call: Call, pattern: str) -> None:
     with pytest.raises(InvalidToolCall, match="'pattern'"):
         call("glob", pattern=pattern)
 
 
-def test_no_pattern_takes_long() -> None:
+def test_every_pattern_matches_quickly() -> None:
     """Stars and double stars that a backtracking matcher would try in all combinations."""
     assert not PathPattern("**/" + "a*" * 100 + "b").matches("/".join(["a" * 250] * 10))
     assert not PathPattern("**/a/" * 90 + "b").matches("/".join("a" * 500))
@@ -260,7 +260,7 @@ NAME = st.text(alphabet="ab.", min_size=1, max_size=3).filter(lambda name: name.
 
 
 @given(st.lists(NAME, min_size=1, max_size=4))
-def test_a_path_fits_itself_and_what_is_looser(names: list[str]) -> None:
+def test_a_path_matches_itself_and_looser_patterns(names: list[str]) -> None:
     path = "/".join(names)
     assert PathPattern("/" + path).matches(path)
     assert PathPattern("**/" + names[-1]).matches(path)
@@ -272,11 +272,11 @@ def test_a_path_fits_itself_and_what_is_looser(names: list[str]) -> None:
     ("tool", "arguments"),
     [("list", {"depth": 9}), ("glob", {"pattern": "**"}), ("grep", {"pattern": "x", "fixed": True})],
 )
-def test_going_through_files_stops_when_cancelled(
+def test_iterating_over_files_stops_when_cancelled(
     tmp_path: Path, tool: str, arguments: dict[str, Any]
 ) -> None:
     class StopsLater:
-        """Cancelled at the third look."""
+        """A signal that is cancelled at the third check."""
 
         looks = 0
         is_cancelled = False

@@ -1,4 +1,4 @@
-"""What is shown instead of a secret never takes the secret's place in a file."""
+"""The mask of a secret never replaces the secret in a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cleveragents.tools.ports import Workplace
 
 KEY = "sk-0123456789abcdefghij"
 CODE = f'first = 1\nkey = "{KEY}"\npassword = load()\nlast = 2\n'
-SAID = r"\*\*\* stands for a secret"
+SAID = r"\*\*\* masks a secret"
 
 
 @pytest.fixture
@@ -33,9 +33,7 @@ def place(tmp_path: Path) -> Workplace:
 
 @pytest.mark.parametrize("masked", [redact_content_text, redact_text])
 @pytest.mark.parametrize("changed", ["first = 1", "key = "])
-def test_a_file_is_not_written_back_with_the_mask_in_it(
-    tmp_path: Path, place: Workplace, masked: Any, changed: str
-) -> None:
+def test_refuses_to_write_the_mask_back(tmp_path: Path, place: Workplace, masked: Any, changed: str) -> None:
     content = masked(CODE).replace(changed, f"new_{changed}")
     with pytest.raises(CleverAgentsError, match=SAID):
         WRITE.call({"path": "a.py", "content": content}, place)
@@ -56,7 +54,7 @@ def test_a_file_is_not_written_back_with_the_mask_in_it(
     ],
     ids=["edit", "edit of what is shown", "multi_edit", "replace"],
 )
-def test_an_edit_does_not_put_the_mask_in_the_place_of_a_secret(
+def test_refuses_an_edit_that_replaces_a_secret_by_the_mask(
     tmp_path: Path, place: Workplace, call: Any
 ) -> None:
     with pytest.raises(CleverAgentsError, match=SAID):
@@ -64,7 +62,7 @@ def test_an_edit_does_not_put_the_mask_in_the_place_of_a_secret(
     assert (tmp_path / "a.py").read_text() == CODE
 
 
-def test_other_lines_of_a_file_with_secrets_are_changed(tmp_path: Path, place: Workplace) -> None:
+def test_other_lines_of_a_file_with_secrets_can_be_changed(tmp_path: Path, place: Workplace) -> None:
     EDIT.call({"path": "a.py", "old": "first = 1", "new": 'first = "***"'}, place)
     EDIT.call({"path": "a.py", "old": f'"{KEY}"', "new": 'environ["KEY"]'}, place)
     changed = CODE.replace("1\n", '"***"\n', 1).replace(f'"{KEY}"', 'environ["KEY"]')
@@ -80,7 +78,7 @@ def test_three_stars_are_ordinary_text_where_nothing_is_hidden(tmp_path: Path, p
     WRITE.call({"path": "b.bin", "content": "***\n"}, place)
 
 
-def test_a_line_that_has_had_the_mask_may_move(tmp_path: Path, place: Workplace) -> None:
+def test_a_line_with_the_literal_mask_may_move(tmp_path: Path, place: Workplace) -> None:
     (tmp_path / "a.py").write_text('shown = "***"\npassword = load()\n')
     WRITE.call({"path": "a.py", "content": 'x = 1\nshown = "***"\n'}, place)
 

@@ -1,4 +1,4 @@
-"""The registry: built-in tools by their file, others by their package; a broken package spoils nothing."""
+"""The registry: built-in tools by file, others by package; a broken package affects no other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n"
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of installed packages."""
+    """Create a directory of installed packages."""
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
@@ -80,12 +80,12 @@ def test_finding_names_imports_no_tool() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_tool_is_the_same_whenever_it_is_asked_for() -> None:
+def test_a_tool_is_loaded_once() -> None:
     registry = ToolRegistry(entries=())
     assert registry.get("read") is registry.get("read")
 
 
-def test_an_unknown_tool_is_answered_with_the_nearest_first() -> None:
+def test_an_unknown_tool_lists_the_closest_names_first() -> None:
     with pytest.raises(UnknownTool) as unknown:
         ToolRegistry(entries=()).get("wirte")
     assert unknown.value.known[0] == "write"
@@ -121,7 +121,7 @@ def test_a_package_may_offer_tools_as_objects_or_classes(site: Path) -> None:
         ),
     ],
 )
-def test_a_broken_package_is_named_and_spoils_nothing_else(
+def test_a_broken_package_is_named_and_affects_no_other(
     site: Path, source: str, target: str, reason: str
 ) -> None:
     install(site, "bad", source, idle=target)
@@ -133,16 +133,16 @@ def test_a_broken_package_is_named_and_spoils_nothing_else(
     assert [problem.tool for problem in registry.problems()] == ["idle"]
 
 
-def test_no_package_takes_a_built_in_name_and_the_first_of_two_keeps_it(site: Path) -> None:
-    """What `write` means does not depend on what else is installed."""
+def test_no_package_replaces_a_built_in_tool_and_the_first_package_wins(site: Path) -> None:
+    """The meaning of `write` does not depend on installed packages."""
     install(site, "one", PLUGIN, idle=":idle", write=":idle")
     install(site, "two", PLUGIN, idle=":idle")
     registry = ToolRegistry()
     assert registry.get("write").spec.description.startswith("Creates a file")
     said = sorted(str(problem) for problem in registry.problems())
     assert said == [
-        "idle: the package two 1.2 offers a tool whose name is taken; it is not used",
-        "write: the package one 1.2 offers a tool whose name is taken; it is not used",
+        "idle: the package two 1.2 offers a tool whose name is taken; it is ignored",
+        "write: the package one 1.2 offers a tool whose name is taken; it is ignored",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a model is told of a tool's arguments, and what it is answered when it invents one."""
+"""The schema of a tool's arguments for a model, and the answer to an unknown argument."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TreeTool(TypedTool[Branch, Nothing]):
     result = Nothing
 
     def run(self, arguments: Branch, workplace: Workplace) -> Nothing:
-        raise AssertionError("nobody calls it")
+        raise AssertionError("must not be called")
 
 
 LEAF = {
@@ -66,13 +66,13 @@ LEAF = {
 }
 
 
-def test_what_arguments_contain_is_described_in_place_and_one_called_title_stays() -> None:
+def test_nested_arguments_are_described_in_place() -> None:
     schema: Any = thaw(FlatTool().spec.input_schema)
     assert "$defs" not in schema
     assert schema["properties"]["leaves"] == {"type": "array", "items": LEAF}
 
 
-def test_what_contains_its_like_keeps_the_reference_that_says_so() -> None:
+def test_a_recursive_model_keeps_its_reference() -> None:
     schema: Any = thaw(TreeTool().spec.input_schema)
     assert schema["properties"]["leaf"] == LEAF | {"description": "its own leaf"}
     assert schema["properties"]["branches"]["items"] == {"$ref": "#/$defs/Branch"}
@@ -84,15 +84,19 @@ def test_what_contains_its_like_keeps_the_reference_that_says_so() -> None:
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ({"leafs": []}, "there is no argument 'leafs'; did you mean 'leaves'?"),
-        ({"leaves": [{"title": "x", "titel": "x"}]}, "no argument 'leaves.0.titel'; did you mean 'title'?"),
-        ({"leaves": [{"title": "x", "zzz": "x"}]}, "no argument 'leaves.0.zzz'; known are title"),
-        ({"leaves": [], "either": [{"zzz": 1}]}, "no argument 'either.0.Leaf.zzz'; known are leaves, either"),
+        ({"leafs": []}, "unknown argument 'leafs'; did you mean 'leaves'?"),
+        (
+            {"leaves": [{"title": "x", "titel": "x"}]},
+            "unknown argument 'leaves.0.titel'; did you mean 'title'?",
+        ),
+        ({"leaves": [{"title": "x", "zzz": "x"}]}, "unknown argument 'leaves.0.zzz'; expected title"),
+        (
+            {"leaves": [], "either": [{"zzz": 1}]},
+            "unknown argument 'either.0.Leaf.zzz'; expected leaves, either",
+        ),
     ],
 )
-def test_an_unknown_argument_is_answered_with_those_that_are_known_in_its_place(
-    given: dict[str, Any], answer: str
-) -> None:
+def test_an_unknown_argument_lists_the_expected_ones(given: dict[str, Any], answer: str) -> None:
     with pytest.raises(InvalidToolCall) as refused:
         FlatTool()._parse(given)
     assert answer in str(refused.value)

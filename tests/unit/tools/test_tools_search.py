@@ -1,4 +1,4 @@
-"""`grep` and `replace`: what they find, what they change, and that no pattern can hang them."""
+"""`grep` and `replace`: their matches, their changes, and that no pattern hangs them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_lines_are_found_in_order_of_path(files: Path, grep: Call, fixed: bool) 
     assert "not UTF-8" in result["skipped"][0]["reason"]
 
 
-def test_an_expression_is_about_lines_whatever_ends_them(files: Path, grep: Call) -> None:
+def test_an_expression_matches_lines_with_any_ending(files: Path, grep: Call) -> None:
     assert found(grep("^t.o$")) == [("a.txt", 2, "two")]
     assert found(grep("t.o$")) == [("a.txt", 2, "two")]
     assert found(grep("^THREE", ignore_case=True)) == [("a.txt", 3, "Three")]
@@ -89,7 +89,7 @@ def test_an_expression_is_about_lines_whatever_ends_them(files: Path, grep: Call
     assert found(grep("t.o", fixed=True)) == []
 
 
-def test_files_are_chosen_and_lines_around_are_shown(files: Path, grep: Call) -> None:
+def test_selects_files_and_shows_context_lines(files: Path, grep: Call) -> None:
     result = grep("two", glob="*.txt", context=1)
     assert result["matches"] == [
         {"path": "a.txt", "line": 2, "text": "two", "before": ["one"], "after": ["Three"]}
@@ -98,7 +98,7 @@ def test_files_are_chosen_and_lines_around_are_shown(files: Path, grep: Call) ->
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_what_is_cut_off_is_said_to_be(files: Path, grep: Call, fixed: bool) -> None:
+def test_truncated_results_are_marked(files: Path, grep: Call, fixed: bool) -> None:
     assert grep("two", max_results=3, fixed=fixed)["truncated"] is False
     for most in (1, 2):
         cut = grep("two", max_results=most, fixed=fixed)
@@ -106,14 +106,14 @@ def test_what_is_cut_off_is_said_to_be(files: Path, grep: Call, fixed: bool) -> 
         assert (cut["truncated"], cut["note"]) == (True, f"there are more than {most} matches")
 
 
-def test_a_huge_line_is_searched_and_shown_in_part(tmp_path: Path, grep: Call) -> None:
+def test_a_huge_line_is_searched_and_shown_partially(tmp_path: Path, grep: Call) -> None:
     (tmp_path / "a").write_text("x" * 5_000_000 + "y")
     for fixed in (True, False):
         (match,) = grep("xy", fixed=fixed)["matches"]
         assert match["text"] == "x" * 500 + "…"
 
 
-def test_a_file_that_is_too_large_is_left_out_and_named(
+def test_a_too_large_file_is_skipped_and_named(
     files: Path, grep: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_search, "SEARCHED_FILE_LIMIT_BYTES", 20)
@@ -123,7 +123,7 @@ def test_a_file_that_is_too_large_is_left_out_and_named(
 
 
 def children() -> set[psutil.Process]:
-    """Other tests may have some as well, a database server among them: what counts is who came or stayed."""
+    """Other tests may have children as well, such as a database server: only new and remaining ones count."""
     return set(psutil.Process().children())
 
 
@@ -139,17 +139,17 @@ def test_no_expression_hangs_the_search(tmp_path: Path, grep: Call, pattern: str
     result = grep(pattern, timeout_seconds=0.4)
     assert time.monotonic() - begun < 60
     assert result["truncated"]
-    assert "the time was over at " in result["note"]
+    assert "the time limit was reached at " in result["note"]
     assert children() <= others
 
 
-def test_a_fixed_text_is_bounded_in_time_too(files: Path, grep: Call) -> None:
+def test_a_fixed_search_has_a_time_limit_too(files: Path, grep: Call) -> None:
     result = grep("two", fixed=True, timeout_seconds=1e-9)
     assert (result["matches"], result["truncated"]) == ([], True)
 
 
 class StopsLater:
-    """Cancelled at the given look."""
+    """A signal that is cancelled at the given check."""
 
     is_cancelled = False
     reason = "enough"
@@ -166,8 +166,8 @@ class StopsLater:
             raise Cancelled(self.reason)
 
 
-def test_a_cancel_is_heard_while_an_expression_is_stuck(tmp_path: Path) -> None:
-    """It is looked for every twentieth of a second, so the eighth look is long after the match began."""
+def test_a_cancellation_interrupts_a_stuck_expression(tmp_path: Path) -> None:
+    """It is checked every twentieth of a second, so the eighth check is long after the match began."""
     (tmp_path / "a").write_text("a" * 5000)
     place = Workplace(ConfinedFiles(tmp_path), no_commands, StopsLater(8))
     others = children()
@@ -179,14 +179,14 @@ def test_a_cancel_is_heard_while_an_expression_is_stuck(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a", "a{2,1}", "(?P<1>a)", "[z-a]", "(?<=a*)b"])
-def test_what_is_no_expression_is_refused_with_the_reason(files: Path, grep: Call, pattern: str) -> None:
-    with pytest.raises(ToolRefused, match=r"^grep: .* is not a usable pattern: "):
+def test_refuses_an_invalid_expression_with_the_reason(files: Path, grep: Call, pattern: str) -> None:
+    with pytest.raises(ToolRefused, match=r"^grep: .* is not a valid pattern: "):
         grep(pattern)
 
 
 @pytest.mark.parametrize("bound", ["_BATCH_FILES", "_BATCH_CHARACTERS"])
 @pytest.mark.parametrize("fixed", [True, False])
-def test_files_are_searched_some_at_a_time(
+def test_files_are_searched_in_batches(
     tmp_path: Path, grep: Call, monkeypatch: pytest.MonkeyPatch, bound: str, fixed: bool
 ) -> None:
     monkeypatch.setattr(file_search, bound, 2)
@@ -197,13 +197,13 @@ def test_files_are_searched_some_at_a_time(
     assert [match["path"] for match in grep("two", fixed=fixed, max_results=3)["matches"]] == ["0", "1", "2"]
 
 
-def test_a_pattern_has_bounds(grep: Call) -> None:
+def test_a_pattern_has_a_maximum_length(grep: Call) -> None:
     for pattern in ("", "x" * 1001):
         with pytest.raises(InvalidToolCall, match="'pattern'"):
             grep(pattern)
 
 
-def test_a_matching_process_that_died_is_like_time_that_is_over(stop: CancellationToken) -> None:
+def test_a_dead_matching_process_counts_as_a_timeout(stop: CancellationToken) -> None:
     others = children()
     with matchers.RegexMatcher("a", ignore_case=False, seconds=30, stop=stop) as matcher:
         (child,) = children() - others
@@ -213,8 +213,8 @@ def test_a_matching_process_that_died_is_like_time_that_is_over(stop: Cancellati
         assert list(matcher.replace(["a"], "b")) == [None]
 
 
-def test_a_matching_process_that_does_nothing_at_all_is_not_waited_for(stop: CancellationToken) -> None:
-    """Its bound on the processor's time would never end it."""
+def test_an_unresponsive_matching_process_times_out(stop: CancellationToken) -> None:
+    """Its CPU limit would never end it."""
     others = children()
     with matchers.RegexMatcher("a", ignore_case=False, seconds=2, stop=stop) as matcher:
         assert list(matcher.lines(["a", "b"], 1)) == [[0], []]
@@ -223,10 +223,10 @@ def test_a_matching_process_that_does_nothing_at_all_is_not_waited_for(stop: Can
         assert list(matcher.lines(["a"], 1)) == [None]
 
 
-def test_a_matching_process_ends_by_itself_when_its_time_on_the_processor_is_over(
+def test_a_matching_process_ends_when_its_cpu_time_is_used_up(
     stop: CancellationToken,
 ) -> None:
-    """Whoever started it may have been killed and cannot end it."""
+    """Its parent may have been killed and cannot end it."""
     others = children()
     with matchers.RegexMatcher("(a+)+b", ignore_case=False, seconds=1, stop=stop) as matcher:
         (child,) = children() - others
@@ -234,7 +234,7 @@ def test_a_matching_process_ends_by_itself_when_its_time_on_the_processor_is_ove
         assert child.wait(20) is not None
 
 
-def test_text_is_replaced_in_all_files_that_fit(files: Path, replace: Call) -> None:
+def test_replaces_text_in_all_matching_files(files: Path, replace: Call) -> None:
     result = replace("two", "zwei", glob="**")
     assert result["files"] == [{"path": "a.txt", "count": 1}, {"path": "src/b.py", "count": 2}]
     assert result["total"] == 3
@@ -251,16 +251,16 @@ def test_expressions_and_groups_are_replaced(files: Path, replace: Call) -> None
     assert (files / "src" / "b.py").read_text() == "two def():\n    return 'two'\n"
 
 
-def test_case_is_ignored_if_told_so_and_backslashes_are_text(files: Path, replace: Call) -> None:
+def test_ignore_case_works_and_backslashes_are_literal(files: Path, replace: Call) -> None:
     assert replace("THREE", r"\1\n", ignore_case=True)["total"] == 1
     assert (files / "a.txt").read_bytes() == b"one\r\ntwo\r\n\\1\\n\r\n"
 
 
-def test_what_is_found_nowhere_changes_nothing(files: Path, place: Workplace, replace: Call) -> None:
+def test_a_pattern_without_matches_changes_nothing(files: Path, place: Workplace, replace: Call) -> None:
     assert replace("nowhere", "x") == {
         "files": [],
         "total": 0,
-        "skipped": [{"path": "latin", "reason": "it is not UTF-8 text (byte 4)"}],
+        "skipped": [{"path": "latin", "reason": "not UTF-8 text (byte 4)"}],
     }
     assert replace("two", "two")["total"] == 0
     assert place.files.touched() == ()
@@ -268,9 +268,9 @@ def test_what_is_found_nowhere_changes_nothing(files: Path, place: Workplace, re
 
 @pytest.mark.parametrize(
     ("pattern", "replacement", "reason"),
-    [("(a", "", "not a usable pattern"), ("(t)wo", r"\2", "invalid group reference")],
+    [("(a", "", "not a valid pattern"), ("(t)wo", r"\2", "invalid group reference")],
 )
-def test_a_wrong_expression_changes_nothing(
+def test_an_invalid_expression_changes_nothing(
     files: Path, place: Workplace, replace: Call, pattern: str, replacement: str, reason: str
 ) -> None:
     with pytest.raises(ToolRefused, match=f"^replace: .*{reason}"):
@@ -284,9 +284,9 @@ def test_an_expression_that_takes_too_long_changes_nothing(
     monkeypatch.setattr(replace_module, "_SECONDS", 0.4)
     (tmp_path / "0").write_text("aab")
     (tmp_path / "a").write_text("a" * 5000)
-    with pytest.raises(ToolRefused, match="took too long, at "):
+    with pytest.raises(ToolRefused, match="the time limit was reached at "):
         replace("(a+)+b", "x", regex=True)
-    with pytest.raises(ToolRefused, match="took too long"):
+    with pytest.raises(ToolRefused, match="the time limit was reached"):
         monkeypatch.setattr(replace_module, "_SECONDS", 0.0)
         replace("a", "x")
     assert (tmp_path / "0").read_text() == "aab"
@@ -297,13 +297,13 @@ def test_a_change_that_is_too_large_changes_nothing(
     files: Path, place: Workplace, replace: Call, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     monkeypatch.setattr(replace_module, bound, 60)
-    with pytest.raises(ToolRefused, match=r"too much, at 'src/b\.py'"):
+    with pytest.raises(ToolRefused, match=r"the size limit was reached at 'src/b\.py'"):
         replace("two", "x" * 25)
     assert place.files.touched() == ()
 
 
 @pytest.mark.parametrize("error", [StoreFull("b"), KeyboardInterrupt()])
-def test_if_one_file_cannot_be_written_the_others_are_put_back(tmp_path: Path, error: BaseException) -> None:
+def test_a_failed_write_restores_the_other_files(tmp_path: Path, error: BaseException) -> None:
     for name in "abc":
         (tmp_path / name).write_text(f"two {name}")
 
@@ -318,7 +318,7 @@ def test_if_one_file_cannot_be_written_the_others_are_put_back(tmp_path: Path, e
     assert [(tmp_path / name).read_text() for name in "abc"] == ["two a", "two b", "two c"]
 
 
-def test_a_cancel_between_two_files_puts_the_first_back(tmp_path: Path, stop: CancellationToken) -> None:
+def test_a_cancellation_between_two_files_restores_the_first(tmp_path: Path, stop: CancellationToken) -> None:
     for name in "ab":
         (tmp_path / name).write_text("two")
     files = ConfinedFiles(tmp_path, before_change=lambda _: bool(stop.cancel("enough")))
@@ -360,7 +360,7 @@ def test_an_expression_is_replaced_as_python_does(
 
 
 def converse(*requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the program says to these requests, without the process around it."""
+    """Return the program's answers to these requests, without a process."""
     source = io.BytesIO()
     for request in requests:
         regex_program._send(source, request)
@@ -376,7 +376,7 @@ def converse(*requests: dict[str, Any]) -> list[dict[str, Any]]:
     return said
 
 
-def test_the_matching_program_ends_with_its_requests_and_survives_a_wrong_one() -> None:
+def test_the_matching_program_ends_with_its_input_and_survives_an_invalid_pattern() -> None:
     assert converse() == []
     first = {"pattern": "(a)", "ignore_case": False, "cpu_seconds": 1}
     assert converse({**first, "pattern": "("})[0]["error"].startswith("missing )")
