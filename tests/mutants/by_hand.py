@@ -128,7 +128,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'f"--force-with-lease={ref}:{expected}"',
         '"--force"',
     ),
-    ("sandboxes/rows.py", "another machine has registered since"): (
+    ("sandboxes/rows.py", "a newer row of another machine"): (
         "sandboxes.c.home.is_not_distinct_from(row.home)",
         "sandboxes.c.plan_id == row.plan_id",
     ),
@@ -174,13 +174,13 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'directory_renames="conflict"',
         'directory_renames="true"',
     ),
-    ("apply/merge.py", "a file lands where its own side says"): (
+    ("apply/merge.py", "a file stays where its own side puts it"): (
         'directory_renames="false"',
         'directory_renames="true"',
     ),
-    (_USER_GIT, "a signature is checked by a program"): ('"--no-show-signature", ', ""),
-    (_USER_GIT, "the ref moves only from where it was"): ("new or none, old or none", "new or none"),
-    (_ENVIRONMENT, "our token is no command's"): (" and not name.startswith(OWN_PREFIX)", ""),
+    (_USER_GIT, "a program named by the repository"): ('"--no-show-signature", ', ""),
+    (_USER_GIT, "the ref moves only from its expected"): ("new or none, old or none", "new or none"),
+    (_ENVIRONMENT, "no command gets our token"): (" and not name.startswith(OWN_PREFIX)", ""),
     (_ENVIRONMENT, "neither a sandbox without a repository"): (
         '"GIT_CEILING_DIRECTORIES": os.pathsep.join(ceilings),',
         "",
@@ -214,17 +214,17 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "read_inside(Path(skill.folder), name)",
         "(Path(skill.folder) / name).read_bytes()",
     ),
-    ("tools/mcp/tools.py", "an expression of a stranger's"): (
+    ("tools/mcp/tools.py", "an untrusted expression"): (
         '("pattern", "patternProperties")',
         '("patternProperties",)',
     ),
-    ("tools/mcp/tool_list.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
-    ("tools/mcp/connection.py", "the token that opens our own server"): (
+    ("tools/mcp/tool_list.py", "a stored refusal must not contain"): ("redact_text(text)", "text"),
+    ("tools/mcp/connection.py", "include the token of our own server"): (
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
-    ("actors/external/acp/updates.py", "may send text for ever"): ("[-_MOST_TEXT:]", ""),
-    ("tools/mcp/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
+    ("actors/external/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
+    ("tools/mcp/tools.py", "a repository's server may claim"): (" and self.server.own", ""),
     ("git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index)",
         "()",
@@ -239,7 +239,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "max(self._factor, counted / estimate_request(request))",
         "counted / estimate_request(request)",
     ),
-    ("sandboxes/private_clone.py", "a link would lead to what is not"): (
+    ("sandboxes/private_clone.py", "a link could expose files outside"): (
         'read_file(repository.common_dir, path) or b""',
         "file.read_bytes() if (file := repository.common_dir / path).exists() else b''",
     ),

@@ -108,7 +108,7 @@ def _merged(
         base,
         ours,
         theirs,
-        directory_renames="false",  # guard: a file lands where its own side says, not where others went
+        directory_renames="false",  # guard: a file stays where its own side puts it
     )
     if not said.stages and not said.messages:
         return said.tree, ()

@@ -103,7 +103,7 @@ class UserGit:
         now = self.value_of(ref)
         if now == commit or not now:
             return bool(now)
-        # guard: a signature is checked by a program that the repository names
+        # guard: a program named by the repository would check signatures
         log = self.git("log", "-g", "--no-show-signature", "--format=%gs", ref, "--", succeeds=(0, 128))
         told = [line for line in os.fsdecode(log).split("\n") if mark in line]
         if told:  # newest first
@@ -121,7 +121,7 @@ class UserGit:
         us.
         """
         none = "0" * len(new or old)
-        # guard: the ref moves only from where it was
+        # guard: the ref moves only from its expected commit
         self.git("update-ref", "--no-deref", "-m", reason, ref, new or none, old or none)
 
     def take_back(self, ref: str, new: str, old: str, mark: str) -> None:

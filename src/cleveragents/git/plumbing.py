@@ -312,7 +312,7 @@ class PrivateRepository:
         if index.exists():
             # git replaces an index and never modifies one, so a hard link is a copy.
             before.hardlink_to(index)
-        # guard: adding a submodule runs git inside it, with what its own configuration says
+        # guard: adding a submodule runs git inside it, with its own configuration
         submodules = self._gitlinks(index)
         try:
             nested: list[str] = []

@@ -73,7 +73,7 @@ def command_environment(
         for name, value in inherited.items()
         if name in _HARMLESS
         or name.startswith("LC_")
-        or (name in named and not name.startswith(OWN_PREFIX))  # guard: our token is no command's
+        or (name in named and not name.startswith(OWN_PREFIX))  # guard: no command gets our token
     }
     if "PATH" in command.environment:
         entries = absolute_entries(command.environment["PATH"])

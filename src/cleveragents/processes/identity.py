@@ -22,7 +22,7 @@ def own_identity(worker_id: str) -> WorkerIdentity:
 
 def is_alive(worker: WorkerIdentity) -> bool | None:
     """Return whether that process still runs; None if it is on another machine."""
-    # Without /proc a process cannot be told from a later one with the same pid: rely on leases.
+    # Without /proc a process cannot be distinguished from a later one with the same pid: rely on leases.
     if worker.host != _host() or worker.started_ticks == 0:
         return None
     return _started_ticks(worker.pid) == worker.started_ticks

@@ -127,7 +127,7 @@ class SandboxLayout:
         draft.write_text(json.dumps(facts_of(facts)), encoding="utf-8")
         if facts.durable:
             flush(draft)
-            flush_all(self.engine)  # guard: complete facts of half a sandbox
+            flush_all(self.engine)  # guard: never complete facts for an incomplete sandbox
         draft.replace(self.facts_file)
         if facts.durable:
             flush(self.directory)

@@ -393,7 +393,7 @@ def _write_visible(repository: UserRepository, place: SandboxLayout, traits: Map
     head, branch = repository.head, repository.branch
 
     def shown(path: str) -> bytes:
-        # guard: a link would lead to what is not the repository's, and commands would see it
+        # guard: a link could expose files outside the repository to commands
         return read_file(repository.common_dir, path) or b""
 
     visible = GitDirectory(

@@ -82,7 +82,7 @@ def drop(connection: Connection, row: SandboxRow) -> bool:
 
 
 def _this(row: SandboxRow) -> tuple[ColumnElement[bool], ...]:
-    # guard: what another machine has registered since is not this one's
+    # guard: never touch a newer row of another machine
     return sandboxes.c.plan_id == row.plan_id, sandboxes.c.home.is_not_distinct_from(row.home)
 
 

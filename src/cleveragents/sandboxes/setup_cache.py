@@ -109,7 +109,7 @@ class SetupCache:
                 return False
             for path in facts["naming"]:
                 _rename_inside(draft, path, facts["root"], str(tree))
-            if not all(_is_free(draft, tree, path) for path in paths):  # guard: half an environment is none
+            if not all(_is_free(draft, tree, path) for path in paths):  # guard: never a partial environment
                 return False
             return all(_move(draft, tree, path) for path in paths)
         finally:
@@ -122,7 +122,7 @@ class SetupCache:
         self._make_directory()
         draft = self.directory / f"draft-{secrets.token_hex(8)}"
         try:
-            # guard: half an environment is none
+            # guard: never a partial environment
             if not all(_copy(tree, draft / "files", path) for path in paths):
                 return
             files = draft / "files"

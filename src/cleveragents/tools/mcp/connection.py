@@ -256,7 +256,7 @@ def filled(permit: ServerPermit, variables: Mapping[str, str], secrets: KnownSec
 
     def value(match: re.Match[str]) -> str:
         name, otherwise = match.group(1), match.group(2)
-        # guard: the token that opens our own server is among ours
+        # guard: our variables include the token of our own server
         found = None if name.startswith(OWN_PREFIX) else variables.get(name)
         if not found and otherwise is not None:
             return otherwise

@@ -113,7 +113,7 @@ def call_result(answer: CallToolResult) -> CallResult:
         structured = None
     elif structured is not None and _says_the_same(text, answer.structured_content):
         text = ""
-    # guard: a refusal is kept as it is told; a server may repeat its secrets in it
+    # guard: a stored refusal must not contain secrets that the server repeats
     return CallResult(redact_text(text), freeze(redact(structured)), answer.is_error)
 
 

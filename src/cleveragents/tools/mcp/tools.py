@@ -109,7 +109,7 @@ class McpTool:
 
     @property
     def _only_reads(self) -> bool:
-        # guard: a repository's server says of itself what it likes
+        # guard: a repository's server may claim anything
         return self.listed.read_only and self.server.own
 
     @property
@@ -281,7 +281,7 @@ def _validator() -> type[Validator]:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    # guard: an expression of a stranger's could block us forever
+    # guard: an untrusted expression could block us forever
     unread = dict.fromkeys(("pattern", "patternProperties"), _pass)
     follow = Draft202012Validator.VALIDATORS["$ref"]
 
