@@ -1,4 +1,4 @@
-"""Concurrent concurrent applies to one resource: one at a time, none lost, and the files match the journal."""
+"""Concurrent applies to one resource: one at a time, none lost, and the files match the journal."""
 
 from __future__ import annotations
 
