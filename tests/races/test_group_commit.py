@@ -347,6 +347,6 @@ def test_a_leader_interrupted_when_it_had_taken_its_batch_passes_the_leadership_
 def test_a_write_inside_a_write_is_told_instead_of_waiting_for_itself() -> None:
     stage = Stage(patience_seconds=0.2)
     stage.acts[1] = lambda: stage.group.run(2)
-    with pytest.raises(RuntimeError, match="inside a write"):
+    with pytest.raises(RuntimeError, match="nested write"):
         stage.group.run(1)
     assert stage.group.run(3) == 3

@@ -1,4 +1,4 @@
 """The database: SQLite by default, PostgreSQL by URL; migrations, outbox and backup.
 
-What was acknowledged is kept, and no writer is shown a lock.
+Acknowledged writes are durable, and lock conflicts are retried instead of reported.
 """

@@ -1,7 +1,7 @@
-"""The tables of actors: checkpoints of their graphs, decisions, budgets and the calls of models.
+"""The tables of actors: checkpoints of their graphs, decisions, budgets and model calls.
 
-A value of a graph's channel is kept once per version: a checkpoint names the versions it is made of, so a
-long conversation is not written anew with every step of a graph that did not change it.
+The value of a graph's channel is stored once per version, and a checkpoint refers to versions. A long
+conversation is therefore not rewritten by every step that does not change it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ decisions = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# One row for a tree of plans. What is spent and what is reserved are sums over its model calls, kept here so
+# One row for a tree of plans. The spent and reserved amounts are sums over its model calls, kept here so
 # that one statement decides whether the next call fits.
 budgets = Table(
     "budgets",
@@ -124,7 +124,7 @@ model_calls = Table(
 
 Index("ix_model_calls_plan_id_key", model_calls.c.plan_id, model_calls.c.key)
 
-# How often a plan was told to think again, or was given more to heed; `outcome` is the tree it had come to.
+# How often a plan returned to its strategy or got additional guidance; `outcome` is the tree it had produced.
 corrections = Table(
     "corrections",
     METADATA,

@@ -1,9 +1,9 @@
-"""A copy of a state directory that is whole, made while others go on working.
+"""A consistent copy of a state directory, made while other processes keep working.
 
-The head of the audit log is copied before the database: a log that has grown since its head was written is
-what a crash leaves, and goes on; one that is shorter than its head says would be a log that was cut off. Then
-comes the database, in one snapshot, and last the sandboxes, where the work is that nobody applied yet: a
-sandbox that the database names was there before.
+The head of the audit log is copied before the database: a log that grew after its head was written looks like
+the result of a crash and is valid, while a log shorter than its head would look truncated. Then the database
+is copied in one snapshot, and last the sandboxes, which hold the results that are not applied yet: every
+sandbox in the database existed before.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What was copied. `database` is None for one that is kept elsewhere. `left_out` names what could not be
-    copied, by its path below the state directory."""
+    """The contents of a backup.
+
+    `database` is None if the database is not in the state directory. `left_out` lists files that could not be
+    copied, by their path below the state directory.
+    """
 
     directory: Path
     database: Path | None
@@ -38,13 +41,16 @@ class Backup:
 
 
 def back_up(state: Path, database_url: str, target: Path, told: Callable[[str], None]) -> Backup:
-    """A copy of `state` in `target`, which is made; until it is whole it has another name, and what is there
-    of an earlier attempt is replaced. `ConfigurationError` if `target` exists, or lies in `state`."""
+    """Copy `state` to the new directory `target`.
+
+    The copy has a temporary name until it is complete; the remains of an earlier attempt are replaced. Raises
+    `ConfigurationError` if `target` exists or is inside `state`.
+    """
     target = target.absolute()
     if os.path.lexists(target):  # guard: no earlier backup is lost
-        raise ConfigurationError(str(target), "exists; name a directory that does not")
+        raise ConfigurationError(str(target), "already exists; name a new directory")
     if target.resolve().is_relative_to(state.resolve()):
-        raise ConfigurationError(str(target), f"lies in {state}, of which it would be a copy")
+        raise ConfigurationError(str(target), f"is inside {state}; name a directory outside it")
     growing = target.with_name(f"{target.name}.partial")
     remove_all(growing)
     growing.mkdir(mode=0o700, parents=True)
@@ -68,8 +74,8 @@ def back_up(state: Path, database_url: str, target: Path, told: Callable[[str], 
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """One snapshot of it, whoever writes meanwhile."""
-    # By its URI, with all that a path may hold.
+    """Copy one snapshot of the database, regardless of concurrent writers."""
+    # The URI form allows any character in the path.
     address = f"{source.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as reading, closing(sqlite3.connect(target)) as writing:
         reading.backup(writing)
@@ -77,8 +83,11 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def _copy_tree(state: Path, growing: Path, name: str) -> list[str]:
-    """Copies a directory. What goes while it is copied is left out, as it would be a moment later. No link is
-    followed: commands may be working in a sandbox. Returns what could not be copied."""
+    """Copy a directory and return the paths that could not be copied.
+
+    Files that disappear during the copy are skipped. No link is followed, because commands may be running in
+    a sandbox.
+    """
     source, target = state / name, growing / name
     if not source.is_dir():
         return []

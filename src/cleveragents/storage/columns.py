@@ -1,4 +1,4 @@
-"""Values as every table keeps them: moments as microseconds, texts without NUL."""
+"""Column values common to all tables: times as microseconds, texts without NUL."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(moment: datetime) -> int:
-    """Since 1970, exactly."""
+    """Return the exact number of microseconds since 1970."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def moment(number: int) -> datetime:
-    """The moment of that many microseconds since 1970."""
+    """Return the time of this number of microseconds since 1970."""
     return _EPOCH + number * _MICROSECOND
 
 
 def kept_text(text: str) -> str:
-    """The text, with what is not Unicode or NUL spelt out."""
+    """Return the text with NUL and invalid Unicode escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database can hold it as text."""
+    """Return whether every database can store the text."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -38,7 +38,7 @@ def is_storable(text: str) -> bool:
 
 
 def ensure_storable(where: str, facts: Mapping[str, str | None]) -> None:
-    """Raises `InvalidPayload` for text that would spoil the transaction it is written in."""
+    """Raise `InvalidPayload` for text that would abort the transaction it is written in."""
     for name, value in facts.items():
         if value is not None and not is_storable(value):
             raise InvalidPayload(where, f"{name} {value!r} is not Unicode text without NUL")

@@ -1,11 +1,10 @@
-"""The one door to the database: consistent reads, and writes that are kept when they return.
+"""The database: consistent reads, and writes that are durable when they return.
 
-Which product is behind it, how writers share a commit and what is tried again is the backend's affair.
+The backend decides about the product, about sharing a commit between writers, and about retries.
 
-Brings a database to the schema of this version, once, however many processes open it at once.
-
-Alembic takes a third of a second to import, so it is asked only when there is something to migrate: the
-stored revision is looked up with plain SQL.
+Opening a database migrates it to the schema of this version, once, regardless of concurrent processes.
+Importing Alembic takes a third of a second, so it is used only if there is something to migrate: plain SQL
+reads the stored revision.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ Item = TypeVar("Item")
 CommitListener = Callable[[Sequence[DomainEvent]], object]
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
-"""Every revision this version knows, oldest first: the names of the files in `migrations/versions`."""
+"""All revisions that this version knows, oldest first: the names of the files in `migrations/versions`."""
 HEAD = REVISIONS[-1]
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Database:
-    """Reads and writes of any thread. Use it as a context manager, or `close` it.
+    """Reads and writes from any thread. Use it as a context manager, or call `close`.
 
     Thread safety:
-        Owner: who opened it closes it; any thread may read and write.
+        Owner: the code that opened it closes it; any thread may read and write.
         Lock: `_listeners_lock` guards the tuple of listeners, for arithmetic only; none is held while a
             unit or a listener runs.
         Guarantee: a write that returned is committed; one that raised wrote nothing, unless it raised
-            `OutcomeUnknown`; a listener hears of an event after its commit, or never.
-    Cancel safety: an interrupted call leaves no transaction open; whether an interrupted write was kept
-        is for the caller to look up.
+            `OutcomeUnknown`; a listener gets an event after its commit, or never.
+    Cancel safety: an interrupted call leaves no transaction open; the caller must look up whether an
+        interrupted write was committed.
     """
 
     def __init__(self, backend: Backend, url: URL) -> None:
@@ -68,37 +67,41 @@ class Database:
 
     @property
     def location(self) -> str:
-        """What to call this database in a message; never holds a password."""
+        """The name of this database for messages; never contains a password."""
         return location_of(self._url)
 
     def read(self) -> AbstractContextManager[Connection]:
-        """A transaction on one consistent snapshot, in which nothing can be written. `Closed`."""
+        """Open a read-only transaction on one consistent snapshot. Raises `Closed`."""
         self._ensure_open()
         return self._backend.read()
 
     def write(self, unit: Callable[[Connection], T]) -> T:
-        """Runs `unit` in a writing transaction and returns its value once that is committed.
+        """Run `unit` in a write transaction and return its value after the commit.
 
-        A unit may be run again, after a conflict or when one that shares its commit fails, so it touches
-        nothing but the connection; whatever it raises undoes it and is raised here. What it leaves in the
-        outbox is said to be done by whoever calls this. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or
-        `OutcomeUnknown`.
+        A unit may run again after a conflict, or when another unit in the same commit fails, so it must not
+        touch anything except the connection. An exception in the unit undoes it and is raised here. Events
+        that the unit appends to the outbox are attributed to the acting user of the caller. Raises
+        `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or `OutcomeUnknown`.
         """
         value: T = self._commit(Write(_call, unit, joins=False, by=acting()))
         return value
 
     def write_joined(self, apply: Callable[[Connection, Sequence[Item]], Sequence[T]], item: Item) -> T:
-        """Like `write`, for many small writes of one kind: the items of concurrent callers that passed an
-        equal `apply` in one name may be given to it together, in one call that returns one value for each.
+        """Like `write`, for many small writes of one kind, which may share one call of `apply`.
 
-        If it raises, it is called again for each item alone, so an error reaches only whose it is.
+        The items of concurrent callers with an equal `apply` and the same acting user may be passed to it in
+        one call, which returns one value for each. If it raises, it is called again for each item alone, so
+        an error reaches only its own caller.
         """
         value: T = self._commit(Write(apply, item, joins=True, by=acting()))
         return value
 
     def add_commit_listener(self, listener: CommitListener) -> Callable[[], None]:
-        """`listener` gets the events that a write put into the outbox, after its commit, in its thread,
-        before the write returns, with no lock held. Returns what takes it off again."""
+        """Register a listener for the events of writes; return a function that removes it.
+
+        The listener runs after the commit, in the thread of the write, before the write returns, without any
+        lock held.
+        """
         with self._listeners_lock:
             self._listeners = (*self._listeners, listener)
 
@@ -109,13 +112,16 @@ class Database:
         return remove
 
     def migrate(self, migration: Callable[[Connection], None]) -> None:
-        """Runs the migration in one transaction, alone among all processes. For `schema`."""
+        """Run a migration in one transaction, exclusively among all processes. For `schema`."""
         self._backend.migrate(migration)
 
     def close(self) -> None:
-        """Lets writes under way end, refuses new ones, gives back every connection. Twice is harmless."""
+        """Wait for running writes, refuse new ones, and release all connections.
+
+        Closing twice is harmless.
+        """
         with self._listeners_lock:
-            if self._closed:  # guard: the connections are given back once
+            if self._closed:  # guard: the connections are released once
                 return
             self._closed = True
         self._backend.close()
@@ -140,7 +146,7 @@ class Database:
             try:
                 listener(events)
             except Exception:
-                # The write is kept; an error here would tell its caller otherwise.
+                # The write is committed; an error here would tell its caller otherwise.
                 import structlog
 
                 log = structlog.get_logger()
@@ -159,10 +165,11 @@ def open_database(
     connections: int = 8,
     faults: FaultPoints | None = None,
 ) -> Database:
-    """The database at `url` (`sqlite:///path` or `postgresql://…`), created and migrated if need be.
+    """Open the database at `url` (`sqlite:///path` or `postgresql://…`); create and migrate it if needed.
 
-    The parameters are those of `DatabaseOptions`. Any number of processes may open a fresh database at
-    once. `DatabaseUnusable` says what is wrong and what to do about it; `DatabaseUnreachable`: not now.
+    The parameters are those of `DatabaseOptions`. Any number of processes may open a new database at the
+    same time. Raises `DatabaseUnusable` with the problem and a remedy, or `DatabaseUnreachable` if it may
+    work later.
     """
 
     parsed = _parse(url)
@@ -184,8 +191,8 @@ def _call(connection: Connection, units: Sequence[Callable[[Connection], T]]) ->
 def _parse(url: str) -> URL:
     authority = url.partition("://")[2].partition("/")[0]
     if authority.count("@") > 1:
-        # Read as it stands, a part of the password would be taken for the host, and shown.
-        raise DatabaseUnusable("the configured URL", "its user or password holds an @; write that as %40")
+        # Parsed as it is, part of the password would be taken for the host, and displayed.
+        raise DatabaseUnusable("the configured URL", "its user or password contains an @; write it as %40")
     try:
         return make_url(url)
     except ArgumentError as error:
@@ -212,7 +219,7 @@ def _backend(url: URL, settings: DatabaseOptions, faults: FaultPoints) -> Backen
 
 
 def ensure_schema(database: Database) -> None:
-    """Returns when the schema is this version's. `DatabaseUnusable` if it is newer, or not ours."""
+    """Migrate the schema to this version. Raises `DatabaseUnusable` if it is newer, or not ours."""
     with database.read() as connection:
         current = _revision(connection, database)
     if current != HEAD:
@@ -220,7 +227,7 @@ def ensure_schema(database: Database) -> None:
 
 
 def _upgrade(connection: Connection, database: Database) -> None:
-    # Looked up again, inside the transaction: another process may have been faster.
+    # Read again inside the transaction: another process may have been faster.
     if _revision(connection, database) == HEAD:
         return
     from alembic import command
@@ -242,6 +249,6 @@ def _revision(connection: Connection, database: Database) -> str | None:
     if revision is not None and revision not in REVISIONS:
         raise DatabaseUnusable(
             database.location,
-            f"its schema is {revision!r} and this version knows none after {HEAD!r}; upgrade cleveragents",
+            f"its schema {revision!r} is newer than that of this version, {HEAD!r}; upgrade cleveragents",
         )
     return revision

@@ -1,6 +1,6 @@
-"""What the databases' own errors mean to us, decided at the border: no other module sees one.
+"""Translation of database errors into ours; no other module sees a foreign error.
 
-SQLite says it by result code, PostgreSQL by SQLSTATE.
+SQLite errors are classified by result code, PostgreSQL errors by SQLSTATE.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from cleveragents.core.errors import (
 
 __all__ = ["is_held", "is_taken_back", "is_transient", "location_of", "translated"]
 
-# The last is said by who found the log's index in motion a hundred times, as on a machine that is busy.
+# The last one occurs after a hundred attempts to read an index of the log that is changing, as on a busy
+# machine.
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _SQLITE_REMEDIES = {
     sqlite3.SQLITE_READONLY: "it is read-only; make the file and its directory writable",
@@ -51,14 +52,14 @@ _POSTGRES_REMEDIES = {
 
 
 def location_of(url: URL) -> str:
-    """The database's name for people: a path, or a URL without its password."""
+    """Return the name of the database for people: a path, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     return url.render_as_string(hide_password=True)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same transaction may succeed if it is simply run again."""
+    """Return whether the same transaction may succeed if it is run again."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         return _sqlite_code(cause) in _SQLITE_BUSY
@@ -66,17 +67,17 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_held(error: DBAPIError) -> bool:
-    """Whether somebody held for too long what it waited for."""
+    """Return whether the transaction waited too long for a lock."""
     return _sqlstate(error) == _POSTGRES_HELD
 
 
 def is_taken_back(error: DBAPIError) -> bool:
-    """Whether the server had ended the transaction by itself, because nothing came of it for too long."""
+    """Return whether the server ended the transaction because it was idle for too long."""
     return _sqlstate(error) == _POSTGRES_IDLE
 
 
 def translated(error: Exception, url: URL, *, waited_seconds: float = 0.0) -> CleverAgentsError:
-    """Our error for a foreign one; what nobody foresaw is a `DatabaseFailed`."""
+    """Return our error for a foreign one; `DatabaseFailed` for an unexpected one."""
     location = location_of(url)
     if isinstance(error, PoolTimeout) or is_transient(error):
         return StoreBusy(waited_seconds)
@@ -101,12 +102,12 @@ def _from_sqlite(error: sqlite3.Error, location: str) -> CleverAgentsError:
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:
-    # The low byte is the result code; the rest says more about where it came from.
+    # The low byte is the result code; the rest tells more about its origin.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def _no_room(location: str) -> bool:
-    """SQLite reports a full disk as an I/O error where it happens under a memory map."""
+    """Return whether the disk is full; with a memory map, SQLite reports this as an I/O error."""
     try:
         state = os.statvfs(Path(location).parent)
     except OSError:
@@ -126,12 +127,12 @@ def _from_postgres(error: DBAPIError, location: str) -> CleverAgentsError:
 
 
 def _is_lost(error: DBAPIError, code: str | None) -> bool:
-    """Whether there is no connection (any more), as while the server restarts: a matter of time."""
+    """Return whether the connection is lost or refused, as while the server restarts."""
     if error.connection_invalidated:
         return True
     if code is None:
-        # A refused connection has no code, only words, and those in the server's language: a wrong login
-        # cannot be told from a server that is just starting.
+        # A refused connection has no code, only a message in the server's language: a wrong login
+        # cannot be distinguished from a server that is just starting.
         return isinstance(error, (OperationalError, InterfaceError))
     return code.startswith(("08", "57P"))
 
@@ -141,7 +142,7 @@ def _sqlstate(error: DBAPIError) -> str | None:
 
 
 def _first_line(error: BaseException) -> str:
-    # The rest of a SQLAlchemy message quotes the statement and its parameters: no business of a reader's.
+    # The rest of a SQLAlchemy message contains the statement and its parameters, which must not be shown.
     text = str(error.orig if isinstance(error, DBAPIError) else error).strip()
     lines = text.splitlines() or [type(error).__name__]
     return (

@@ -1,11 +1,13 @@
-"""Leader and followers: writers that come at once share one commit, without a thread of their own.
+"""Group commit: concurrent writers share one commit, without a dedicated thread.
 
-A commit costs about the same for one write as for many. Whoever finds no commit under way leads: it takes
-what is queued, commits it in one step and wakes the others with their answers. Then the first of those who
-came meanwhile leads. So nobody leads for longer than its own batch, and a lone writer waits for no one.
+A commit costs about the same for one write as for many. A writer that finds no commit in progress becomes the
+leader: it takes the queued items, commits them in one step and wakes the followers with their answers. Then
+the first writer that arrived in the meantime leads. So no writer leads for longer than its own batch, and a
+lone writer never waits.
 
-Writers that shared a commit come back together; the first of them would lead alone, disturbed by all the
-others, who would wait for the commit after. So who leads after a shared commit lets them come first.
+Writers that shared a commit return together. The first would lead alone, disturbed by all the others, which
+would have to wait for the next commit. After a shared commit the leader therefore lets the others queue
+first.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ Answer = TypeVar("Answer")
 
 
 class _Ticket(Generic[Item, Answer]):
-    """A writer's place. `leads` changes under the lock; the answer is there once it is woken."""
+    """The place of a writer in the queue.
+
+    `leads` changes under the lock; the answer is set before it is woken.
+    """
 
     __slots__ = ("answers", "error", "item", "leads", "woken")
 
@@ -40,17 +45,17 @@ class _Ticket(Generic[Item, Answer]):
 
 
 class GroupCommit(Generic[Item, Answer]):
-    """`run(item)` returns the item's answer once the commit that held it is over.
+    """`run(item)` returns the answer of the item after the commit that included it.
 
-    `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, that is
-    the answer to all of them. It runs in one thread at a time. Patience None is for explorations of
+    `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, that is the
+    answer to all of them. It runs in one thread at a time. Patience None is for explorations of
     interleavings, in which time does not pass.
 
     Thread safety:
         Owner: the database that built it closes it; any thread may run items.
         Lock: `_lock` guards the queue and the leadership, for arithmetic only; leadership itself, held
-            while `commit` runs, admits one thread and makes nobody wait but writers; `_shared` is its own.
-        Guarantee: each item is committed once, or its `run` raises; answers go to whom they belong; there
+            while `commit` runs, admits one thread and blocks only writers; `_shared` belongs to the leader.
+        Guarantee: each item is committed once, or its `run` raises; each answer reaches its own caller; there
             is a leader whenever the queue is not empty.
     Cancel safety: a writer interrupted while it waits leaves the queue, or passes the leadership on; one
         interrupted while it leads makes `OutcomeUnknown` the answer to its followers.
@@ -78,9 +83,12 @@ class GroupCommit(Generic[Item, Answer]):
         self._drained: threading.Event | None = None
 
     def run(self, item: Item) -> Answer:
-        """Commits the item with whatever else is waiting. `Closed`, `StoreBusy`, `OutcomeUnknown`."""
-        if self._leader_thread == threading.get_ident():  # guard: it would wait for itself
-            raise RuntimeError("a write inside a write; use the connection that the outer one was given")
+        """Commit the item together with other waiting items.
+
+        Raises `Closed`, `StoreBusy`, or `OutcomeUnknown`.
+        """
+        if self._leader_thread == threading.get_ident():  # guard: it would deadlock on itself
+            raise RuntimeError("a nested write would deadlock; use the connection of the outer write")
         ticket: _Ticket[Item, Answer] = _Ticket(item)
         try:
             self._enqueue(ticket)
@@ -96,7 +104,10 @@ class GroupCommit(Generic[Item, Answer]):
         return ticket.answers[0]
 
     def close(self) -> None:
-        """Takes nothing new; returns when what was queued is committed. `StoreBusy` if that lasts."""
+        """Refuse new items; return once all queued items are committed.
+
+        Raises `StoreBusy` if that takes too long.
+        """
         with self._lock:
             if self._drained is None:
                 self._drained = threading.Event()
@@ -108,7 +119,7 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _enqueue(self, ticket: _Ticket[Item, Answer]) -> None:
         with self._lock:
-            if self._drained is not None:  # guard: closed means nothing is committed any more
+            if self._drained is not None:  # guard: after close, nothing is committed any more
                 raise Closed("the database")
             self._queue.append(ticket)
             if not self._leading:  # guard: one leader at a time
@@ -116,22 +127,22 @@ class GroupCommit(Generic[Item, Answer]):
                 ticket.leads = True
 
     def _wait(self, ticket: _Ticket[Item, Answer]) -> None:
-        """Returns when the ticket has its answer, or leads."""
+        """Return when the ticket has its answer, or leads."""
         if ticket.woken.wait(self._patience_seconds):
             return
         if self._withdraw(ticket):
             raise self._busy(self._patience_seconds or 0.0)
-        # A leader has taken it: what becomes of it is decided by a commit that is under way.
+        # A leader has taken it: the running commit decides its outcome.
         if not ticket.woken.wait(self._patience_seconds):
-            raise OutcomeUnknown(self._location, "no answer came in time")
+            raise OutcomeUnknown(self._location, "no answer arrived in time")
 
     def _withdraw(self, ticket: _Ticket[Item, Answer]) -> bool:
-        """Takes the ticket back, and passes on the leadership if it held it; False if it is not queued."""
+        """Remove the ticket from the queue, passing on its leadership; return False if it is not queued."""
         with self._lock:
-            if ticket not in self._queue:  # guard: what a leader has taken cannot be called back
+            if ticket not in self._queue:  # guard: an item that a leader has taken cannot be withdrawn
                 return False
             self._queue.remove(ticket)
-        if ticket.leads:  # guard: a leader that leaves without a word would leave nobody to lead
+        if ticket.leads:  # guard: a leader that leaves silently would leave the queue without one
             self._pass_on()
         return True
 
@@ -147,7 +158,7 @@ class GroupCommit(Generic[Item, Answer]):
             for ticket, answer in zip(batch, answers, strict=True):
                 ticket.answers = (answer,)
         except BaseException as error:
-            if not batch:  # guard: it is queued yet, and `run` takes it back and passes the leadership on
+            if not batch:  # guard: it is still queued, and `run` withdraws it and passes the leadership on
                 raise
             interrupted = not isinstance(error, Exception)
             unknown = OutcomeUnknown(self._location, "the commit was interrupted")
@@ -163,7 +174,7 @@ class GroupCommit(Generic[Item, Answer]):
                     ticket.woken.set()
 
     def _take(self, batch: list[_Ticket[Item, Answer]]) -> None:
-        """Moves what is queued into the batch, one by one: whatever interrupts it, each is in one of them."""
+        """Move queued tickets into the batch one by one: an interrupt leaves each in exactly one place."""
         with self._lock:
             while self._queue and len(batch) < self._batch:
                 batch.append(self._queue[0])

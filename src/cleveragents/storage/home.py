@@ -1,12 +1,12 @@
-"""The name of a state directory: what is kept in it, no other machine has.
+"""The unique name of a state directory.
 
-Several machines, or several state directories of one, may share a database. Whatever refers from there to
-files on a disk says whose disk is meant, by this name. It is no secret, and no machine's: who moves the
-directory moves its name along.
+Several machines, or several state directories on one machine, may share a database. Every row that refers to
+files on a disk uses this name to identify the disk. The name is not secret and not bound to a machine: it
+moves with the directory.
 
-Who copies it copies the name, too, and then two would take the same sandboxes and plans for their own. So
-beside the name is written down which directory has it. Where that is another one, which may still be used,
-nothing is done before somebody has said which of the two keeps the name.
+A copy of the directory would copy the name, too, and both would claim the same sandboxes and plans. The
+location of the directory is therefore stored beside its name. If it differs and the other directory may still
+be in use, nothing is done until a person decides which of the two keeps the name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
 def home_id(state_directory: Path) -> str:
-    """The directory's name, given to it at first use. `ConfigurationError` if it holds none and cannot, or if
-    another directory has the same."""
+    """Return the name of the directory, creating it at first use.
+
+    Raises `ConfigurationError` if it has no name and cannot be written, or if another directory has the same
+    name.
+    """
     file = state_directory / "home"
     try:
         name = _known_or_new(file)
@@ -41,16 +44,18 @@ def home_id(state_directory: Path) -> str:
         found = _Place.read(place)
         if found != here:
             if found is not None and found.name == name:
-                _ensure_alone(file, here, found)  # guard: nobody's plans have two owners
+                _ensure_alone(file, here, found)  # guard: no plan has two owners
             here.write(place)
         return name
     except OSError as error:
-        raise ConfigurationError(str(file), f"{error.strerror}; it names this state directory") from error
+        raise ConfigurationError(
+            str(file), f"cannot read or write the name of this state directory: {error.strerror}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Which directory has a name: where it is, as what its file system knows it, and on which machine."""
+    """The identity of a directory: its path, its numbers in the file system, and its machine."""
 
     name: str
     path: str
@@ -63,37 +68,37 @@ class _Place:
 
     @classmethod
     def read(cls, file: Path) -> _Place | None:
-        """None where none is written down, or nothing that makes sense."""
+        """Return the stored place, or None if there is none or it is malformed."""
         with suppress(FileNotFoundError, ValueError, TypeError):
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         return None
 
     def write(self, file: Path) -> None:
-        """Whole, or not at all: where it cannot be, the next one tries."""
+        """Write the place atomically; on failure the next process tries again."""
         draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}.new")
         try:
             draft.write_text(f"{json.dumps(asdict(self))}\n", encoding="utf-8")
             draft.replace(file)
         except OSError:
-            with suppress(OSError):  # a file system that is read-only does not take away what is not there
+            with suppress(OSError):  # on a read-only file system there is nothing to remove
                 draft.unlink()
 
 
 def _ensure_alone(file: Path, here: _Place, there: _Place) -> None:
-    """`ConfigurationError` if this is a copy of a directory that is, or may be, still in use."""
-    anew = f"delete {file}: it gets a name of its own, and leaves to the other what is there"
-    # guard: before their numbers are looked at, which the tops of two file systems may have in common
+    """Raise `ConfigurationError` if this is a copy of a directory that is, or may be, still in use."""
+    rename = f"delete {file} to give this one a new name; its plans and sandboxes stay with the other"
+    # guard: checked before inode numbers, which the roots of two file systems may share
     if here.path != there.path and _is_still(there, file):
-        raise ConfigurationError(str(file), f"this state directory is a copy of {there.path}; {anew}")
+        raise ConfigurationError(str(file), f"this state directory is a copy of {there.path}; {rename}")
     if here.inode == there.inode or here.machine == there.machine:
-        return  # the same one, moved, or seen from another place or container
-    kept = f"if that one is used no more, delete {file.with_name('home.place')}"
-    problem = f"this state directory is a copy of {there.path} of another machine; {kept}; else {anew}"
+        return  # the same directory: moved, or seen through another mount or container
+    keep = f"if that one is no longer used, delete {file.with_name('home.place')}"
+    problem = f"this state directory is a copy of {there.path} of another machine; {keep}; else {rename}"
     raise ConfigurationError(str(file), problem)
 
 
 def _is_still(there: _Place, file: Path) -> bool:
-    """Whether there is a directory where that one was, which is not this one, and has the name."""
+    """Return whether a different directory with this name still exists at that place."""
     with suppress(OSError, ConfigurationError):
         other = Path(there.path) / file.name
         return _identity(other) != _identity(file) and _read(other) == there.name
@@ -101,14 +106,14 @@ def _is_still(there: _Place, file: Path) -> bool:
 
 
 def _identity(file: Path) -> tuple[int, int, int]:
-    """The same for one directory, however many ways lead to it, and for no copy, in which it is younger."""
+    """Return an identity that is the same on every path to the directory and differs for a copy."""
     found = file.stat()
     return file.parent.stat().st_ino, found.st_ino, found.st_ctime_ns
 
 
 @cache
 def _machine() -> str:
-    """A name of this machine, from which nobody learns its own; empty where it has none."""
+    """Return an opaque name of this machine, which does not reveal its own id; empty if it has none."""
     for file in _MACHINE:
         with suppress(OSError):
             return sha256(b"cleveragents" + file.read_bytes().strip()).hexdigest()[:16]
@@ -125,13 +130,13 @@ def _known_or_new(file: Path) -> str:
 
 def _read(file: Path) -> str:
     name = file.read_text(encoding="utf-8", errors="replace").strip()
-    if not _ULID.fullmatch(name):  # guard: rows of the database would be nobody's
-        raise ConfigurationError(str(file), "it should hold one ULID, the name of this state directory")
+    if not _ULID.fullmatch(name):  # guard: rows of the database would have no owner
+        raise ConfigurationError(str(file), "should contain one ULID, the name of this state directory")
     return name
 
 
 def _give_name(file: Path) -> None:
-    """Whole, or not at all; of several who do it at once, the first has it."""
+    """Write the name atomically; of several concurrent writers the first wins."""
     draft = file.with_name(f"home.{secrets.token_hex(8)}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

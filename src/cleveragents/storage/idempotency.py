@@ -1,8 +1,8 @@
-"""What requests were answered, so that one that is sent again is not carried out again.
+"""Stored responses to requests with an idempotency key, so that a repeated request is not executed twice.
 
-A server may be killed between what it did and its answer. So whoever makes something for a request keeps its
-id with the key, in the transaction that makes it, and only while the claim is theirs: whoever takes the claim
-over finds what was made, and who lost it makes nothing any more.
+A server may be killed after it has acted and before it responds. The transaction that creates an object for a
+request therefore also stores its id with the key, and only while the claim is valid. A server that takes over
+the claim finds the object; one that lost the claim can no longer create one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["IdempotencyClaim", "IdempotencyStore", "StoredResponse"]
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """An answer as it was given."""
+    """A response as it was sent."""
 
     status: int
     media_type: str
@@ -26,8 +26,11 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """Who works on a request: as long as nobody takes it over, nobody else does. `made` is the id of what
-    whoever had the claim before made for it: to be found again, not to be made again."""
+    """The exclusive right to work on a request, until another server takes it over.
+
+    `made` is the id of the object that an earlier owner of the claim created: reuse it instead of creating
+    another.
+    """
 
     user_id: str
     key: str
@@ -36,23 +39,21 @@ class IdempotencyClaim:
 
 
 class IdempotencyStore(Protocol):
-    """Answers by user and key. Every method is one atomic step, from any thread and process."""
+    """Responses by user and key. Every method is one atomic step, from any thread and process."""
 
-    def begin(
-        self, user_id: str, key: str, request: str, *, now: datetime
-    ) -> IdempotencyClaim | StoredResponse:
-        """What was answered, or the claim to work on it. `request` tells requests apart.
+    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> IdempotencyClaim | StoredResponse:
+        """Return the stored response, or a claim to work on the request. `request` distinguishes requests.
 
-        `KeyReused` if the key came with another request; `RequestUnderWay` while somebody works on it. Who
-        has not answered for a while is taken for dead, and the next to ask gets the claim; at once, if
-        something was made for the request already, which the claim then names.
+        Raises `KeyReused` if the key was used for another request, and `RequestUnderWay` while another server
+        works on it. A server that has not responded for a while counts as dead, and the next caller gets the
+        claim; immediately if an object was already created for the request, which the claim then names.
         """
         ...
 
     def finish(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
-        """Keeps the answer, unless the claim was taken over."""
+        """Store the response, unless the claim was taken over."""
         ...
 
     def release(self, claim: IdempotencyClaim) -> None:
-        """It came to no answer: the next to ask gets the claim, with what was made."""
+        """Give up the claim without a response: the next caller gets it, with the object created so far."""
         ...

@@ -1,6 +1,6 @@
-"""Inserts that can say what happens to a row that is there already, for each kind of database.
+"""Inserts with conflict handling for each kind of database.
 
-PostgreSQL is a tenth of what a quick command would load of SQLAlchemy, so it is loaded where it is used.
+The PostgreSQL dialect is a tenth of the SQLAlchemy code that a quick command loads, so it is imported on use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["insert_into"]
 
 
 def insert_into(table: Table, dialect: str) -> sqlite.Insert | postgresql.Insert:
-    """An insert for that kind of database (`Database.dialect`)."""
+    """Return an insert for this kind of database (`Database.dialect`)."""
     if dialect == "sqlite":
         return sqlite.insert(table)
     from sqlalchemy.dialects import postgresql

@@ -1,4 +1,4 @@
-"""Events written in the business transaction, and the one text form in which they are kept and hashed."""
+"""Events written in the business transaction, and the canonical text in which they are stored and hashed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _INSERT = outbox.insert().values({name: bindparam(name) for name in _COLUMNS})
 
 
 def append_to_outbox(connection: Connection, event: DomainEvent) -> None:
-    """Adds the event to the transaction under way: it is kept if, and only if, that commits.
+    """Add the event to the current transaction: it is stored if and only if that commits.
 
-    Inside `Database.write` the event is handed to the `on_commit` hook after the commit.
+    Inside `Database.write`, commit listeners get the event after the commit.
     """
     append_many_to_outbox(connection, (event,))
 
 
 def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent]) -> None:
-    """The same for several, in their order. Each says `by` whom, if somebody acts."""
+    """Add several events in their order, each attributed to the acting user, if there is one."""
     appended = [_attributed(event) for event in events]
     if not appended:
         return
@@ -49,7 +49,7 @@ def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent])
 
 
 def _attributed(event: DomainEvent) -> DomainEvent:
-    """The event, which says in whose name it happened, where somebody acts."""
+    """Return the event with the acting user, if there is one."""
     name = acting()
     if name is None or "by" in event.payload:
         return event
@@ -57,24 +57,26 @@ def _attributed(event: DomainEvent) -> DomainEvent:
 
 
 def leave_in_outbox(connection: Connection, batch: Sequence[PreparedEvent]) -> None:
-    """The same for events that were published already: whoever sequences places them, and none is told of
-    again. What is left twice is placed once."""
+    """Add events that were already published: the sequencer places them, and no listener gets them again.
+
+    Events that are added twice are placed once.
+    """
     new = {event.event_id: event._asdict() for event in batch}
     known = select(outbox.c.event_id).where(outbox.c.event_id.in_(list(new)))
     for event_id in connection.execute(known).scalars().all():
-        new.pop(event_id)  # guard: a batch is left again when nobody knows whether it was
+        new.pop(event_id)  # guard: a batch is added again if the outcome of its commit is unknown
     if new:
         prepared(_INSERT, connection.dialect.name).run_each(connection, list(new.values()))
 
 
 def take_appended(connection: Connection) -> list[DomainEvent]:
-    """What was appended over this connection since the last call. `Database` alone calls it."""
+    """Return the events appended over this connection since the last call. Only `Database` calls it."""
     appended: list[DomainEvent] = connection.info.pop(_APPENDED, [])
     return appended
 
 
 def event_row(event: DomainEvent) -> dict[str, str]:
-    """The event as the columns that `outbox` and `events` share; all text, ready to be hashed."""
+    """Return the columns shared by `outbox` and `events`; all text, ready to be hashed."""
     row = {
         "event_id": event.event_id,
         "event_type": event.event_type.value,
@@ -87,14 +89,14 @@ def event_row(event: DomainEvent) -> dict[str, str]:
 
 
 def canonical_json(value: JsonValue) -> str:
-    """The one text for a JSON value: keys sorted, no spaces, characters as they are."""
+    """Return the canonical text of a JSON value: sorted keys, no spaces, characters not escaped."""
     return json.dumps(thaw(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _ensure_storable(row: dict[str, str]) -> None:
     where = f"event {row['event_type']}"
     if "\0" in row["subject"] or "\0" in row["event_id"]:
-        raise InvalidPayload(where, "its subject or id holds a NUL")
+        raise InvalidPayload(where, "its subject or id contains a NUL")
     try:
         "".join(row.values()).encode("utf-8")
     except UnicodeEncodeError as error:

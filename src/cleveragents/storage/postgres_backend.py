@@ -1,6 +1,6 @@
-"""PostgreSQL: each write a READ COMMITTED transaction of its own, run again when the server says so.
+"""PostgreSQL backend: each write is a READ COMMITTED transaction, repeated if the server requests it.
 
-Row locks decide between writers, so a unit locks what it is going to change (`FOR UPDATE`).
+Row locks decide between writers, so a unit locks the rows it is going to change (`FOR UPDATE`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PostgresBackend:
         Owner: the `Database` that opened it.
         Lock: none of its own; a connection of the pool belongs to one call at a time.
         Guarantee: every write is one transaction, committed when `commit` returns.
-    Cancel safety: an interrupted transaction is rolled back when its connection goes back to the pool.
+    Cancel safety: an interrupted transaction is rolled back when its connection returns to the pool.
     """
 
     def __init__(self, url: URL, settings: DatabaseOptions, faults: FaultPoints) -> None:
@@ -94,14 +94,19 @@ class PostgresBackend:
         try:
             commit()
         except DBAPIError as error:
-            # What the server had taken back before, as while we were suspended, was not committed.
+            # A transaction that the server had already ended, as while we were suspended, was not committed.
             unknown = error.connection_invalidated and not is_taken_back(error)
             if unknown:  # guard: running it again could write it twice
-                raise OutcomeUnknown(location_of(self._url), "the connection broke in a commit") from error
+                raise OutcomeUnknown(
+                    location_of(self._url), "the connection broke during a commit"
+                ) from error
             raise
 
     def _patiently(self, work: Callable[[], WriteOutcome]) -> WriteOutcome:
-        """Runs it again when a lock, a deadlock or, once, a lost connection undid it. `StoreBusy`."""
+        """Run the call again after a lock timeout, a deadlock or, once, a lost connection.
+
+        Raises `StoreBusy`.
+        """
         began = time.monotonic()
         pause = _FIRST_PAUSE_SECONDS
         reconnects = 1
@@ -121,7 +126,7 @@ class PostgresBackend:
 
 
 def _detect_lost_connection(connection: Connection) -> None:
-    """Fails before the commit if the server has ended this connection: then it is safe to repeat."""
+    """Raise before the commit if the server has closed this connection: then it is safe to repeat."""
     driver: Any = connection.connection.driver_connection
     incoming = select.poll()
     incoming.register(driver, select.POLLIN)
@@ -130,11 +135,11 @@ def _detect_lost_connection(connection: Connection) -> None:
 
 
 def _engine(url: URL, settings: DatabaseOptions) -> Engine:
-    # The server would wait for a row for ever; nobody here does. Who is patient gives its connection back
-    # between two tries, or a few that wait would keep all others from theirs, and a lease is short.
+    # By default the server waits for a row lock forever. A patient caller returns its connection between two
+    # tries: otherwise a few waiting callers would exhaust the pool, and leases are short.
     held_seconds = min(settings.patience_seconds, _LOCK_SECONDS)
     options = f"-c lock_timeout={max(1, int(held_seconds * 1000))}"
-    # One who was stopped in the middle of a transaction, or cut off, gives up what it holds.
+    # A client that was stopped or cut off in the middle of a transaction releases its locks.
     options = f"{options} -c idle_in_transaction_session_timeout={_IDLE_SECONDS * 1000}"
     asked = url.query.get("options", "")
     return create_engine(

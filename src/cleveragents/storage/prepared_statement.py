@@ -1,8 +1,8 @@
-"""Statements that are compiled once, for writes that are made at every step of every graph.
+"""Precompiled statements, for writes at every step of every graph.
 
-SQLAlchemy finds a statement in its cache at each call, makes the parameters fit its types, and describes what
-comes back; that takes several times as long as a small statement itself. What is known beforehand is done
-beforehand here, and SQLite is asked without a detour. Errors are SQLAlchemy's own.
+For each call, SQLAlchemy looks up a statement in its cache, converts the parameters and describes the result;
+this takes several times as long as a small statement itself. Here this work is done once, and SQLite is
+called directly. Errors are SQLAlchemy's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _DRIVERS = {"sqlite": "sqlite://", "postgresql": "postgresql+psycopg://"}
 
 
 class StatementRows:
-    """What a statement found, in `plain` rows, and how many it changed. All of it is read, so the statement
-    is over."""
+    """The rows that a statement returned, in `plain`, and the number of rows it changed.
+
+    All rows are fetched, so the statement is finished.
+    """
 
     __slots__ = ("_names", "plain", "rowcount")
 
@@ -36,36 +38,36 @@ class StatementRows:
         self.rowcount = rowcount
 
     def first(self) -> Mapping[str, Any] | None:
-        """The first row, by the names of its columns."""
+        """Return the first row by column names."""
         return dict(zip(self._names, self.plain[0], strict=True)) if self.plain else None
 
     def every(self) -> list[Mapping[str, Any]]:
-        """All rows."""
+        """Return all rows."""
         return [dict(zip(self._names, row, strict=True)) for row in self.plain]
 
     def value(self) -> Any:
-        """The first column of the first row; there is one."""
+        """Return the first column of the first row, which must exist."""
         return self.plain[0][0]
 
 
 class PreparedStatement:
     """A statement for one kind of database (`Database.dialect`).
 
-    Parameters go to the driver as they are, so none is a list, and whatever differs from one time to the next
-    is a named one; and what it finds comes back as it is.
+    Parameters and results are passed to and from the driver unchanged: no parameter may be a list, and every
+    value that varies must be a named parameter.
     """
 
     def __init__(self, statement: ClauseElement, dialect: str) -> None:
         product: Dialect = make_url(_DRIVERS[dialect]).get_dialect()()
         compiled: Any = statement.compile(dialect=product)
         self._text: str = compiled.string
-        # SQLite takes them by position, PostgreSQL by name.
+        # SQLite takes parameters by position, PostgreSQL by name.
         self._order: Sequence[str] | None = compiled.positiontup
         binds = compiled.binds.items()
         self._fixed = {name: bind.effective_value for name, bind in binds if not bind.required}
 
     def run(self, connection: Connection, parameters: Parameters) -> StatementRows:
-        """Runs it once."""
+        """Run the statement once."""
         given = self._given(parameters)
         if self._order is None:
             result = connection.exec_driver_sql(self._text, given)
@@ -80,13 +82,13 @@ class PreparedStatement:
             try:
                 return StatementRows(names, cursor.fetchall() if names else (), cursor.rowcount)
             except sqlite3.Error:
-                cursor.close()  # left open, it would show this moment to whoever reads here next
+                cursor.close()  # an open cursor would show this snapshot to the next reader
                 raise
 
         return self._asked(connection, execute)
 
     def run_each(self, connection: Connection, rows: Sequence[Parameters]) -> None:
-        """Runs it for every row; one at least."""
+        """Run the statement for each row; at least one row is required."""
         given = [self._given(row) for row in rows]
         if self._order is None:
             connection.exec_driver_sql(self._text, given)
@@ -103,11 +105,11 @@ class PreparedStatement:
         try:
             return ask(driver)
         except sqlite3.Error as error:
-            # Whoever catches a database's error knows SQLAlchemy's.
+            # Callers that catch database errors expect SQLAlchemy's.
             raise DBAPIError.instance(self._text, None, error, sqlite3.Error, hide_parameters=True) from error
 
 
 @cache
 def prepared(statement: ClauseElement, dialect: str) -> PreparedStatement:
-    """The statement, compiled when it is first asked for. For statements that modules hold: it is kept."""
+    """Return the statement, compiled at first use and cached. For statements held by modules."""
     return PreparedStatement(statement, dialect)

@@ -1,4 +1,4 @@
-"""Records as rows of tables, and back: moments as microseconds, enumerations by their value."""
+"""Conversion of records to table rows and back: times as microseconds, enumerations by value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAVES = ((datetime, moment),)
 
 
 def row_of(record: DataclassInstance, **kept: object) -> dict[str, Any]:
-    """A column for each field; `kept` are those that hold something else, or more."""
+    """Return a column for each field; `kept` overrides columns or adds some."""
     names, values, readers = _columns(type(record), None)
     row = dict(zip(names, values(record), strict=True)) | kept
     for name in readers.keys() - kept.keys():
@@ -31,7 +31,7 @@ def row_of(record: DataclassInstance, **kept: object) -> dict[str, Any]:
 
 
 def record_in(kind: type[R], row: Mapping[Any, Any], **read: object) -> R:
-    """The record that the row holds; `read` are the fields that no column of that name has as it is."""
+    """Return the record in a row; `read` supplies fields that no column holds directly."""
     names, values, readers = _columns(kind, tuple(row))
     found = dict(zip(names, values(row), strict=True)) | read
     for name in readers.keys() - read.keys():
@@ -43,7 +43,7 @@ def record_in(kind: type[R], row: Mapping[Any, Any], **read: object) -> R:
 def _columns(
     kind: type[DataclassInstance], present: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], Callable[[Any], tuple[object, ...]], Mapping[str, Reader]]:
-    """The fields of a record, or those that are columns of a row; what gets them, and what reads which."""
+    """Return the fields of a record, or those that are columns of a row, with their getters and readers."""
     readers = {
         name: reader
         for name, reader in readers_of(kind, _LEAVES).items()

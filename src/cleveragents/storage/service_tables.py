@@ -1,7 +1,7 @@
-"""The tables of a service for many: users and their tokens, projects, workers, lanes of jobs, plans' output.
+"""The tables of a shared service: users and tokens, projects, workers, lanes of jobs, output of plans.
 
-Tokens are kept as digests only: whoever reads the database cannot use them. The contents of files of plans
-that work on git remotes are here, too, so that another machine can go on with such a plan.
+Tokens are stored only as digests: reading the database does not allow using them. The file contents of plans
+on git remotes are also here, so that another machine can continue such a plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ __all__ = [
     "workers",
 ]
 
-# A lane is something that many jobs share, such as a project or a provider; `at_most` of them run at once.
+# A lane is a concurrency limit shared by many jobs, such as those of a project or a provider; at most
+# `at_most` run in parallel.
 job_lanes = Table(
     "job_lanes",
     METADATA,
@@ -36,7 +37,7 @@ job_lanes = Table(
 )
 Index("ix_job_lanes_lane_job_id", job_lanes.c.lane, job_lanes.c.job_id)
 
-# Who works, for people to look at; no lease depends on it. `state`: working, draining, gone.
+# Workers, for display only; no lease depends on it. `state`: working, draining, gone.
 workers = Table(
     "workers",
     METADATA,
@@ -64,8 +65,8 @@ users = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# `kind`: program, who sends it; browser, which has it as a cookie. What is made with one holds no longer than
-# `issues_until` says. `made_with`: the program's token that it was made with, and ends with.
+# `kind`: program, which sends the token; browser, which has it as a cookie. Tokens made with it expire at
+# `issues_until` at the latest. `made_with`: the program's token that it was made with, and ends with.
 tokens = Table(
     "tokens",
     METADATA,
@@ -80,8 +81,8 @@ tokens = Table(
     Column("made_with", id_type(), index=True),
 )
 
-# What a request with that key was answered. No answer yet: it is being worked on, or its server died.
-# `made`: the id of what was made for it (of a correction, its plan's), kept in the transaction that made it.
+# The response to a request with this key. No response yet: the request is running, or its server died.
+# `made`: the id of the object created for it (for a correction, of its plan), stored in the same transaction.
 idempotency_keys = Table(
     "idempotency_keys",
     METADATA,
@@ -111,7 +112,7 @@ members = Table(
     Column("role", Text, nullable=False),
 )
 
-# The project of each deleted plan: the audit log still tells of it, to members of that project only.
+# The project of each deleted plan: its events in the audit log are visible to members of that project only.
 deleted_plans = Table(
     "deleted_plans",
     METADATA,
@@ -131,7 +132,7 @@ resources = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# Whose sequencer orders the audit log: the one row names the home that has its key.
+# The owner of the sequencer of the audit log: the single row names the state directory that has its key.
 audit_home = Table(
     "audit_home",
     METADATA,
@@ -147,7 +148,7 @@ contents = Table(
     Column("content", LargeBinary, nullable=False),
 )
 
-# The commit of a git remote that a plan and its sub-plans began with, on whichever machine.
+# The commit of a git remote that a plan and its sub-plans started from, on any machine.
 remote_bases = Table(
     "remote_bases",
     METADATA,
@@ -155,8 +156,8 @@ remote_bases = Table(
     Column("base", Text, nullable=False),
 )
 
-# What is seen of a plan while it runs, for those who watch from elsewhere; bounded, the oldest go first.
-# `ends_at`: how many bytes the plan had printed then, so that what is too old is found without counting.
+# The live output of a plan, for clients elsewhere; bounded, the oldest rows are deleted first.
+# `ends_at`: the number of bytes printed so far, so that rows that are too old are found without counting.
 plan_output = Table(
     "plan_output",
     METADATA,

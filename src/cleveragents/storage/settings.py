@@ -1,4 +1,4 @@
-"""How a database is used."""
+"""Settings of a database connection."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["DatabaseOptions"]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """`durability` "normal": what was acknowledged survives kill -9; "full": a power cut, too.
+    """`durability` "normal": acknowledged writes survive kill -9; "full": also a power cut.
 
-    A busy database is tried again for `patience_seconds`; at most `connections` read at once.
+    A busy database is retried for `patience_seconds`; at most `connections` readers run in parallel.
     """
 
     durability: Literal["normal", "full"] = "normal"

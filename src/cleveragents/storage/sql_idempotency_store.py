@@ -1,6 +1,7 @@
-"""Answers to requests with an idempotency key, on a database.
+"""Responses to requests with an idempotency key, in a database.
 
-Whoever lost the claim to a request makes nothing more for it: asked in the transaction that makes it.
+A server that lost the claim to a request can create nothing more for it: this is checked in the transaction
+that creates the object.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ __all__ = ["SqlIdempotencyStore", "claimed", "keep_made", "kept_key"]
 
 
 KEPT = timedelta(hours=24)
-"""How long an answer is given again."""
+"""How long a response is repeated."""
 
 PATIENCE = timedelta(minutes=5)
-"""Who has not answered for so long is taken for dead."""
+"""A server that has not responded for this long counts as dead."""
 
 
 def _keeping(dialect: str) -> ReturningInsert[tuple[str]]:
-    """An insert; of two that come at once with one key, the second finds that it kept nothing."""
+    """Return an insert that does nothing if the key already exists."""
     return insert_into(idempotency_keys, dialect).on_conflict_do_nothing().returning(idempotency_keys.c.key)
 
 
@@ -60,13 +61,14 @@ class SqlIdempotencyStore:
             held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == kept)
             found = connection.execute(held.with_for_update()).first()
             if found is None:
-                raise RequestUnderWay(key)  # it was released at this moment
+                raise RequestUnderWay(key)  # the claim was released at this moment
             return _judged(connection, found, request, claim, now)
 
         return self._database.write(unit)
 
     def finish(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
-        # Readable, so that whoever looks for a secret in the database would find it; any bytes come back.
+        # Stored as readable text, so that a search for secrets in the database finds them; any bytes
+        # round-trip.
         body = answer.body.decode("utf-8", "surrogateescape")
         text = json.dumps([answer.status, answer.media_type, body, answer.location])
         self._database.write(
@@ -76,7 +78,7 @@ class SqlIdempotencyStore:
         )
 
     def release(self, claim: IdempotencyClaim) -> None:
-        # guard: what was made is found again, whatever was answered
+        # guard: the created object is found again, whatever the response was
         unmade = (*claimed(claim), _ROWS.made.is_(None))
         self._database.write(lambda connection: connection.execute(delete(idempotency_keys).where(*unmade)))
 
@@ -89,9 +91,9 @@ def _judged(
     if found.answer is not None:
         status, media_type, body, location = json.loads(found.answer)
         return StoredResponse(status, media_type, body.encode("utf-8", "surrogateescape"), location)
-    # Who made something can make nothing more: whether they live or not, the next finds the same.
+    # A claim with an object can create nothing more: alive or not, the next owner finds the same object.
     waits = found.made is None and found.created_at > microseconds(now - PATIENCE)
-    if waits:  # guard: no two work on it at once
+    if waits:  # guard: two servers never work on it at the same time
         raise RequestUnderWay(claim.key)
     # guard: two claims never look the same, whatever the clock says
     stamp = max(claim.stamp, found.created_at + 1)
@@ -101,19 +103,21 @@ def _judged(
 
 
 def keep_made(connection: Connection, claim: IdempotencyClaim | None, made: str | None) -> None:
-    """Keeps the id of what the transaction makes with the key of the request that it is made for, or None
-    when it takes that back; nothing where no claim is given. Until the transaction is over, nobody takes the
-    claim over. `RequestUnderWay` if somebody did."""
+    """Store the id of the object that this transaction creates with the key of its request.
+
+    `made` is None if the transaction removes the object. Does nothing without a claim. Until the transaction
+    ends, no other server can take over the claim. Raises `RequestUnderWay` if one has.
+    """
     if claim is None:
         return
     kept = connection.execute(update(idempotency_keys).where(*claimed(claim)).values(made=made))
-    if kept.rowcount == 0:  # guard: what is made by who comes too late is there twice
+    if kept.rowcount == 0:  # guard: an object created by a late server would exist twice
         raise RequestUnderWay(claim.key)
 
 
 def claimed(claim: IdempotencyClaim) -> tuple[Any, ...]:
-    """The key's row, as long as the claim holds."""
-    # The stamp tells whether somebody took it over; an answer that is kept stays.
+    """Return a condition for the row of the key, true while the claim is valid."""
+    # The timestamp shows whether the claim was taken over; a stored response stays.
     return (
         _ROWS.user_id == claim.user_id,
         _ROWS.key == kept_key(claim.key),
@@ -123,6 +127,6 @@ def claimed(claim: IdempotencyClaim) -> tuple[Any, ...]:
 
 
 def kept_key(key: str) -> str:
-    """What is kept of a key."""
-    # Clients choose it, and may choose what is nobody's business.
+    """Return the stored form of a key."""
+    # Clients choose the key, and it may contain private data.
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,8 @@
-"""SQLite: one writer per process behind a group commit, readers on snapshots.
+"""SQLite backend: one writer per process behind a group commit, readers on snapshots.
 
-pysqlite begins transactions when it pleases; with `isolation_level=None` it never does, and every BEGIN is
-ours. SQLite's own busy handler sleeps longer and longer, up to 100 ms, and starves some of many processes;
-so the writer asks for the lock itself, at short random intervals, up to a deadline.
+pysqlite starts transactions implicitly; with `isolation_level=None` it never does, and every BEGIN is
+explicit. SQLite's busy handler sleeps up to 100 ms and starves some of many processes, so the writer itself
+polls for the lock at short random intervals, up to a deadline.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SqliteBackend:
     Thread safety:
         Owner: the `Database` that opened it.
         Lock: none of its own; the writing connection belongs to the leader of `GroupCommit`, reading
-            connections to whoever has one of the pool's.
+            connections to the caller that took one from the pool.
         Guarantee: one writing transaction at a time, begun IMMEDIATE; readers never write.
     Cancel safety: an interrupted transaction is rolled back, at the latest before the next one begins.
     """
@@ -79,7 +79,7 @@ class SqliteBackend:
         try:
             with self._engine.connect() as connection:
                 _driver(connection).execute("BEGIN")
-                yield connection  # given back to the pool, it is rolled back
+                yield connection  # the pool rolls it back
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translated(error, self._url, waited_seconds=_READ_BUSY_SECONDS) from error
 
@@ -149,7 +149,7 @@ class SqliteBackend:
             raise lost.cause from lost
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Does it again while SQLite is busy, up to the deadline. `StoreBusy`."""
+        """Repeat the call while SQLite is busy, up to the deadline. Raises `StoreBusy`."""
         began = time.monotonic()
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -174,7 +174,7 @@ def _engine(url: URL, settings: DatabaseOptions) -> Engine:
     engine = create_engine(
         url,
         poolclass=QueuePool,
-        pool_size=settings.connections + 1,  # the writer keeps one
+        pool_size=settings.connections + 1,  # one is for the writer
         max_overflow=0,
         pool_timeout=settings.patience_seconds,
         connect_args={"isolation_level": None, "check_same_thread": False, "timeout": _READ_BUSY_SECONDS},
@@ -211,13 +211,13 @@ def _in_savepoint(driver: sqlite3.Connection, work: Callable[[], T]) -> T:
 
 
 def _use_wal(driver: sqlite3.Connection) -> None:
-    # The mode stays with the file; changing it needs the file for oneself, so look first.
+    # The mode persists in the file; changing it needs exclusive access, so check first.
     if driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         driver.execute("PRAGMA journal_mode = WAL")
 
 
 def _create_file(path: str) -> None:
-    """An empty private file, unless there is one: SQLite would create it for all to read."""
+    """Create an empty private file unless one exists: SQLite would create it readable by all users."""
     try:
         if Path(path).is_dir():
             raise DatabaseUnusable(path, "it is a directory; configure the path of a file in it")

@@ -1,8 +1,9 @@
-"""Who keeps an SQLite file from being written: the process that is in the middle of a write.
+"""The process that holds the write lock of an SQLite file.
 
-Nobody can take that lock away, and a process that was suspended there keeps it until it goes on or dies. So
-whoever waited in vain is told whom to look at. The kernel's list of locks tells it on Linux; to ask by a lock
-of one's own would need the file to be opened and closed, which drops all locks that this process has on it.
+The lock cannot be taken away, and a process suspended in the middle of a write keeps it until it resumes or
+dies. A writer that waited in vain therefore reports this process. On Linux the kernel's list of locks
+identifies it; testing with a lock of our own would require opening and closing the file, which drops all
+locks of this process on it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 __all__ = ["LockHolder", "write_lock_holder"]
 
-# Where SQLite's locks are in the file of shared memory; the first is that of who writes.
+# The offset of SQLite's locks in the shared-memory file; the first is the write lock.
 _WRITE_LOCK = 120
 _STOPPED = ("T", "t")
 
@@ -28,19 +29,19 @@ class LockHolder:
     stopped: bool
 
     def __str__(self) -> str:
-        who = f"process {self.pid} ({self.name}) is in the middle of a write"
-        return f"{who}, and stopped" if self.stopped else who
+        held = f"process {self.pid} ({self.name}) is in the middle of a write"
+        return f"{held} and is stopped" if self.stopped else held
 
     @property
     def remedy(self) -> str | None:
-        """What a person can do about it; nothing, where it may just have much to do."""
+        """The remedy for a stopped process; None for a process that may just be busy."""
         if not self.stopped:
             return None
-        return f"`kill -CONT {self.pid}` lets it go on, `kill -9 {self.pid}` ends it and undoes that write"
+        return f"`kill -CONT {self.pid}` resumes it, `kill -9 {self.pid}` ends it and undoes that write"
 
 
 def write_lock_holder(database: str) -> LockHolder | None:
-    """Who writes to that file, in write-ahead mode, at this moment; None where nobody does, or can tell."""
+    """Return the process that writes to this WAL-mode file now; None if there is none or it is unknown."""
     try:
         file = Path(f"{database}-shm").stat()
         locks = Path("/proc/locks").read_text(encoding="ascii")
@@ -51,7 +52,7 @@ def write_lock_holder(database: str) -> LockHolder | None:
             _, kind, _, mode, pid, where, first, last = line.split()
             if kind != "POSIX" or mode != "WRITE" or int(where.rpartition(":")[2]) != file.st_ino:
                 continue
-            # What is next to it may be held by the same one, and is told as one lock then.
+            # The same process may hold the adjacent lock; the kernel then reports both as one.
             ends_before = last != "EOF" and int(last) < _WRITE_LOCK
             if int(first) <= _WRITE_LOCK and not ends_before and _has_open(int(pid), file):
                 return _process(int(pid))
@@ -59,7 +60,10 @@ def write_lock_holder(database: str) -> LockHolder | None:
 
 
 def _has_open(pid: int, file: os.stat_result) -> bool:
-    """Files of two disks may have the same number. Into a process of somebody else nobody can look."""
+    """Return whether the process has the file open.
+
+    Files on two disks may have the same inode number. Processes of other users cannot be inspected.
+    """
     try:
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
     except PermissionError:
@@ -72,6 +76,6 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
 
 def _process(pid: int) -> LockHolder:
-    # The name, in parentheses, may itself hold anything.
+    # The name, in parentheses, may itself contain any characters.
     start, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
     return LockHolder(pid, start.partition("(")[2], rest.split()[0] in _STOPPED)

@@ -1,8 +1,8 @@
-"""The tables, as SQLAlchemy Core metadata: what SQLite and PostgreSQL are both migrated to.
+"""The tables as SQLAlchemy Core metadata: the target of the migrations for SQLite and PostgreSQL.
 
-Ids compare by code point on every database ("C" on PostgreSQL), so "after this id" means the same
-everywhere. The times of jobs are microseconds since 1970: integers compare alike everywhere, text depends
-on collations. Events keep theirs as text, because the audit log hashes text.
+Ids compare by code point on every database ("C" on PostgreSQL), so "after this id" means the same everywhere.
+The times of jobs are microseconds since 1970: integers compare alike everywhere, text depends on collations.
+Events store times as text, because the audit log hashes text.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ METADATA = MetaData(
 
 
 def id_type() -> TypeEngine[str]:
-    """Ids, compared by code point."""
+    """Return the type of ids, compared by code point."""
     return String().with_variant(String(collation="C"), "postgresql")
 
 
 def number_type() -> TypeEngine[int]:
-    """Row numbers."""
-    # Only INTEGER PRIMARY KEY is SQLite's own row number, and numbers itself.
+    """Return the type of row numbers."""
+    # Only INTEGER PRIMARY KEY is SQLite's own row number, and increments automatically.
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -93,9 +93,9 @@ jobs = Table(
     sqlite_autoincrement=True,
 )
 
-# The order in which jobs are claimed; ended jobs are not in it, so it stays small. By kind and bound the jobs
-# of a full kind are passed over without a look at each of them. The migration says the same for PostgreSQL:
-# said here, it would load that dialect into every process on SQLite, too.
+# The order in which jobs are claimed; ended jobs are not in it, so it stays small. With kind and limit in the
+# index, the jobs of a full kind are skipped together. The PostgreSQL index is only in the migration: declared
+# here, it would load that dialect into every process on SQLite, too.
 Index(
     "ix_jobs_claimable",
     jobs.c.priority.desc(),
@@ -105,7 +105,7 @@ Index(
     jobs.c.queue,
     sqlite_where=text("state = 'queued'"),
 )
-# How many of a kind run, for those that have a bound.
+# The number of running jobs of a kind that has a limit.
 Index("ix_jobs_running", jobs.c.kind, sqlite_where=text("state = 'running'"))
 
 changesets = Table(
@@ -118,7 +118,7 @@ changesets = Table(
     sqlite_autoincrement=True,
 )
 
-# Those of a plan, from one of them on.
+# The changesets of a plan from a given one on.
 Index("ix_changesets_plan_id_number", changesets.c.plan_id, changesets.c.number)
 
 change_entries = Table(
@@ -139,7 +139,7 @@ change_entries = Table(
     sqlite_with_rowid=False,
 )
 
-# What happened, written in the transaction in which it happened, until the sequencer has placed it.
+# Events, written in the transaction in which they happened, until the sequencer has placed them.
 outbox = Table(
     "outbox",
     METADATA,
@@ -152,7 +152,7 @@ outbox = Table(
     sqlite_autoincrement=True,
 )
 
-# The audit log. The sequencer gives positions itself, gapless, so they are not the database's to give.
+# The audit log. The sequencer assigns positions without gaps, so the database must not generate them.
 events = Table(
     "events",
     METADATA,
@@ -165,7 +165,7 @@ events = Table(
     Column("previous_hash", Text, nullable=False),
     Column("hash", Text, nullable=False),
 )
-# What happened to one plan or job is asked for again and again.
+# The events of one plan or job are queried often.
 Index("ix_events_subject_position", events.c.subject, events.c.position)
 
 plans = Table(
@@ -196,10 +196,10 @@ plans = Table(
     sqlite_autoincrement=True,
 )
 
-# A parent knows each of its sub-plans by a key.
+# A parent identifies each of its sub-plans by a key.
 Index("ix_plans_parent_id_key", plans.c.parent_id, plans.c.key, unique=True)
 
-# Where a plan's sandbox is. `state`: making, ready, removing; a row goes when its directory is gone.
+# The location of a plan's sandbox. `state`: making, ready, removing; a row is deleted with its directory.
 sandboxes = Table(
     "sandboxes",
     METADATA,
@@ -212,8 +212,8 @@ sandboxes = Table(
     Column("home", Text),
 )
 
-# One row per tool call of a plan. The number is the checkpoint before the call: what is recorded under
-# lower numbers is the state it restores.
+# One row per tool call of a plan. The number is the checkpoint before the call: it restores the state
+# recorded under lower numbers.
 tool_calls = Table(
     "tool_calls",
     METADATA,
@@ -233,7 +233,7 @@ tool_calls = Table(
     Column("digest", Text),
 )
 
-# A step that was called is found among any number of calls.
+# Finds a step that was called among any number of calls.
 Index("ix_tool_calls_plan_id_step_number", tool_calls.c.plan_id, tool_calls.c.step, tool_calls.c.number)
 
 check_runs = Table(
@@ -251,7 +251,7 @@ check_runs = Table(
     sqlite_autoincrement=True,
 )
 
-# What the reviewer left out. `subject` is a path or a changeset's id, as `kind` says.
+# Changes that the reviewer excluded. `subject` is a path or the id of a changeset, depending on `kind`.
 reviews = Table(
     "reviews",
     METADATA,
@@ -261,7 +261,7 @@ reviews = Table(
     Column("verdict", Text, nullable=False),
 )
 
-# The journal of applies and undos. `journal` names every file's state before and after.
+# The journal of applies and undos. `journal` holds the state of every file before and after.
 applies = Table(
     "applies",
     METADATA,
@@ -285,7 +285,7 @@ actions = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# What the user said may run, by place and content.
+# Trusted config of repositories, by path and content.
 trusts = Table(
     "trusts",
     METADATA,

@@ -1,4 +1,4 @@
-"""What is written in one transaction: units, each alone or joined with its like, each failing alone."""
+"""Units of one transaction: each runs alone or joined with similar ones, and each fails alone."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Something to be written: `apply(connection, items)` gives one value per item, in order.
+    """A write: `apply(connection, items)` returns one value per item, in order.
 
-    One that `joins` may find itself in one `apply` with others of the same function. What it leaves in the
-    outbox is said to be done `by` whoever wrote it, whichever thread runs it.
+    With `joins`, it may share one `apply` with other writes of the same function. Its events in the outbox
+    are attributed to `by`, whichever thread runs it.
     """
 
     apply: Callable[[Connection, Sequence[Any]], Sequence[Any]]
@@ -34,7 +34,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What came of a write, and the events it left in the outbox. An error failed this write alone."""
+    """The result of a write and its events in the outbox. An error failed this write alone."""
 
     value: Any = None
     error: Exception | None = None
@@ -42,7 +42,7 @@ class WriteOutcome:
 
 
 class TransactionLost(Exception):
-    """Not one unit failed but the transaction around it; the cause says why."""
+    """The whole transaction failed, not a single unit; the cause tells why."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -56,32 +56,32 @@ class Savepoint(Protocol):
 
 
 class Backend(Protocol):
-    """What `Database` asks of a database product; every method from any thread."""
+    """A database product as `Database` uses it; every method is safe in any thread."""
 
     def read(self) -> AbstractContextManager[Connection]:
-        """One consistent snapshot, in which nothing can be written."""
+        """Open one consistent, read-only snapshot."""
         ...
 
     def commit(self, write: Write) -> WriteOutcome:
-        """Runs the write in a transaction and commits it, or raises and has written nothing."""
+        """Run the write in a transaction and commit it; if it raises, nothing is written."""
         ...
 
     def migrate(self, migration: Callable[[Connection], None]) -> None:
-        """Runs the migration in one transaction that excludes every other process's migration."""
+        """Run the migration in one transaction that excludes the migrations of all other processes."""
         ...
 
     def close(self) -> None:
-        """Gives back every connection."""
+        """Release all connections."""
         ...
 
 
 def run_alone(connection: Connection, write: Write) -> WriteOutcome:
-    """The write by itself; raises what it raises."""
+    """Run one write alone and propagate its exceptions."""
     return _run_group(connection, [write])[0]
 
 
 def run_batch(connection: Connection, writes: Sequence[Write], savepoint: Savepoint) -> list[WriteOutcome]:
-    """All of them in the transaction under way, each failing alone. `TransactionLost`."""
+    """Run all writes in the current transaction, each failing alone. Raises `TransactionLost`."""
     groups = _groups(writes)
 
     def each(run: Callable[[Sequence[Write]], list[WriteOutcome]]) -> list[WriteOutcome]:
@@ -91,7 +91,7 @@ def run_batch(connection: Connection, writes: Sequence[Write], savepoint: Savepo
         return [answers[n] for n in range(len(writes))]
 
     if len(groups) > 1:
-        # Mostly nobody fails: then one savepoint does for all, where each would cost two statements more.
+        # Failures are rare: one savepoint for all saves two statements per write.
         try:
             return savepoint(lambda: each(lambda group: _run_group(connection, group)))
         except Exception as error:
@@ -115,15 +115,15 @@ def _attempt(connection: Connection, group: Sequence[Write], savepoint: Savepoin
             raise
         if len(group) == 1:
             return [WriteOutcome(error=error)]
-    # Somebody in the group spoils it for the others: apart, each gets the answer that is its own.
+    # One failing write fails the whole group, so run each alone to give each its own answer.
     return [answer for write in group for answer in _attempt(connection, [write], savepoint)]
 
 
 def _run_group(connection: Connection, group: Sequence[Write]) -> list[WriteOutcome]:
-    take_appended(connection)  # what a failed unit left behind is not ours to tell
-    with acting_as(group[0].by):  # who leads runs what others wrote, too
+    take_appended(connection)  # events of a failed unit are dropped
+    with acting_as(group[0].by):  # the leader also runs the writes of other callers
         values = group[0].apply(connection, [write.item for write in group])
     events = tuple(take_appended(connection))
     if len(values) != len(group):
-        raise ValueError(f"{group[0].apply!r} gave {len(values)} values for {len(group)} items")
+        raise ValueError(f"{group[0].apply!r} returned {len(values)} values for {len(group)} items")
     return [WriteOutcome(value, events=events if n == 0 else ()) for n, value in enumerate(values)]

@@ -54,7 +54,7 @@ class Desk:
         if how == "fail":
             raise ValueError("it broke")
         if how == "lost":
-            raise OutcomeUnknown("postgresql://agents@db.inside/agents", "the connection broke in a commit")
+            raise OutcomeUnknown("postgresql://agents@db.inside/agents", "the connection was lost")
         if how == "refuse":
             return Response("no", 409)
         if how == "large":

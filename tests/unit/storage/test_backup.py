@@ -140,10 +140,10 @@ def test_nothing_is_replaced_and_what_an_earlier_one_left_is_no_backup(place: Pa
     (place / "copy").mkdir()
     refused = agents("backup", str(place / "copy"))
     assert refused.code == 2
-    assert "exists; name a directory that does not" in refused.err
+    assert "already exists; name a new directory" in refused.err
     inside = agents("backup", str(place / "state" / "copy"))
     assert inside.code == 2
-    assert "of which it would be a copy" in inside.err
+    assert "name a directory outside it" in inside.err
     (place / "other.partial").mkdir()
     (place / "other.partial" / "half").touch()
     assert agents("backup", str(place / "other")).code == 0

@@ -138,6 +138,6 @@ def test_a_name_that_is_none_is_refused_instead_of_replaced(tmp_path: Path, cont
 
 def test_a_directory_that_cannot_be_named_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="names this state directory"):
+    with pytest.raises(ConfigurationError, match="the name of this state directory"):
         home_id(tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

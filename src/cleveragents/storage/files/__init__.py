@@ -1,1 +1,1 @@
-"""Files and directories reached without following a link, and copies of them."""
+"""Access to files and directories without following links, and copies of them."""

@@ -1,8 +1,8 @@
-"""Copies of files and directories that cost nothing where the filesystem can share their blocks.
+"""Copies of files and directories, which share blocks if the filesystem supports it.
 
-Every step goes from one open directory to the next, so no symbolic link is followed, on either side. Commands
-may have made what is copied: it may be nested to any depth, be locked, and change meanwhile. A copy has what
-can be read down to 500 levels, and its caller is told of the rest.
+Every step opens a directory relative to the previous one, so no symbolic link is followed on either side. The
+source may be created by commands: it may be nested to any depth, be locked, and change during the copy. A
+copy includes everything readable down to 500 levels and reports the rest to its caller.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ __all__ = ["copy_content", "copy_entry", "copy_file"]
 _FICLONE = 0x40049409
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-# What is not any more what it was when we looked.
+# The entry is no longer what it was when it was listed.
 _REPLACED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
 _MOST_LEVELS = 500
 
 
 def copy_entry(source: int, target: int, name: str, *, without: str | None = None) -> list[str]:
-    """Copies what is called `name` in the open directory `source` into the open directory `target`: file,
-    link, or directory with all that is in it, with modes and times. What vanishes meanwhile is left out.
+    """Copy the entry `name` from the open directory `source` into the open directory `target`.
 
-    Returns the paths of what else is left out: sockets, pipes and devices, what may not be read, what is too
-    deep, and all that is called `without`.
+    The entry is a file, a link, or a directory with its contents; modes and times are kept. Entries that
+    disappear during the copy are skipped. Returns the paths of everything else that is left out: sockets,
+    pipes and devices, unreadable entries, entries that are too deep, and entries named `without`.
     """
     return _Copy(source, target, without).run([name])
 
 
 def copy_file(source: int, target: int, name: str) -> os.stat_result | None:
-    """Copies the file or link called `name`, and returns what it was when it was opened; None if there is
-    neither by now."""
+    """Copy the file or link `name` and return its status when it was opened; None if it no longer exists."""
     try:
         status = os.lstat(name, dir_fd=source)
         if stat.S_ISLNK(status.st_mode):
@@ -50,7 +49,7 @@ def copy_file(source: int, target: int, name: str) -> os.stat_result | None:
 
 
 def copy_content(source: int, target: int, *, without: str | None = None) -> list[str]:
-    """The same for all that is in the open directory `source`."""
+    """Copy everything in the open directory `source` in the same way."""
     return _Copy(source, target, without).run(_names_in(source))
 
 
@@ -64,7 +63,7 @@ class _Copy:
         self._left: list[str] = []
 
     def run(self, names: list[str]) -> list[str]:
-        """Copies these entries of the source; returns what was left out."""
+        """Copy these entries of the source; return the paths that were left out."""
         with (
             DirectoryCursor(self._source, unlock=False) as reading,
             DirectoryCursor(self._target, unlock=False) as writing,
@@ -82,11 +81,11 @@ class _Copy:
                         waiting.append((path, True))
                         waiting += [(below, False) for below in self._fill(original, copy, f"{path}/", names)]
                     elif (filled := writing.open(path)) is not None:
-                        _keep_times(original, filled)  # only now: nothing more is written into it
+                        _keep_times(original, filled)  # only now, because nothing more is written into it
         return self._left
 
     def _fill(self, source: int, target: int, before: str, names: list[str]) -> list[str]:
-        """Copies the files and links among these entries of a directory; returns the directories."""
+        """Copy the files and links among these entries of a directory; return the directories."""
         directories = []
         for name in names:
             path = before + name
@@ -122,14 +121,14 @@ def _names_in(directory: int) -> list[str]:
 
 
 def _make(writing: DirectoryCursor, path: str) -> int:
-    """The directory at `path`, which is made, open until the next one is."""
+    """Create the directory at `path` and return it, open until the next call."""
     parent, _, name = path.rpartition("/")
     above = writing.open(parent)
     if above is not None:
         os.mkdir(name, mode=0o700, dir_fd=above)
     made = None if above is None else writing.open(path)
     if made is None:
-        raise OSError(errno.EBUSY, "it was removed while it was copied into", path)
+        raise OSError(errno.EBUSY, "the target was removed during the copy", path)
     return made
 
 
@@ -137,7 +136,7 @@ def _copy_file(source: int, target: int, name: str) -> os.stat_result | None:
     original = os.open(name, _READ, dir_fd=source)
     try:
         status = os.fstat(original)
-        if not stat.S_ISREG(status.st_mode):  # guard: it may have been replaced since somebody looked
+        if not stat.S_ISREG(status.st_mode):  # guard: it may have been replaced since it was listed
             return None
         copy = os.open(name, _WRITE, mode=0o600, dir_fd=target)
         try:
@@ -160,12 +159,12 @@ def _copy_bytes(original: int, copy: int) -> None:
     try:
         fcntl.ioctl(copy, _FICLONE, original)
     except OSError:
-        # Another filesystem, or one that cannot share.
+        # Another filesystem, or one that cannot share blocks.
         _copy_data(original, copy)
 
 
 def _copy_data(original: int, copy: int) -> None:
-    """Only what is not a hole: a sparse file stays one."""
+    """Copy everything except holes: a sparse file stays sparse."""
     size = os.fstat(original).st_size
     position = 0
     while position < size:

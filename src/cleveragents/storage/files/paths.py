@@ -1,7 +1,7 @@
-"""Reaching a path below a directory without following a link on the way.
+"""Access to paths below a directory without following links.
 
-A command may have put a symbolic link where a directory was. Whoever then writes `d/file` by name would write
-outside the sandbox; so every step is opened from the one before, and a link ends the way.
+A command may replace a directory by a symbolic link. Writing `d/file` by name would then write outside the
+sandbox. So every component is opened relative to the previous one, and a link stops the traversal.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ __all__ = [
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _READABLE = stat.S_IRUSR | stat.S_IXUSR
 _ATTEMPTS = 5
-# What the system says when a directory and something else took each other's place.
+# The errors of the system if a directory and another entry replaced each other.
 _SWAPPED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
-# What it says when there is no directory of that name, or none any more.
+# The errors if no directory of that name exists any more.
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _MOST_SWAPS = 1_000
-# Open directories that are kept on the way down; deeper ones are opened from the last of these.
+# Directories that are kept open on the way down; deeper ones are opened from the last of these.
 _MOST_KEPT = 64
 _MOST_DEPTH = 100
 _BLOCK_BYTES = 512
 
 
 def is_repository_path(path: str) -> bool:
-    """Whether git could keep a file under that name."""
+    """Return whether git can store a file under this name."""
     parts = path.split("/")
     return not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
 
 
 @contextlib.contextmanager
 def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple[int, str] | None]:
-    """The open directory that holds `path`, and its last part; None if the way is blocked.
+    """Return the open parent directory of `path` and the last component; None if there is no such directory.
 
-    `make`: directories that are missing on the way are made.
+    With `make`, missing directories are created.
     """
     *parents, name = path.split("/")
     descriptor = open_root(root)
@@ -78,13 +78,15 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
 
 
 def open_root(root: Path) -> int:
-    """Opens the directory of a sandbox's files, also one that a command has locked us out of. `OSError`, also
-    if it is a link. The way to it must be ours."""
+    """Open the root directory of a sandbox, even if a command removed our permissions.
+
+    Raises `OSError`, also if it is a link. The caller must control the path to it.
+    """
     return _opened(None, str(root))
 
 
 def open_directory(parent: int, name: str) -> int:
-    """Opens a directory in an open one, also one that a command has locked us out of. `OSError`."""
+    """Open a directory inside an open one, even if a command removed our permissions. Raises `OSError`."""
     return _opened(parent, name)
 
 
@@ -95,8 +97,8 @@ def _opened(parent: int | None, name: str) -> int:
         _let_in(parent, name)
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    if mode & _READABLE != _READABLE:  # guard: one that can be listed, and in which nothing can be reached
-        with contextlib.suppress(PermissionError):  # another user's: then what follows says so
+    if mode & _READABLE != _READABLE:  # guard: a directory that can be listed but not entered
+        with contextlib.suppress(PermissionError):  # it belongs to another user; the next call reports that
             os.fchmod(descriptor, mode | _READABLE)
     return descriptor
 
@@ -104,9 +106,9 @@ def _opened(parent: int | None, name: str) -> int:
 class DirectoryCursor:
     """Opens directories below a root, one component at a time, never through a link.
 
-    It keeps the way to the last directory open, so that visiting a tree in order costs one `open` for each.
-    With `unlock`, it lets itself into directories that a command has locked us out of.
-    Not thread-safe: for one walk. Leaving it closes every descriptor.
+    It keeps the path to the last directory open, so that visiting a tree in order costs one `open` per
+    directory. With `unlock`, it restores our permissions on directories that a command locked. Not
+    thread-safe: for one walk. Leaving it closes every descriptor.
     """
 
     def __init__(self, root: Path | int, *, unlock: bool = True) -> None:
@@ -116,8 +118,10 @@ class DirectoryCursor:
         self._last: int | None = None
 
     def open(self, path: str) -> int | None:
-        """The directory at `path`, open until the next call; None if no directory is there. `PermissionError`
-        if there is one, and it lets nobody in."""
+        """Return the directory at `path`, open until the next call; None if there is no directory.
+
+        Raises `PermissionError` if there is one that cannot be entered.
+        """
         self._close_last()
         parts = path.split("/") if path else []
         common = 0
@@ -146,7 +150,7 @@ class DirectoryCursor:
         except OSError as error:
             if error.errno in _GONE:
                 return None
-            raise  # what cannot be opened is not gone
+            raise  # an entry that cannot be opened still exists
 
     def _close_last(self) -> None:
         if self._last is not None:
@@ -164,7 +168,7 @@ class DirectoryCursor:
 
 
 def read_file(root: Path, path: str) -> bytes | None:
-    """The bytes of the regular file at `path`; None if there is none."""
+    """Return the bytes of the regular file at `path`, or None if there is none."""
     with directory_of(root, path) as found:
         if found is None:
             return None
@@ -182,7 +186,7 @@ def read_file(root: Path, path: str) -> bytes | None:
 
 
 def delete_file(root: Path, path: str) -> None:
-    """No file is at `path` afterwards; directories that this emptied are gone. A directory there stays."""
+    """Delete the file at `path` and directories that become empty. A directory at `path` stays."""
     with directory_of(root, path) as found:
         if found is None:
             return
@@ -197,7 +201,7 @@ def delete_file(root: Path, path: str) -> None:
 
 
 def remove_empty(root: Path, path: str) -> bool:
-    """Removes the directory at `path` if it is empty; whether it did."""
+    """Remove the directory at `path` if it is empty; return whether it was removed."""
     with directory_of(root, path) as found:
         if found is None:
             return False
@@ -216,9 +220,10 @@ def _prune(root: Path, path: str) -> None:
 
 
 def remove_all(directory: Path) -> None:
-    """Removes a directory with all that is in it, also what was made unwritable; no link is followed.
+    """Remove a directory with its contents, including unwritable entries; no link is followed.
 
-    The way to `directory` itself must be ours: what is in it may be anybody's. `OSError` if it is none.
+    The caller must control the path to `directory`; its contents are untrusted. Raises `OSError` if it is not
+    a directory.
     """
     if directory.is_file():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
@@ -233,7 +238,7 @@ def remove_all(directory: Path) -> None:
 
 
 def remove_entry(directory: int, name: str) -> None:
-    """Removes what is called `name` in an open directory: a file, a link, or a directory with all in it."""
+    """Remove the entry `name` in an open directory: a file, a link, or a directory with its contents."""
     attempts = 0
     for contested in range(_MOST_SWAPS):
         try:
@@ -251,7 +256,7 @@ def remove_entry(directory: int, name: str) -> None:
             if error.errno == errno.EMFILE:
                 _shorten(directory, name)
             elif error.errno not in _SWAPPED or contested == _MOST_SWAPS - 1:
-                # Made unwritable, or a dying process still writes here.
+                # It is unwritable, or a dying process still writes here.
                 attempts += 1
                 if attempts == _ATTEMPTS:
                     raise
@@ -260,8 +265,10 @@ def remove_entry(directory: int, name: str) -> None:
 
 
 def _remove_directory(parent: int, name: str) -> None:
-    """Removes a directory with all in it. Unlike `shutil.rmtree`, it never opens a link or a pipe that takes
-    the place of a directory."""
+    """Remove a directory with its contents.
+
+    Unlike `shutil.rmtree`, it never opens a link or a pipe that replaced a directory.
+    """
     descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
     try:
         with os.scandir(descriptor) as entries:
@@ -277,7 +284,7 @@ def _remove_directory(parent: int, name: str) -> None:
 
 
 def _shorten(directory: int, name: str) -> None:
-    """Removes what is very deep below a directory first: every level of it costs a descriptor."""
+    """Remove very deep directories first: every level costs a descriptor."""
     descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
     moved = f".removed-{secrets.token_hex(8)}"
     try:
@@ -293,14 +300,14 @@ def _shorten(directory: int, name: str) -> None:
             return
         os.rename(child, moved, src_dir_fd=descriptor, dst_dir_fd=directory)
     except OSError:
-        return  # it changed meanwhile: whoever removes it tries again
+        return  # it changed in the meantime: the caller tries again
     finally:
         os.close(descriptor)
     remove_entry(directory, moved)
 
 
 def _directory_in(descriptor: int) -> str | None:
-    """One of the directories in an open one."""
+    """Return one of the directories in an open one."""
     with os.scandir(descriptor) as entries:
         return next((entry.name for entry in entries if entry.is_dir(follow_symlinks=False)), None)
 
@@ -314,7 +321,7 @@ def _exists(directory: int, name: str) -> bool:
 
 
 def empty(directory: Path, *, but: str) -> None:
-    """Removes all that is in a directory, except what is called `but`."""
+    """Remove everything in a directory, except the entry named `but`."""
     try:
         entries = list(directory.iterdir())
     except FileNotFoundError:
@@ -329,7 +336,7 @@ def empty(directory: Path, *, but: str) -> None:
 
 
 def disk_use(directory: Path) -> int:
-    """What the files below take on disk, in bytes; a file with two names counts once."""
+    """Return the disk usage of the files below, in bytes; a file with two names counts once."""
     try:
         descriptor = open_root(directory)
     except OSError:
@@ -341,12 +348,12 @@ def disk_use(directory: Path) -> int:
 
 
 def _use_in(directory: int, seen: set[int], depth: int) -> int:
-    """Through descriptors alone, and not below `depth` directories: commands may have made any number."""
+    """Use descriptors only, and stop at `depth` directories: commands may have created any number."""
     total = 0
     with os.scandir(directory) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_directory in found:
-        with contextlib.suppress(OSError):  # gone, or replaced, or not ours
+        with contextlib.suppress(OSError):  # gone, replaced, or not ours
             if is_directory:
                 below = os.open(name, _DIRECTORY, dir_fd=directory)
                 try:
@@ -362,7 +369,7 @@ def _use_in(directory: int, seen: set[int], depth: int) -> int:
 
 
 def make_writable(directory: Path) -> None:
-    """Lets us into every directory below, so that it can be removed; those that are not ours stay shut."""
+    """Restore our permissions on every directory below it, except those of other users."""
     with contextlib.suppress(OSError):
         parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -372,7 +379,7 @@ def make_writable(directory: Path) -> None:
 
 
 def _make_writable(parent: int, name: str, depth: int) -> None:
-    """Through descriptors alone: a link that takes a directory's place meanwhile must not be followed."""
+    """Use descriptors only: a link that replaces a directory must not be followed."""
     with contextlib.suppress(OSError):
         _let_in(parent, name)
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
@@ -389,7 +396,7 @@ def _let_in(parent: int | None, name: str) -> None:
     if os.chmod in os.supports_follow_symlinks:
         os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
         return
-    # Linux cannot change a mode without following links, but by a descriptor that needs no permission.
+    # Linux can change a mode without following links only by a descriptor that needs no permission.
     descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
         Path(f"/proc/self/fd/{descriptor}").chmod(0o700)

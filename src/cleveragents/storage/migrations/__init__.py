@@ -1,1 +1,1 @@
-"""Alembic's environment: run by `schema.ensure_schema` over the connection it is given."""
+"""The Alembic environment: `schema.ensure_schema` runs it over its connection."""

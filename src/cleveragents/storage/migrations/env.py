@@ -1,4 +1,4 @@
-"""Runs the migrations over a connection whose transaction, lock and commit are the caller's."""
+"""Runs the migrations over a connection; the caller owns the transaction, the lock and the commit."""
 
 from __future__ import annotations
 

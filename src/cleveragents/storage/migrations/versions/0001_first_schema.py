@@ -15,7 +15,7 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Creates the tables."""
+    """Create the tables."""
     _jobs()
     _changesets()
     _events()

@@ -1,4 +1,4 @@
-"""Plans: their sandboxes, tool calls, checks, reviews and applies; actions; what the user trusts."""
+"""Plans: their sandboxes, tool calls, checks, reviews and applies; actions; trusted config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Adds the tables, and what a change needs to be reversed alone."""
+    """Add the tables, and columns that allow a single change to be reversed."""
     op.add_column("change_entries", sa.Column("before_mode", sa.Integer(), nullable=True))
     _plans()
     _sandboxes()

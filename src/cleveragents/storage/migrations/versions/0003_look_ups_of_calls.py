@@ -1,4 +1,4 @@
-"""Indexes, so that a tool call costs the same however many its plan has made."""
+"""Indexes, so that a tool call costs the same however many calls its plan has made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Finds a step's calls, and the changesets of a plan from one of them on."""
+    """Add indexes for the calls of a step, and for the changesets of a plan from a given one on."""
     columns = ["plan_id", "step", "number"]
     op.create_index("ix_tool_calls_plan_id_step_number", "tool_calls", columns, unique=False)
     op.create_index("ix_changesets_plan_id_number", "changesets", ["plan_id", "number"], unique=False)

@@ -1,4 +1,4 @@
-"""Actors: checkpoints of their graphs, decisions, budgets and the calls of models."""
+"""Actors: checkpoints of their graphs, decisions, budgets and model calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Adds the tables."""
+    """Add the tables."""
     _graphs()
     _decisions()
     _budgets()

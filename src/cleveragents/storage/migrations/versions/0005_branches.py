@@ -1,4 +1,4 @@
-"""Plans that branch: sub-plans known to their parents, bounds on jobs of one kind, corrections."""
+"""Plan trees: keys of sub-plans, concurrency limits for jobs of one kind, corrections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ID = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Adds columns, an index and a table."""
+    """Add columns, an index and a table."""
     op.add_column("plans", sa.Column("depth", sa.Integer(), server_default="0", nullable=False))
     op.add_column("plans", sa.Column("key", _ID, nullable=True))
     op.create_index("ix_plans_parent_id_key", "plans", ["parent_id", "key"], unique=True)

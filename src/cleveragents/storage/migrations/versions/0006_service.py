@@ -1,4 +1,4 @@
-"""A service for many: users, projects, workers, shared queues with lanes, what plans print, and contents."""
+"""A shared service: users, projects, workers, shared queues with lanes, output of plans, and contents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ID = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Adds columns, an index and tables."""
+    """Add columns, an index and tables."""
     _jobs()
     _people()
     _places()

@@ -1,4 +1,4 @@
-"""Which token a token was made with, so that it ends with that."""
+"""The token that a token was made with, so that both end together."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ _ID = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Of those that are there already it is not known; they stay until they are revoked themselves."""
+    """Add the column. It is unknown for existing tokens; they stay valid until they are revoked."""
     op.add_column("tokens", sa.Column("made_with", _ID, nullable=True))
     op.create_index("ix_tokens_made_with", "tokens", ["made_with"], unique=False)

@@ -1,4 +1,4 @@
-"""What was made for a request with an idempotency key, so that a second try finds it."""
+"""The object created for a request with an idempotency key, so that a retry finds it."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _ID = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Of requests that are being worked on it is not known; they are carried out as they were before."""
+    """Add the column. It is unknown for running requests; they are executed as before."""
     op.add_column("idempotency_keys", sa.Column("made", _ID, nullable=True))

@@ -32,8 +32,7 @@ _plans = sa.table("plans", sa.column("id"), sa.column("root_id"), sa.column("req
 
 
 def upgrade() -> None:
-    """Users keep their role in every project; plans of no project, or of one that was removed, join
-    `default`."""
+    """Give users their role in every project; move plans without an existing project to `default`."""
     op.create_table(
         "members",
         sa.Column("project", _ID, nullable=False),
@@ -70,7 +69,7 @@ def _keep_roles(connection: sa.Connection, known: set[str]) -> None:
 
 
 def _place_plans(connection: sa.Connection, known: set[str]) -> None:
-    """A plan's request says its project; the whole tree belongs to that of its root."""
+    """Set the project of each plan from its request; a tree belongs to the project of its root."""
     wanted = {
         row.id: project
         for row in _pages(connection, _plans.c.request)
@@ -89,7 +88,7 @@ def _place_plans(connection: sa.Connection, known: set[str]) -> None:
 
 
 def _pages(connection: sa.Connection, column: sa.ColumnClause[Any]) -> Iterator[Any]:
-    """The id and that column of every plan, without all of them at once in memory."""
+    """Yield the id and this column of every plan in pages, to bound memory."""
     after = ""
     while True:
         query = sa.select(_plans.c.id, column).where(_plans.c.id > after).order_by(_plans.c.id).limit(_PAGE)

@@ -12,5 +12,5 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Add the column. Requests that were recorded before have no digest, and are made again."""
+    """Add the column. Requests recorded before have no digest and are made again."""
     op.add_column("tool_calls", sa.Column("digest", sa.Text(), nullable=True))

@@ -1,1 +1,1 @@
-"""One file per revision, numbered; a released one never changes."""
+"""One file per revision, numbered; a released revision never changes."""
