@@ -1,4 +1,4 @@
 """The event bus of a process, and the audit log of all processes.
 
-One total order, hash-chained and verifiable; a stream resumes by cursor with no gap and no repeat.
+The log is one total order, hash-chained and verifiable; a stream resumes by cursor without gaps or repeats.
 """

@@ -1,8 +1,8 @@
-"""The audit log of all processes: durable, in one order, verifiable.
+"""The audit log of all processes: durable, totally ordered, verifiable.
 
-Events enter it in two ways: as rows of the `outbox`, in the transaction of what they report, or through
-a `DurableAuditSink` (see `sink`). Either way the `Sequencer` gives them their place: here, or, where several
-state directories share a database, under the one that is the log's home.
+Events enter it in two ways: as rows of the `outbox`, in the transaction of the change they report, or through
+a `DurableAuditSink` (see `sink`). The `Sequencer` assigns their positions: in this process, or, if several
+state directories share a database, under the one that is the home of the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["DurableAuditLog", "FollowSignal"]
 
 
 class FollowSignal(Protocol):
-    """What ends a `follow`: a `threading.Event`, or a cancellation token."""
+    """A signal that ends `follow`: a `threading.Event`, or a cancellation token."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
 
@@ -42,10 +42,10 @@ class FollowSignal(Protocol):
 class DurableAuditLog:
     """The log in `database`, whose head and key are in `directory`.
 
-    Any thread and any process may use it at once; it has no state of its own. With `durability` "full",
-    as the database's, the head survives a power cut, too. Nobody waits for another sequencer for longer
-    than `timeout` seconds. `home` names this state directory where others share the database. `key_file` is
-    a key that the operator keeps outside `directory`.
+    Any thread and any process may use it concurrently; it has no state of its own. With `durability` "full"
+    of the database, the head survives a power cut, too. A call waits at most `timeout` seconds for another
+    sequencer. `home` names this state directory if others share the database. `key_file` is a key that the
+    operator keeps outside `directory`.
     """
 
     def __init__(
@@ -70,34 +70,36 @@ class DurableAuditLog:
 
     @property
     def database(self) -> Database:
-        """Where the log is."""
+        """The database of the log."""
         return self._database
 
     def begin(self) -> None:
-        """Attests the log of an unused database as empty: call this before the first commit to a database.
+        """Attest the log of an unused database as empty: call this before the first commit to a database.
 
-        A database in use that has no head counts as broken from then on, whatever it holds.
+        From then on a database in use without a head counts as broken, whatever it holds.
         """
         if not self.is_attested_elsewhere():
             self._sequencer.begin()
 
     def sequence(self, batch: Sequence[PreparedEvent]) -> list[Placed]:
-        """Places the outbox, then the batch. See `Sequencer.sequence`.
+        """Place the outbox, then the batch. See `Sequencer.sequence`.
 
-        Where another home does that, the batch is kept in the outbox, and each place is 0: not known here.
+        If another home sequences, the batch is stored in the outbox, and each position is 0: not known here.
         """
         if not self._is_elsewhere():
-            with suppress(AuditElsewhere):  # it was moved at this moment
+            with suppress(AuditElsewhere):  # the home moved at this moment
                 return self._sequencer.sequence(batch)
         self._database.write(lambda connection: leave_in_outbox(connection, batch))
         return [0] * len(batch)
 
     def sequence_pending(self, *, look_first: bool = True, wait: bool = True) -> None:
-        """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`.
+        """Place the events in the outbox, and attest rows that a crash left unattested.
 
-        Who knows that something waits need not have it looked first. Nothing is to be done where another home
-        does that. `StoreBusy` where others place events all the time or, unless it is to `wait`, at this
-        moment: then they place most of it.
+        Raises `AuditLogBroken`.
+
+        A caller that knows of waiting events can skip the check. Does nothing if another home sequences.
+        Raises `StoreBusy` if others sequence all the time or, without `wait`, at this moment: then they place
+        most of the events.
         """
         if self._is_elsewhere():
             return
@@ -106,7 +108,7 @@ class DurableAuditLog:
                 self._sequencer.sequence(wait=wait)
 
     def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Up to `limit` records with a position above `after`, in order: a cursor never skips or repeats."""
+        """Return up to `limit` records above position `after`, in order: a cursor never skips or repeats."""
         records: list[AuditRecord] = []
         with self._database.read() as connection:
             for row in rows_after(connection, after, page=max(1, min(limit, 1000))):
@@ -118,7 +120,7 @@ class DurableAuditLog:
     def follow(
         self, *, after: int = 0, stop: FollowSignal, interval_seconds: float = 0.2
     ) -> Iterator[AuditRecord]:
-        """All records above `after`, those to come included, until `stop` is set; looks at that interval."""
+        """Yield all records above `after`, including future ones, until `stop` is set."""
         while True:
             self.sequence_pending()
             records = self.read(after=after)
@@ -129,28 +131,28 @@ class DurableAuditLog:
                 return
 
     def verify(self, anchors: Sequence[AnchorSet] = (), *, use_head: bool = True) -> AuditReport:
-        """Goes through the whole log and names every row that is not what it was when it was written.
+        """Verify the whole log and report every row that changed since it was written.
 
-        What waits in the outbox is placed first, so that nothing is passed over. The log may grow
-        meanwhile; one snapshot of it is verified. `AuditElsewhere` where it is attested by another home;
-        there, and without `use_head`, anchors alone say where the log ends, and no key is needed.
+        Events in the outbox are placed first, so that none is missed. The log may grow meanwhile; one
+        snapshot of it is verified. Raises `AuditElsewhere` if another home attests the log. In that case, and
+        without `use_head`, only anchors tell where the log ends, and no key is needed.
         """
         if anchors and (not use_head or self.is_attested_elsewhere()):
             with self._database.read() as connection:
                 return find_problems(connection, None, anchors)
         if self._home is not None:
             self._home.ensure_attested_here()
-        with suppress(AuditLogBroken):  # found again, and named with all the rest, below
+        with suppress(AuditLogBroken):  # found again below, and reported with all other findings
             self.sequence_pending()
         head = self._attested()
         with self._database.read() as connection:
             return find_problems(connection, head, anchors)
 
     def end_to_anchor(self, known: AnchorSet) -> tuple[str, Tip] | None:
-        """The hash of the first event and the end of the log, for a new anchor; None for an empty log.
+        """Return the hash of the first event and the end of the log, for a new anchor; None for an empty log.
 
-        `AuditLogBroken` if the log contradicts a known anchor or the head: then it must not be signed. Where
-        another home attests the log, its events are checked from the last known anchor on instead.
+        Raises `AuditLogBroken` if the log contradicts a known anchor or the head: then it must not be signed.
+        If another home attests the log, its events are verified from the last known anchor instead.
         """
         elsewhere = self.is_attested_elsewhere()
         if not elsewhere:
@@ -167,10 +169,10 @@ class DurableAuditLog:
             return None if tip == EMPTY else (hashes_at(connection, ())[1], tip)
 
     def adopt(self) -> int:
-        """Attests the log as it stands, after a restored backup or a lost head; returns its rows. Where
-        several homes share the database, this one sequences from now on.
+        """Attest the current log, after a restored backup or a lost head; return its number of rows.
 
-        `AuditLogBroken` if it is not even a chain: nobody should attest that.
+        If several homes share the database, this one sequences from now on. Raises `AuditLogBroken` if the
+        log is not even a chain: such a log must not be attested.
         """
         adopted = self._sequencer.adopt()  # first: a log that cannot be attested stays where it is
         if self._home is not None:
@@ -181,7 +183,7 @@ class DurableAuditLog:
         return self._home is not None and self._home.is_elsewhere(has_head=self._head.exists())
 
     def is_attested_elsewhere(self) -> bool:
-        """Whether another state directory has the head of this log."""
+        """Return whether another state directory has the head of this log."""
         try:
             if self._home is not None:
                 self._home.ensure_attested_here()

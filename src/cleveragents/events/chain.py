@@ -1,14 +1,13 @@
-"""What makes the audit log tamper-evident: each row carries the hash of its predecessor and its own.
+"""The hash chain of the audit log, and the anchors that attest it.
 
-The hash covers the predecessor's hash and the row's text, not its position: so a row whose text was changed
-no longer fits its own hash, while one that was moved still does but does not fit its neighbours, and a
-verification can tell the two apart.
+Each row has its own hash and that of its predecessor, which makes the log tamper-evident. A hash covers the
+predecessor's hash and the row's text, but not its position. A changed row therefore no longer matches its own
+hash, while a moved row still does but does not match its neighbours, and a verification can tell the two
+apart.
 
-What an anchor states about the audit log, and which anchors a verification is given.
-
-The head attests the log on this machine, and with its key an attacker can attest another log. An anchor is
+The head attests the log on this machine, and an attacker with its key can attest another log. An anchor is
 the same statement, signed and kept outside the machine: the number of events, the hash of the last, and the
-time. As each hash covers all events before it, one anchor covers the log from its first event on.
+time. Each hash covers all events before it, so one anchor covers the log from its first event.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ GENESIS = "0" * 64
 
 
 class Tip(NamedTuple):
-    """The end of a chain: how many rows it has, and the hash of the last."""
+    """The end of a chain: its number of rows, and the hash of the last."""
 
     rows: int
     hash: str
@@ -52,19 +51,19 @@ class LogRow(NamedTuple):
     hash: str
 
     def expected_hash(self) -> str:
-        """The hash that this row's own text calls for."""
+        """Return the hash computed from the text of this row."""
         text = PreparedEvent(self.event_id, self.event_type, self.subject, self.occurred_at, self.payload)
         return row_hash(self.previous_hash, text)
 
 
 def row_hash(previous_hash: str, event: PreparedEvent) -> str:
-    """SHA-256 over an unambiguous text of both."""
+    """Return the SHA-256 of an unambiguous text of both."""
     text = json.dumps([previous_hash, *event], ensure_ascii=False, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 
 
 def extend(tip: Tip, batch: Iterable[PreparedEvent]) -> list[LogRow]:
-    """The rows that the events become after `tip`."""
+    """Return the rows that the events become after `tip`."""
     rows: list[LogRow] = []
     position, previous = tip
     for event in batch:
@@ -76,7 +75,10 @@ def extend(tip: Tip, batch: Iterable[PreparedEvent]) -> list[LogRow]:
 
 
 def follow_chain(tip: Tip, rows: Iterable[LogRow]) -> Tip:
-    """The tip after these rows; `AuditLogBroken` at the first that does not chain on."""
+    """Return the tip after these rows.
+
+    Raises `AuditLogBroken` at the first row that does not continue the chain.
+    """
     for row in rows:
         if row.position != tip.rows + 1:
             raise AuditLogBroken(tip.rows + 1, "it is missing")
@@ -90,7 +92,7 @@ def follow_chain(tip: Tip, rows: Iterable[LogRow]) -> Tip:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """At `time`, the log whose first event has the hash `log` ended with `tip`."""
+    """A statement: at `time`, the log whose first event has the hash `log` ended with `tip`."""
 
     log: str
     tip: Tip
@@ -99,7 +101,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class AnchorSet:
-    """The anchors at `source` with a valid signature, and what is wrong with other lines there."""
+    """The anchors at `source` with a valid signature, and the problems of other lines."""
 
     source: str
     anchors: tuple[Anchor, ...]

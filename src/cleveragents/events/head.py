@@ -1,11 +1,9 @@
-"""The head of the audit log: what the database must hold, attested outside the database.
+"""The head of the audit log: the expected end of the log, attested outside the database.
 
-Whoever can write the database can rewrite the whole chain of hashes, or cut it short. So the number of rows
-and the last hash are kept in a file of their own, sealed with a key that only its owner can read. Both live
-in the data directory, with the file whose lock makes one sequencer at a time of all processes there. An
-operator can keep the key elsewhere (`audit.key_file`): then a copy of the data directory cannot be resealed.
-
-Read a secret from a file that the operator keeps outside the data directory.
+An attacker who can write the database can rewrite the whole chain of hashes, or truncate it. The number of
+rows and the last hash are therefore kept in a separate file, sealed with a key that only its owner can read.
+Both are in the data directory, with the lock file that allows only one sequencer at a time. An operator can
+keep the key elsewhere (`audit.key_file`): then a copy of the data directory cannot be resealed.
 """
 
 from __future__ import annotations
@@ -41,14 +39,13 @@ _MAX_BYTES = 64 * 1024
 
 
 class HeadFile:
-    """`audit.head`, `audit.key` (0600) and `audit.lock` in one directory.
+    """The files `audit.head`, `audit.key` (0600) and `audit.lock` in one directory.
 
-    Not a lock-holder itself: `load` and `store` are for whoever is inside `exclusively`, which excludes all
-    other threads and processes that use the directory. Reading without it sees some whole head, perhaps an
-    older one.
+    `load` and `store` take no lock: call them inside `exclusively`, which excludes all other threads and
+    processes that use the directory. A read without it returns a complete head, but possibly an older one.
 
     `key_file` is a key that the operator keeps outside the directory. It is read for each seal and never
-    created here; `ConfigurationError` if it cannot be read.
+    created here. Raises `ConfigurationError` if it cannot be read.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class HeadFile:
 
     @contextmanager
     def exclusively(self, timeout: float) -> Iterator[None]:
-        """Nobody else sequences while the block runs. `StoreBusy` if somebody did, for all the timeout."""
+        """Exclude all other sequencers during the block. Raises `StoreBusy` after the timeout."""
         descriptor = self._open_lock_file()
         try:
             lock_within(descriptor, timeout)
@@ -78,11 +75,14 @@ class HeadFile:
             os.close(descriptor)
 
     def exists(self) -> bool:
-        """Whether this machine ever attested anything: a head, or a key that was made to seal one."""
+        """Return whether this machine ever attested anything: a head, or a key made to seal one, exists."""
         return self.path.exists() or (not self._key_is_elsewhere and self.key_path.exists())
 
     def load(self) -> Tip:
-        """What was last attested. `AuditLogBroken` if it is missing, malformed, or not sealed by our key."""
+        """Return the attested tip.
+
+        Raises `AuditLogBroken` if it is missing, malformed, or not sealed by our key.
+        """
         with _translated(self.path):
             return self._load()
 
@@ -102,9 +102,9 @@ class HeadFile:
         return tip
 
     def store(self, tip: Tip) -> None:
-        """Attests the tip: afterwards the file holds it, whole; at no moment does it hold a part.
+        """Attest the tip atomically: the file never holds a partial head.
 
-        `StoreFull` if there is no room for it.
+        Raises `StoreFull` if the disk is full.
         """
         with _translated(self.path):
             self._store(tip)
@@ -151,11 +151,11 @@ class HeadFile:
         return key
 
     def _finish_new_key(self) -> None:
-        """A first key gets its name after the first head has: a crash between leaves both, or neither."""
+        """Rename the first key after the first head: a crash in between leaves both, or neither."""
         if self._key_is_elsewhere:
             return
         if self._new_key_path.exists() and self.path.exists() and not self.key_path.exists():
-            with suppress(FileNotFoundError):  # somebody else was faster
+            with suppress(FileNotFoundError):  # another process was faster
                 self._new_key_path.replace(self.key_path)
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -195,7 +195,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def lock_within(descriptor: int, timeout: float) -> None:
-    """Lock an open file for this process alone. `StoreBusy` if another holds it for all the timeout."""
+    """Lock an open file for this process. Raises `StoreBusy` if another holds it for the whole timeout."""
     give_up = time.monotonic() + timeout
     while True:
         try:
@@ -210,8 +210,9 @@ def lock_within(descriptor: int, timeout: float) -> None:
 def read_key_file(path: Path, setting: str) -> bytes:
     """Return the content of a key file.
 
-    A pipe is accepted, so that a shell can hand over the output of a command (`<(…)`). `ConfigurationError`
-    names `setting` if the file cannot be read, is too large to be a key, or is open to other users.
+    A pipe is accepted, so that a shell can pass the output of a command (`<(…)`). Raises
+    `ConfigurationError`, which names `setting`, if the file cannot be read, is too large to be a key, or is
+    open to other users.
     """
     try:
         with path.open("rb") as file:

@@ -1,21 +1,19 @@
 """The event bus of a process.
 
-One short lock is the one point at which an emit takes effect: there the event gets its sequence number,
-enters the audit log, the durable sink and the queues of ordered subscribers, and there the set of its inline
-handlers is fixed, as an immutable tuple. Handlers run outside it. So the audit order is the sequence order is
-the order of ordered delivery; no emit runs another emit's handlers; and a handler may emit, subscribe,
-unsubscribe or close, and may take any lock of the application, without a deadlock of the bus's making.
+An emit takes effect in one short critical section: the event gets its sequence number, enters the audit log,
+the durable sink and the queues of ordered subscribers, and the set of its inline handlers is fixed, as an
+immutable tuple. Handlers run outside it. So the audit order, the sequence order and the order of ordered
+delivery are the same; no emit runs another emit's handlers; and a handler may emit, subscribe, unsubscribe or
+close, and may take any lock of the application, without a deadlock in the bus.
 
-An emit that cannot be taken by everyone who must get it (a full queue, a sink that refuses) raises, and then
-nothing was emitted at all: no number is used up, nobody sees the event.
+An emit that a required receiver cannot accept (a full queue, a sink that refuses) raises, and nothing is
+emitted: no number is used, and no handler sees the event.
 
-How many threads share one short lock without queueing up in it for good.
-
-The interpreter gives a lock to a thread that sleeps in it as soon as it is free, before that thread can run.
-So once some threads sleep in a lock that all of them need again and again, everybody else finds it taken
-and falls asleep in it, too: each turn then costs a switch of threads, where threads that come upon a free
-lock take thousands of turns between two switches. One interrupted turn starts such a convoy, and it ends only
-when somebody stays away for a moment.
+`stand_back` prevents lock convoys. The interpreter gives a free lock to a thread that sleeps in it before
+that thread can run. Once some threads sleep in a lock that all of them need repeatedly, every other thread
+finds it taken and falls asleep in it, too: each turn then costs a thread switch, while threads that find a
+free lock take thousands of turns between two switches. One interrupted turn starts such a convoy, and it ends
+only when a thread stays away for a moment.
 """
 
 from __future__ import annotations
@@ -56,10 +54,10 @@ _STAND_BACK_SECONDS = 0.0001
 
 
 class ReactiveEventBus:
-    """Publishes events to the handlers of this process, and to a durable sink if it was given one.
+    """Publishes events to the handlers of this process, and to a durable sink if given.
 
     Thread safety:
-        Owner: whoever built it closes it; any thread and any handler may use it.
+        Owner: the code that built it closes it; any thread and any handler may use it.
         Lock: `_lock` guards the sequence number, the audit log, the table of subscriptions and
             the closed flag. It is held for arithmetic only, never while a handler, a log call or I/O runs.
             Queue locks of ordered subscribers and of the sink are taken inside it, never around it.
@@ -68,7 +66,7 @@ class ReactiveEventBus:
             first. When `unsubscribe` returned, its handler runs in no other thread and starts in none; when
             `close(wait=True)` returned, this holds for every handler.
     Cancel safety: an emit that raises `QueueFull` or `Closed` emitted nothing. An unsubscribe or close that
-        ran out of time has taken effect: nothing new starts; only calls that had begun may still run.
+        timed out has taken effect: nothing new starts; only calls that had begun may still run.
     """
 
     def __init__(
@@ -104,12 +102,12 @@ class ReactiveEventBus:
         kept: bool = False,
         wait: bool = True,
     ) -> int:
-        """Publishes the event; returns its sequence number when all inline handlers have returned.
+        """Publish the event; return its sequence number when all inline handlers have returned.
 
-        `receipts`, if given, gets the sink's receipt, to wait on whenever it suits. `kept` says that the
-        event is in the outbox already, so the sink is passed over. `Closed`; `QueueFull` when an ordered
-        subscriber or the sink had no room in time, without `wait` at once; `InvalidPayload` when the sink
-        could not keep it: in these cases nothing was emitted.
+        `receipts`, if given, gets the sink's receipt, to wait on later. `kept` means that the event is
+        already in the outbox, so the sink is skipped. Raises `Closed`; `QueueFull` if an ordered subscriber
+        or the sink had no room in time, or immediately without `wait`; `InvalidPayload` if the sink cannot
+        store the event. In these cases nothing was emitted.
         """
         me = get_ident()
         prepared = None if kept or self._sink is None else self._sink.prepare(event)
@@ -137,15 +135,17 @@ class ReactiveEventBus:
             give_up = self._wait_for_room(full, give_up)
         if inline:
             self._deliver(inline, stamped, me)
-        if wait and sequence > before + 1:  # others had the lock meanwhile
+        if wait and sequence > before + 1:  # other threads held the lock in between
             stand_back()
         return sequence
 
     def relay(self, events: Sequence[DomainEvent]) -> None:
-        """Emits what a transaction has left in the outbox: made to be a commit listener of the database.
+        """Emit the events that a transaction added to the outbox.
 
-        What somebody has no room for is logged and counted, and costs the others nothing; it is kept
-        anyway. After the first such event the committer is not made to wait for the next.
+        Use it as a commit listener of the database.
+
+        An event that a subscriber has no room for is logged and counted, without affecting others; it is
+        stored anyway. After the first such event the committing thread does not wait for the next.
         """
         patient = True
         for event in events:
@@ -161,9 +161,9 @@ class ReactiveEventBus:
                 )
 
     def emit_durably(self, event: DomainEvent, *, timeout: float = 30.0) -> int:
-        """As `emit`, then waits until the sink has kept the event; returns its position in the audit log.
+        """Emit the event, then wait until the sink has stored it; return its position in the audit log.
 
-        The errors of `Receipt.wait` say that it is not known to be kept; it was emitted all the same.
+        An error of `Receipt.wait` means that the event was emitted but may not be stored.
         """
         if self._sink is None:
             raise Closed("the durable audit log, without which this bus was built,")
@@ -172,7 +172,7 @@ class ReactiveEventBus:
         return receipts[0].wait(timeout)
 
     def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> FullQueue | None:
-        # Under the lock, so that events are kept in the order of their numbers.
+        # Under the lock, so that events are stored in the order of their numbers.
         sink = cast(AuditSink, self._sink)
         try:
             receipt = sink.append_nowait(prepared)
@@ -203,7 +203,7 @@ class ReactiveEventBus:
                     self._landed.notify_all()
 
     def _route(self, event_type: EventType) -> EventRoute:
-        # Under the lock: derived from the table, and thrown away at each change of it.
+        # Under the lock: derived from the table, and dropped at each change of it.
         route = EventRoute.to(self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ()))
         self._routes[event_type] = route
         return route
@@ -219,11 +219,12 @@ class ReactiveEventBus:
         bound: int = OrderedQueue().bound,
         overflow: Overflow = Overflow.BLOCK,
     ) -> Subscription:
-        """Calls the handler with every event of that type (None: of any) emitted from now on.
+        """Call the handler with every event of this type (None: of any) emitted from now on.
 
-        An inline handler runs in the emitting thread, before `emit` returns, and in several threads at
-        once if they emit at once. An ordered one runs on a thread of its own, in sequence order, one event
-        at a time; `bound` and `overflow` say how far it may fall behind. `UnknownEventType`, `Closed`.
+        An inline handler runs in the emitting thread, before `emit` returns, and concurrently in several
+        threads if they emit concurrently. An ordered handler runs on its own thread, in sequence order, one
+        event at a time; `bound` and `overflow` control how far it may fall behind. Raises `UnknownEventType`
+        or `Closed`.
         """
         if ordered:
             return self._subscribe_ordered(event_type, handler, OrderedQueue(bound, overflow))
@@ -240,10 +241,10 @@ class ReactiveEventBus:
         bound: int = OrderedQueue().bound,
         overflow: Overflow = Overflow.BLOCK,
     ) -> Observable[DomainEvent]:
-        """Events as an Observable; each observer is an ordered subscriber, with all that implies.
+        """Return the events as an Observable; each observer is an ordered subscriber.
 
-        An observer gets what is emitted after it subscribed. Disposing ends it, without waiting for an
-        `on_next` in progress; closing the bus completes it. An observer's exception is logged and counted.
+        An observer gets events emitted after it subscribed. Disposing ends it, without waiting for a running
+        `on_next`; closing the bus completes it. An exception in an observer is logged and counted.
         """
         from cleveragents.events.stream import observable_of
 
@@ -259,14 +260,13 @@ class ReactiveEventBus:
         wait: bool = True,
         timeout: float = 5.0,
     ) -> bool:
-        """Ends a subscription, given as such or as type and handler (then the oldest that fits).
+        """End a subscription, given as such or as type and handler (then the oldest that matches).
 
-        When it returns, the handler runs in no other thread and starts in none. For that it waits for
-        calls in progress elsewhere, at most `timeout` seconds: then `DeadlineExceeded`. It does not wait
-        when called from inside a handler of this bus (two of them could wait for each other) or with
-        `wait=False` (say, under a lock that the handler takes): then calls that had begun may still run,
-        and none begins. Events still queued for an ordered subscriber are discarded.
-        False: it was not subscribed any more.
+        When it returns, the handler runs in no other thread and starts in none. It waits for running calls in
+        other threads, at most `timeout` seconds, and then raises `DeadlineExceeded`. It does not wait inside
+        a handler of this bus (two of them could wait for each other) or with `wait=False` (for example, under
+        a lock that the handler takes): then calls that had begun may still run, and none begins. Events still
+        queued for an ordered subscriber are discarded. Returns False if it was no longer subscribed.
         """
         if isinstance(subscription, Subscription):
             return self._detach(subscription, wait, timeout)
@@ -293,7 +293,7 @@ class ReactiveEventBus:
             )
             self._enter(subscription)
             self._ordered = (*self._ordered, subscription)
-        # Outside the lock, because starting a thread waits for it; what is emitted meanwhile is queued.
+        # Outside the lock, because starting a thread blocks; events emitted meanwhile are queued.
         try:
             self._spawn(lambda: self._serve(subscription), f"event-bus-ordered-{number}")
         except BaseException:
@@ -308,7 +308,7 @@ class ReactiveEventBus:
             self._forget(subscription)
 
     def _forget(self, subscription: OrderedSubscription) -> None:
-        # A queue that nobody empties would fill, and then refuse every emit.
+        # A queue without a consumer would fill up, and then refuse every emit.
         with self._lock:
             self._leave(subscription)
             self._ordered = tuple(other for other in self._ordered if other is not subscription)
@@ -319,7 +319,7 @@ class ReactiveEventBus:
         return self._subscribed
 
     def _enter(self, subscription: Subscription) -> None:
-        if self._closed:  # guard: a closed bus takes nobody
+        if self._closed:  # guard: a closed bus accepts no subscriber
             raise Closed(_NAME)
         known = subscription.event_type
         after = (*self._subscriptions.get(known, ()), subscription)
@@ -331,7 +331,7 @@ class ReactiveEventBus:
             found = self._leave(subscription)
         subscription.shut()
         waits = wait and not self._inside_handler()  # two handlers could wait for each other
-        if waits and not subscription.wait_idle(timeout):  # guard: what it returns for must be true
+        if waits and not subscription.wait_idle(timeout):  # guard: no call may run when this returns
             raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
         return found
 
@@ -347,19 +347,19 @@ class ReactiveEventBus:
         me = get_ident()
         if any(subscription.server == me for subscription in self._ordered):
             return True
-        # A copy, because a list that shrinks under a search makes it skip.
+        # A copy, because a search in a list that shrinks skips elements.
         return me in self._flights.copy()
 
-    # ── The end ───────────────────────────────────────────────────────────────────────────────────
+    # ── Closing ───────────────────────────────────────────────────────────────────────────────────
 
     def close(self, *, wait: bool = True, timeout: float = 10.0) -> None:
-        """Emits and subscribes nothing from now on; closing twice is harmless.
+        """Refuse new events and subscribers; closing twice is harmless.
 
-        With `wait`, all that was emitted before is delivered first, and when it returns no handler runs
-        or will start. If that takes longer than `timeout`: `DeadlineExceeded`, what waits in queues is
-        discarded, and only calls that had begun may still run. Called from inside a handler it cannot wait
-        for itself: it returns at once, and delivery ends by itself. Without `wait`, nothing starts from now
-        on, and what waits is discarded.
+        With `wait`, all events emitted before are delivered first, and when it returns no handler runs or
+        will start. If that takes longer than `timeout`, it raises `DeadlineExceeded` and discards the queued
+        events, and only calls that had begun may still run. Inside a handler it cannot wait for itself: it
+        returns immediately, and delivery completes in the background. Without `wait`, nothing starts from now
+        on, and queued events are discarded.
         """
         with self._lock:
             self._closed = True
@@ -386,16 +386,16 @@ class ReactiveEventBus:
             landed = subscription.wait_ended(max(0.0, give_up - time.monotonic())) and landed
         return landed
 
-    # ── Looking ───────────────────────────────────────────────────────────────────────────────────
+    # ── Inspection ────────────────────────────────────────────────────────────────────────────────
 
     @property
     def audit_log(self) -> tuple[DomainEvent, ...]:
-        """The latest events, oldest first, each with its sequence number; a snapshot, and immutable."""
-        # deque.copy is atomic, and the deque is in order whenever nobody is inside the lock.
+        """Return the latest events, oldest first, each with its sequence number, as an immutable snapshot."""
+        # deque.copy is atomic, and the deque is in order whenever no thread is inside the lock.
         return tuple(self._audit_log.copy())
 
     def statistics(self) -> BusStatistics:
-        """Counts at this moment. The table is replaced, never changed, so reading it needs no lock."""
+        """Return the current counts. The table is replaced, never changed, so reading it needs no lock."""
         everyone = [s for group in self._subscriptions.values() for s in group]
         return BusStatistics(
             emitted=self._sequence,
@@ -408,5 +408,5 @@ class ReactiveEventBus:
 
 
 def stand_back() -> None:
-    """For who had to wait for a turn, after it: stays away until those who sleep in the lock had theirs."""
+    """After a contended turn, stay away from the lock until the threads sleeping in it have had theirs."""
     time.sleep(_STAND_BACK_SECONDS)

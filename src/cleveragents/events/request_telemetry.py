@@ -1,4 +1,4 @@
-"""Who is told how long things take."""
+"""The port for telemetry: durations of requests, and events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AnsweredRequest", "Telemetry"]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that a server has answered; its route is a template, never what somebody asked for."""
+    """A request that a server has answered; its route is a template without the values of the request."""
 
     method: str
     route: str
@@ -24,17 +24,20 @@ class AnsweredRequest:
 
 
 class Telemetry(Protocol):
-    """Makes traces. Any thread may tell it anything; it never waits and never raises: what it has no room
-    for is lost, and so is what nobody takes from it."""
+    """Exports traces.
+
+    Any thread may report; it never waits and never raises: data that exceeds its buffer, or that no collector
+    accepts, is lost.
+    """
 
     def heard(self, events: Sequence[DomainEvent]) -> None:
-        """What a transaction has left behind; made to be a commit listener of the database."""
+        """Record the events of a transaction. Use it as a commit listener of the database."""
         ...
 
     def answered(self, request: AnsweredRequest) -> None:
-        """One more answer of a server."""
+        """Record an answered request."""
         ...
 
     def close(self) -> None:
-        """Hands on what it has, for a few seconds at most. A second call changes nothing."""
+        """Flush the buffer, for a few seconds at most. A second call changes nothing."""
         ...

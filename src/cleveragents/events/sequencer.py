@@ -1,23 +1,20 @@
-"""One sequencer at a time: gives events their place in the order that all processes share.
+"""The sequencer: gives events their position in the order that all processes share.
 
-Database sequences are handed out before they are committed, so readers by such a number miss what commits
-late. Here positions are given inside the transaction that makes them visible, by whoever holds the lock: a
-reader who has seen position n has seen, or can read, everything up to n.
+Database sequences are assigned before the commit, so readers by such a number miss transactions that commit
+late. Here positions are assigned inside the transaction that makes them visible, by the process that holds
+the lock: a reader that has seen position n has seen, or can read, everything up to n.
 
 The order of steps is the guarantee: commit the rows, then attest them in the head file, then release the
-lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer checks
-that they chain on from the head and attests them.
+lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer verifies
+that they continue the chain from the head and attests them.
 
-Whose sequencer orders the audit log, where several state directories share a database.
+Several state directories may share a database. The head and key are in one of them, the *home* of the log,
+which assigns all positions; processes of the others leave their events in the outbox, durably, and never need
+the key. The first directory that opens an unused database is its home. If a database in use names no home, it
+is the directory that has a head.
 
-Head and key attest the log, and they are in one state directory. So one of them, its *home*, gives events
-their places; processes of all others leave theirs in the outbox, durably, and never need the key. The first
-that opens the unused database is it. Where none is named in a database in use, it is the one that has a head.
-
-Reads rows of the audit log, whatever somebody has put there.
-
-SQLite keeps any value in any column: bytes, or text that is no UTF-8. Whoever changed a row so must find that
-row named as changed, and not that the log cannot be read at all.
+Reading the log tolerates any content. SQLite stores any value in any column: bytes, or text that is not
+UTF-8. Such a row must be reported as changed, instead of making the whole log unreadable.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ __all__ = [
 
 
 Placed = int | CleverAgentsError
-"""A position, or why there is none."""
+"""A position, or the error that prevented it."""
 _OUTBOX_BATCH = 1000
 _PAGE = 1000
 _WAITING = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
@@ -69,7 +66,7 @@ _AS_BYTES = tuple(cast(column, LargeBinary) for column in events.columns if colu
 
 
 class _Repeated(Exception):
-    """Some event of the batch is in the log already."""
+    """An event of the batch is already in the log."""
 
 
 class _Pending(NamedTuple):
@@ -84,15 +81,15 @@ class _Sequenced(NamedTuple):
 
 
 class Sequencer:
-    """Moves the outbox, and events handed to it, into the audit log.
+    """Moves the outbox, and events passed to it, into the audit log.
 
     Thread safety:
-        Owner: the audit log that built it; any thread and any number of processes may sequence at once.
+        Owner: the audit log that built it; any thread and any number of processes may sequence concurrently.
         Lock: the head's file lock, from before the transaction until the head is written; PostgreSQL's
             advisory lock besides, in the transaction, for sequencers of other machines. It has no state.
-        Guarantee: positions count 1, 2, 3… without a gap, become visible in that order, and what
-            `sequence` returned is attested.
-    Cancel safety: interrupted anywhere, it leaves a log that the next call brings in order.
+        Guarantee: positions count 1, 2, 3… without a gap, become visible in that order, and every position
+            that `sequence` returned is attested.
+    Cancel safety: interrupted anywhere, it leaves a log that the next call repairs.
     """
 
     def __init__(
@@ -111,12 +108,12 @@ class Sequencer:
         self._faults = faults
 
     def sequence(self, batch: Sequence[PreparedEvent] = (), *, wait: bool = True) -> list[Placed]:
-        """Places what waits in the outbox, then the batch; returns where each of the batch is.
+        """Place the events in the outbox, then the batch; return the position of each event of the batch.
 
-        An event that is in the log already keeps its place; if its content differs, it gets `DuplicateKey`
-        for an answer. `AuditLogBroken` when the log is not what its head attests, `AuditElsewhere` when that
-        is another home's: then nothing is placed. `StoreBusy` where others do it all the time or, unless it
-        is to `wait`, at this moment.
+        An event that is already in the log keeps its position; if its content differs, its result is
+        `DuplicateKey`. Raises `AuditLogBroken` if the log does not match its head, and `AuditElsewhere` if
+        another home has the log: then nothing is placed. Raises `StoreBusy` if others sequence all the time
+        or, without `wait`, at this moment.
         """
         while True:
             done = self._sequence_some(batch, self._timeout if wait else 0.0)
@@ -124,7 +121,7 @@ class Sequencer:
                 return done.placed
 
     def is_idle(self) -> bool:
-        """Whether there is nothing to place and nothing to attest, at this moment."""
+        """Return whether there is nothing to place and nothing to attest at this moment."""
         if not self._head.exists():
             return False
         head = self._head.load()
@@ -133,14 +130,16 @@ class Sequencer:
             return waiting is None and last_of(connection) == head
 
     def begin(self) -> None:
-        """Attests the log of an unused database as empty. Nothing is done where there is a head, where
-        another home has the log, and where the database is in use."""
+        """Attest the log of an unused database as empty.
+
+        Does nothing if there is a head, if another home has the log, or if the database is in use.
+        """
         with self._head.exclusively(self._timeout):
             if not self._head.exists():
                 self._begin_if_unused()
 
     def attested(self) -> Tip:
-        """The head, once it attests what a crash left unattested. `AuditLogBroken`."""
+        """Return the head after it attests rows that a crash left unattested. Raises `AuditLogBroken`."""
         with self._head.exclusively(self._timeout):
             head = self._begun()
             with self._database.read() as connection:
@@ -150,7 +149,7 @@ class Sequencer:
             return tip
 
     def adopt(self) -> Tip:
-        """Attests the log as it stands, if it is a chain at all: for a restored database or a lost head."""
+        """Attest the current log if it is a valid chain: for a restored database or a lost head."""
         with self._head.exclusively(self._timeout), self._database.read() as connection:
             tip = follow_chain(EMPTY, rows_after(connection, 0))
             self._head.store(tip)
@@ -169,13 +168,13 @@ class Sequencer:
         return done
 
     def _begun(self) -> Tip:
-        """The head, which attests the empty log of an unused database.
+        """Return the head; create one for the empty log of an unused database.
 
-        A database that is in use and has no head has lost it: `AuditLogBroken`, until it is adopted.
+        A database in use without a head has lost it: raises `AuditLogBroken` until it is adopted.
         """
         if self._head.exists():
             return self._head.load()
-        if not self._begin_if_unused():  # guard: a removed head is no way to have any log attested
+        if not self._begin_if_unused():  # guard: removing the head must not get another log attested
             with self._database.read() as connection:
                 raise AuditLogBroken(last_of(connection).rows, f"the head file {self._head.path} is missing")
         return EMPTY
@@ -206,7 +205,7 @@ class Sequencer:
         return _Sequenced(_end(tip, rows), placed, more)
 
     def _append_new(self, connection: Connection, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
-        """As `_append`, and slower: looks for each event whether the log has it."""
+        """Like `_append`, but slower: checks for each event whether it is already in the log."""
         pending, more = self._begin(connection)
         tip = _tip(connection, head)
         wanted = _wanted(pending, batch, more)
@@ -248,7 +247,7 @@ class Sequencer:
 
 
 def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> Iterator[LogRow]:
-    """The rows above that position, in order, a page at a time."""
+    """Yield the rows above this position, in order, a page at a time."""
     while True:
         query = select(events).where(events.c.position > position).order_by(events.c.position).limit(page)
         rows = log_rows(connection, query)
@@ -259,11 +258,11 @@ def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> I
 
 
 def last_of(connection: Connection) -> Tip:
-    """The end of the log, as its last row says."""
+    """Return the end of the log according to its last row."""
     try:
         found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
     except OperationalError:
-        if connection.dialect.name != "sqlite":  # a connection that was lost is asked nothing more
+        if connection.dialect.name != "sqlite":  # a lost connection gets no further query
             raise
         rows = log_rows(connection, _LAST_ROW)
         found = [(row.position, row.hash) for row in rows]
@@ -271,7 +270,7 @@ def last_of(connection: Connection) -> Tip:
 
 
 def _tip(connection: Connection, head: Tip) -> Tip:
-    """The end of the log, found to follow from the head: a crash, or another machine, may have gone on."""
+    """Return the verified end of the log; after a crash or a write elsewhere it is beyond the head."""
     last = last_of(connection)
     return last if last == head else _chain_on(connection, head, last)
 
@@ -287,7 +286,7 @@ def _chain_on(connection: Connection, head: Tip, last: Tip) -> Tip:
 
 
 def _wanted(pending: list[_Pending], batch: Sequence[PreparedEvent], more: bool) -> list[PreparedEvent]:
-    # What its process put into the outbox before it appended the batch comes first, all of it.
+    # Events that this process put into the outbox before it appended the batch come first, all of them.
     events_pending = [event for _, event in pending]
     return events_pending if more else [*events_pending, *batch]
 
@@ -312,14 +311,16 @@ def _end(tip: Tip, rows: list[LogRow]) -> Tip:
 
 @dataclass(frozen=True, slots=True)
 class AuditHome:
-    """The one row that names the home. Stateless but for the database: any thread may share it."""
+    """The single row that names the home. Stateless but for the database: any thread may share it."""
 
     database: Database
     home: str
 
     def is_elsewhere(self, *, has_head: bool) -> bool:
-        """Whether another home sequences. Where nobody does yet, it is this one from now on, if the database
-        is unused or the log is attested here."""
+        """Return whether another home sequences.
+
+        If there is none yet, this one becomes the home if the database is unused or the log is attested here.
+        """
         with self.database.read() as connection:
             holder = _holder(connection)
         if holder is None:
@@ -327,20 +328,23 @@ class AuditHome:
         return holder != self.home
 
     def ensure_here(self, connection: Connection) -> None:
-        """`AuditElsewhere`. For the transaction that sequences, which holds the log: nobody moves it then."""
+        """Raise `AuditElsewhere` if another home has the log.
+
+        For the transaction that sequences: it holds the lock, so the home cannot move meanwhile.
+        """
         holder = _holder(connection)
-        if holder != self.home:  # guard: what is sequenced here, this key attests
+        if holder != self.home:  # guard: this key attests all events that are sequenced here
             raise AuditElsewhere(holder or _NOBODY)
 
     def ensure_attested_here(self) -> None:
-        """`AuditElsewhere`, for who wants to verify."""
+        """Raise `AuditElsewhere` if another home attests the log. For verification."""
         with self.database.read() as connection:
             holder = _holder(connection)
         if holder not in (None, self.home):
             raise AuditElsewhere(str(holder))
 
     def take_unused(self) -> bool:
-        """Whether the database is unused, and the log has its home here from now on."""
+        """Make this the home of an unused database; return False if the database is in use."""
 
         def unit(connection: Connection) -> bool:
             lock_audit_log(connection)
@@ -354,7 +358,7 @@ class AuditHome:
         return self.database.write(unit)
 
     def move_here(self) -> None:
-        """From now on it is this one; whoever was it, finds out in its next transaction."""
+        """Make this the home; the previous one notices in its next transaction."""
 
         def unit(connection: Connection) -> None:
             lock_audit_log(connection)
@@ -366,7 +370,7 @@ class AuditHome:
     def _taken(self, connection: Connection, has_head: bool) -> str | None:
         lock_audit_log(connection)
         holder = _holder(connection)
-        if holder is not None:  # guard: the first who came stays it
+        if holder is not None:  # guard: the first home stays
             return holder
         if not has_head and not is_unused(connection):
             return None
@@ -375,13 +379,13 @@ class AuditHome:
 
 
 def lock_audit_log(connection: Connection) -> None:
-    """Nobody else sequences, on any machine, until the transaction is over."""
-    if connection.dialect.name != "sqlite":  # there the transaction is the only one that writes
+    """Exclude all other sequencers, on any machine, until the transaction ends."""
+    if connection.dialect.name != "sqlite":  # SQLite allows only one write transaction
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
 
 
 def is_unused(connection: Connection) -> bool:
-    """Whether nothing was ever committed that has events: no plan, no job, no event in outbox or log."""
+    """Return whether nothing with events was ever committed: no plan, no job, no event in outbox or log."""
     columns = (plans.c.id, jobs.c.id, outbox.c.number, events.c.position)
     return not any(connection.execute(select(column).limit(1)).first() for column in columns)
 
@@ -392,7 +396,7 @@ def _holder(connection: Connection) -> str | None:
 
 
 def log_rows(connection: Connection, query: Select[Any]) -> list[LogRow]:
-    """What the query finds of `events`; a value that is no text as one that its row's hash cannot fit."""
+    """Return the rows of a query on `events`; a value that is not text becomes one that no hash matches."""
     try:
         return [_row(*found) for found in connection.execute(query)]
     except OperationalError:

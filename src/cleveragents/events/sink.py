@@ -1,11 +1,11 @@
-"""The durable end of the event bus: a bounded queue, and one thread that keeps what is in it.
+"""The durable end of the event bus: a bounded queue, and one thread that stores its events.
 
-The thread takes all that waits and has it sequenced in one transaction (group commit). What a store refused
-for the moment stays queued and is tried again: an event that was taken is lost only if the process dies
-before it was acknowledged. Meanwhile the queue fills, and emitters feel it.
+The thread takes all queued events and sequences them in one transaction (group commit). Events that a store
+temporarily refuses stay queued and are retried: an accepted event is lost only if the process dies before it
+is acknowledged. Meanwhile the queue fills up and slows emitters down.
 
-What others commit to the outbox is kept already, and nobody waits for its place; it is given a moment to
-gather, because placing many events costs little more than placing one.
+Events that others commit to the outbox are already durable, and no caller waits for their position. They are
+collected for a moment, because placing many events costs little more than placing one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME = "the audit sink"
 
 
 class AuditReceipt:
-    """The promise of a position. Written once, by the sink under its lock; any thread may wait on it."""
+    """A handle to a future position. Written once, by the sink under its lock; any thread may wait on it."""
 
     __slots__ = ("_prepared", "_sink", "place")
 
@@ -51,15 +51,16 @@ class AuditReceipt:
 
     @property
     def prepared(self) -> PreparedEvent:
-        """What is to be kept."""
+        """The event to store."""
         return self._prepared
 
     def wait(self, timeout: float | None = None) -> int:
-        """The event's position, once it is sequenced and attested; 0 once it is kept for another home of the
-        same database, which will sequence it.
+        """Return the position of the event once it is sequenced and attested.
 
-        `DeadlineExceeded`, or what keeps the log from being written (`StoreFull`, `AuditLogBroken`, …): the
-        event is then not known to be kept. `DuplicateKey`: its id was used before for another event.
+        Returns 0 once the event is stored for another home of the same database, which will sequence it.
+        Raises `DeadlineExceeded`, or the error that prevents writing to the log (`StoreFull`,
+        `AuditLogBroken`, …): the event may then not be stored. Raises `DuplicateKey` if its id was used
+        before for another event.
         """
         place = self.place
         if place is None:
@@ -73,12 +74,13 @@ class DurableAuditSink:
     """`AuditSink` on a `DurableAuditLog`. Use it as a context manager, or `close` it.
 
     Thread safety:
-        Owner: who built it closes it, after the bus; any thread may append.
+        Owner: the code that built it closes it, after the bus; any thread may append.
         Lock: `_lock` guards the queue, the receipts' places and the flags; it is held for arithmetic only,
             never while the log is written. It is taken inside the bus's lock, never around it.
-        Guarantee: what was appended is kept in that order; a receipt that gave a position will find it
-            there after any crash; nothing taken is dropped while the process lives, until `close` gives up.
-    Cancel safety: a wait that is given up changes nothing; the event stays queued.
+        Guarantee: events are stored in the order of their appends; a position that a receipt returned is
+            valid after any crash; no accepted event is dropped while the process lives, until `close` gives
+            up.
+    Cancel safety: an abandoned wait changes nothing; the event stays queued.
     """
 
     def __init__(self, log: DurableAuditLog, *, bound: int = 10_000, default_timeout: float = 30.0) -> None:
@@ -89,8 +91,8 @@ class DurableAuditSink:
         self._filled = threading.Condition(self._lock)
         self._moved = threading.Condition(self._lock)
         self._queue: deque[AuditReceipt] = deque()
-        self._woken = True  # to look for what a crash has left in the outbox
-        self._committed = False  # something was, to the outbox, since it was last looked at
+        self._woken = True  # to look for events that a crash left in the outbox
+        self._committed = False  # whether the outbox got events since the last check
         self._gathering = False
         self._closing = False
         self._give_up_at = float("inf")
@@ -100,14 +102,17 @@ class DurableAuditSink:
         self._thread.start()
 
     def prepare(self, event: DomainEvent) -> PreparedEvent:
-        """The event as the text that is kept and hashed. `InvalidPayload`."""
+        """Return the event as the text that is stored and hashed. Raises `InvalidPayload`."""
         row = event_row(event)
         return PreparedEvent(
             row["event_id"], row["event_type"], row["subject"], row["occurred_at"], row["payload"]
         )
 
     def append(self, event: DomainEvent, timeout: float | None = None) -> AuditReceipt:
-        """Queues the event to be kept. `QueueFull`, `Closed`, `InvalidPayload`: then it is not."""
+        """Queue the event for storage.
+
+        Raises `QueueFull`, `Closed` or `InvalidPayload`: then it is not stored.
+        """
         prepared = self.prepare(event)
         give_up = time.monotonic() + self._seconds(timeout)
         while True:
@@ -117,10 +122,10 @@ class DurableAuditSink:
                 self.wait_for_room(give_up - time.monotonic())
 
     def append_nowait(self, prepared: PreparedEvent) -> AuditReceipt:
-        """Queues a prepared event. `QueueFull`, `Closed`."""
+        """Queue a prepared event. Raises `QueueFull` or `Closed`."""
         receipt = AuditReceipt(self, prepared)
         with self._lock:
-            if self._closing:  # guard: nobody would keep it
+            if self._closing:  # guard: no thread would store it
                 raise Closed(_NAME)
             if len(self._queue) >= self._bound:  # guard: the queue stays within its bound
                 raise QueueFull(_NAME, self._bound)
@@ -129,7 +134,10 @@ class DurableAuditSink:
         return receipt
 
     def wait_for_room(self, timeout: float) -> None:
-        """Returns when the queue is not full, or closed. `QueueFull`, or what keeps it full."""
+        """Return when the queue has room or is closed.
+
+        Raises `QueueFull`, or the error that keeps it full.
+        """
         with self._lock:
             if self._moved.wait_for(lambda: self._closing or len(self._queue) < self._bound, timeout):
                 return
@@ -137,23 +145,26 @@ class DurableAuditSink:
         raise trouble or QueueFull(_NAME, self._bound)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Returns when all that was appended before is sequenced and attested. Errors as `Receipt.wait`."""
-        waiting = self._queue.copy()  # atomic, as its parts are not
+        """Return when all events appended before are sequenced and attested.
+
+        Raises the errors of `Receipt.wait`.
+        """
+        waiting = self._queue.copy()  # atomic, unlike its parts
         if waiting:
             self.wait_for(waiting[-1], timeout)
 
     def read(self, *, after: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
-        """Sequenced records with a position above `after`, in order."""
+        """Return sequenced records above position `after`, in order."""
         return self._audit.read(after=after, limit=limit)
 
     def wake(self) -> None:
-        """Has the outbox looked at, now that something was committed to it."""
+        """Check the outbox, because something was committed to it."""
         with self._lock:
             self._committed = True
             self._wake()
 
     def wait_for(self, receipt: AuditReceipt, timeout: float | None) -> Placed:
-        """The receipt's place, whenever it has one. For `AuditReceipt.wait`."""
+        """Return the position of the receipt once it has one. For `AuditReceipt.wait`."""
         seconds = self._seconds(timeout)
         with self._lock:
             self._moved.wait_for(lambda: receipt.place is not None or self._is_hopeless(), seconds)
@@ -164,9 +175,10 @@ class DurableAuditSink:
         return place
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Keeps what was appended, then takes no more. Closing twice is harmless.
+        """Store all appended events, then refuse new ones. Closing twice is harmless.
 
-        If that takes longer than the timeout, the receipts left get the reason, which is raised here, too.
+        If that takes longer than the timeout, the remaining receipts get the reason, which is also raised
+        here.
         """
         seconds = self._seconds(timeout)
         self._stop_listening()
@@ -193,7 +205,7 @@ class DurableAuditSink:
         return isinstance(self._trouble, AuditLogBroken)
 
     def _wake(self) -> None:
-        # Signalled once, not per event: the thread looks again before it sleeps.
+        # Signalled once, not per event: the thread checks again before it sleeps.
         if not self._woken or (self._gathering and self._queue):
             self._woken = True
             self._gathering = False
@@ -211,12 +223,15 @@ class DurableAuditSink:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _take(self) -> list[AuditReceipt] | None:
-        """What waits, still queued; empty if only the outbox may have something; None at the end."""
+        """Return the queued events without removing them; None at the end.
+
+        The result is empty if only the outbox may have events.
+        """
         with self._lock:
             while not self._queue and not self._woken:
                 if self._closing:  # guard: the thread must end
                     return None
-                # In a quiet time, too: somebody else may have died with rows in the outbox.
+                # Also in a quiet time: another process may have died with rows in the outbox.
                 self._woken = not self._filled.wait(_IDLE_SECONDS) or self._woken
             self._gathering = not self._queue
             self._filled.wait_for(lambda: self._queue or self._closing, _GATHER_SECONDS)
@@ -269,7 +284,7 @@ class DurableAuditSink:
         with self._lock:
             self._woken = True
             left = self._give_up_at - time.monotonic()
-            if left <= 0:  # guard: a closed sink does not try for ever
+            if left <= 0:  # guard: a closed sink does not retry forever
                 return False
             self._filled.wait(min(pause, left))
             return True

@@ -1,8 +1,8 @@
 """The bus as a reactivex `Observable`.
 
 A bare `FailedCall` is not serialised across threads, and one observer that raises starves the rest. Here each
-observer is an ordered subscriber of its own: it gets one event at a time, in sequence order, on its own
-thread, and neither slowness nor an exception of one reaches another.
+observer is a separate ordered subscriber: it gets one event at a time, in sequence order, on its own thread,
+and neither slowness nor an exception of one affects another.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["observable_of"]
 def observable_of(
     subscribe: Callable[[EventHandler, Callable[[], None]], Subscription],
 ) -> Observable[DomainEvent]:
-    """Each observer becomes what `subscribe(on_next, on_completed)` makes of it."""
+    """Return an Observable that calls `subscribe(on_next, on_completed)` for each observer."""
 
     def on_subscribe(
         observer: abc.ObserverBase[DomainEvent], scheduler: abc.SchedulerBase | None = None
     ) -> abc.DisposableBase:
         subscription = subscribe(observer.on_next, observer.on_completed)
-        # Without waiting: operators dispose under their own locks, for which a running on_next may wait.
+        # Without waiting: operators dispose under their own locks, which a running on_next may need.
         return Disposable(lambda: _forget(subscription))
 
     return reactivex.create(on_subscribe)

@@ -1,17 +1,16 @@
-"""One handler's place on the bus: who may call it, who is calling it, and when that has ended.
+"""Subscriptions of handlers on the bus: inline, and ordered on their own thread.
 
-The promise that nothing starts after an unsubscribe returned is made here, once, for inline and ordered
-delivery alike: a call enters itself in `_calls` *before* it looks whether the subscription is open, and
-an unsubscribe closes it *before* it looks who is in there. So either the call sees that it is closed, or
-the unsubscribe sees the call. Both lists of steps meet in `list.append` and `list.copy`, which are atomic
-with the GIL and, by the list's own lock, without it: no lock of ours is taken per call.
+No call starts after an unsubscribe has returned. This is ensured here, once, for inline and ordered delivery:
+a call adds itself to `_calls` *before* it checks whether the subscription is open, and an unsubscribe closes
+it *before* it checks for running calls. So either the call sees that it is closed, or the unsubscribe sees
+the call. Both sequences use `list.append` and `list.copy`, which are atomic with the GIL and, by the list's
+own lock, without it: no lock of ours is taken per call.
 
-Ordered delivery: a handler that sees every event in sequence order, one at a time, on its own thread.
-
-Each ordered subscription has a bounded queue and says what happens when it is full. One thread serves one
-queue, so a slow handler delays itself and nobody else. The bus puts events in under its own lock, which is
-what makes the order of the queue the order of the sequence numbers; the thread takes them out in batches
-and is woken only when it sleeps, so a busy stream costs no signal per event.
+An ordered handler gets every event in sequence order, one at a time, on its own thread. Each ordered
+subscription has a bounded queue and a policy for a full one. One thread serves one queue, so a slow handler
+delays only itself. The bus adds events under its own lock, so the queue has the order of the sequence
+numbers; the thread takes them out in batches and is woken only when it sleeps, so a busy stream costs no
+signal per event.
 """
 
 from __future__ import annotations
@@ -49,10 +48,12 @@ _IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BusStatistics:
-    """A snapshot. `failures`, `dropped` and `refused` count since the bus was made, `waiting` is now.
+    """A snapshot.
 
-    `dropped` were emitted and then not delivered to one subscriber; `refused` were not emitted at all,
-    because somebody had no room for them.
+    `failures`, `dropped` and `refused` count since the bus was made, `waiting` is the current value.
+
+    `dropped` counts events that were emitted but not delivered to a subscriber; `refused` counts events that
+    were not emitted at all, because a receiver had no room.
     """
 
     emitted: int
@@ -64,7 +65,7 @@ class BusStatistics:
 
 
 class DeliveryTally:
-    """What went wrong in deliveries, counted for a whole bus, so that counts outlive subscriptions.
+    """Counts of delivery problems for a whole bus, so that they outlive subscriptions.
 
     Thread safety:
         Owner: the bus. Lock: `_lock` guards `failures` and `refused`, for an addition at a time; `dropped`
@@ -80,17 +81,17 @@ class DeliveryTally:
         self.refused = 0
 
     def count_failure(self) -> None:
-        """One handler call raised."""
+        """Count a handler call that raised."""
         with self._lock:
             self.failures += 1
 
     def count_refusal(self) -> None:
-        """One emit was refused for want of room."""
+        """Count an emit that was refused for lack of room."""
         with self._lock:
             self.refused += 1
 
     def count_drop(self) -> None:
-        """One event was dropped from a full queue. For whoever holds the bus's lock."""
+        """Count an event dropped from a full queue. The caller holds the lock of the bus."""
         self.dropped += 1
 
 
@@ -104,9 +105,9 @@ class Subscription:
     Thread safety:
         Owner: the bus that returned it; any thread may unsubscribe it.
         Lock: `_idle_lock` is for waiting until calls have ended; it is never held while the handler
-            runs. `_calls` and `_open` need none, as the module says.
+            runs. `_calls` and `_open` need none, as the module docstring explains.
         Guarantee: after `shut`, no call begins that a following `wait_idle` does not see.
-    Cancel safety: a call that raises, whatever it raises, leaves `_calls`.
+    Cancel safety: a call that raises any exception leaves `_calls`.
     """
 
     __slots__ = (
@@ -121,7 +122,7 @@ class Subscription:
         "number",
     )
 
-    # What the handler may raise without anybody noticing.
+    # Exceptions of the handler that are not reported.
     _failures: ClassVar[type[BaseException]] = Exception
 
     def __init__(
@@ -143,7 +144,7 @@ class Subscription:
         self._idle = threading.Condition(self._idle_lock)
 
     def unsubscribe(self, *, wait: bool = True, timeout: float = 5.0) -> bool:
-        """As `ReactiveEventBus.unsubscribe` of this subscription."""
+        """End this subscription. See `ReactiveEventBus.unsubscribe`."""
         return self._detach(self, wait, timeout)
 
     def __enter__(self) -> Subscription:
@@ -153,10 +154,10 @@ class Subscription:
         self.unsubscribe()
 
     def deliver(self, event: DomainEvent, me: int) -> None:
-        """Calls the handler on this thread, whose ident is `me`, unless the subscription was shut.
+        """Call the handler on this thread, whose ident is `me`, unless the subscription was shut.
 
-        The handler's exceptions are logged and counted; they reach nobody else. KeyboardInterrupt and
-        its like pass through to the emitter, from an inline handler.
+        Exceptions of the handler are logged and counted, and do not propagate. KeyboardInterrupt and similar
+        exceptions of an inline handler propagate to the emitter.
         """
         calls = self._calls
         calls.append(me)
@@ -173,17 +174,20 @@ class Subscription:
                 self._announce_idle()
 
     def shut(self) -> None:
-        """No call begins from now on."""
+        """Allow no call to begin from now on."""
         self._open = False
 
     def wait_idle(self, timeout: float) -> bool:
-        """Whether, within the timeout, no other thread is in the handler. For a subscription that is shut."""
+        """Return whether no other thread is in the handler within the timeout.
+
+        Requires a shut subscription.
+        """
         me = get_ident()
         with self._idle_lock:
             return self._idle.wait_for(lambda: not self._called_elsewhere(me), timeout)
 
     def _called_elsewhere(self, me: int) -> bool:
-        # A copy, because a list that shrinks under an iteration makes it skip.
+        # A copy, because an iteration over a list that shrinks skips elements.
         return any(caller != me for caller in self._calls.copy())
 
     def _announce_idle(self) -> None:
@@ -205,29 +209,29 @@ class Subscription:
 
 
 def known_type(event_type: EventType | str | None) -> EventType | None:
-    """The type of that name; None, for all types, as it is. `UnknownEventType`."""
+    """Return the type with this name, or None for all types. Raises `UnknownEventType`."""
     if event_type is None or isinstance(event_type, EventType):
         return event_type
     return EventType.parse(event_type)
 
 
 class FullQueue(Protocol):
-    """Somebody without room for an event."""
+    """A receiver without room for an event."""
 
     def wait_for_room(self, timeout: float) -> None:
-        """Returns when there may be room. `QueueFull` if it stays full."""
+        """Return when there may be room. Raises `QueueFull` if it stays full."""
         ...
 
 
 class Overflow(str, Enum):
-    """What an emit does that finds an ordered subscriber's queue full."""
+    """The policy of an emit when the queue of an ordered subscriber is full."""
 
     BLOCK = "block"
-    """It waits for room, up to the bus's `block_seconds`; then `QueueFull`, and nothing was emitted."""
+    """Wait for room, up to the bus's `block_seconds`; then raise `QueueFull` without emitting."""
     DROP_OLDEST = "drop_oldest"
-    """The oldest waiting event is dropped and counted."""
+    """Drop and count the oldest queued event."""
     RAISE = "raise"
-    """`QueueFull` at once, and nothing was emitted."""
+    """Raise `QueueFull` immediately, without emitting."""
 
 
 Spawn = Callable[[Callable[[], None], str], object]
@@ -235,14 +239,14 @@ Spawn = Callable[[Callable[[], None], str], object]
 
 
 def spawn_daemon(target: Callable[[], None], name: str) -> object:
-    """A started thread that does not keep the interpreter from ending."""
+    """Return a started thread that does not keep the interpreter from ending."""
     thread = threading.Thread(target=target, name=name, daemon=True)
     thread.start()
     return thread
 
 
 class OrderedQueue(NamedTuple):
-    """How many events may wait, and what happens to one too many."""
+    """The capacity of a queue, and its policy when it is full."""
 
     bound: int = 10_000
     overflow: Overflow = Overflow.BLOCK
@@ -251,15 +255,15 @@ class OrderedQueue(NamedTuple):
 class OrderedSubscription(Subscription):
     """A subscription whose handler is called from a queue, by the thread that runs `serve`.
 
-    At most `bound` events wait, besides the up to 256 that the thread has taken in hand.
+    At most `bound` events wait, besides the up to 256 that the thread has already taken.
 
     Thread safety:
         Owner: the bus; it alone calls `put`, under its lock, so room that `has_room` saw stays.
         Lock: `_queue_lock` guards the queue, `_ending` and the two conditions; never held
             while the handler runs. It is taken inside the bus's lock, never the other way round.
-        Guarantee: the handler sees what was put, in that order, one at a time; after `finish` it sees
+        Guarantee: the handler sees all queued events, in order, one at a time; after `finish` it sees
             the rest and then the thread ends; after `shut` the rest is discarded.
-    Cancel safety: an emitter that gave up waiting for room has put nothing.
+    Cancel safety: an emitter that gave up waiting for room has queued nothing.
     """
 
     __slots__ = (
@@ -276,7 +280,7 @@ class OrderedSubscription(Subscription):
         "server",
     )
 
-    # Nobody but the handler runs on its thread, so that a SystemExit there is its own affair, too.
+    # Only the handler runs on its thread, so a SystemExit there affects only the handler.
     _failures: ClassVar[type[BaseException]] = BaseException
 
     def __init__(
@@ -305,7 +309,7 @@ class OrderedSubscription(Subscription):
 
     @property
     def waiting(self) -> int:
-        """How many events wait in the queue."""
+        """The number of queued events."""
         return len(self._queue)
 
     def has_room(self) -> bool:
@@ -315,7 +319,7 @@ class OrderedSubscription(Subscription):
         return len(self._queue) < self._settings.bound
 
     def put(self, event: DomainEvent) -> None:
-        """Queues the event; where the policy says so, the oldest one makes room."""
+        """Queue the event; if the policy says so, drop the oldest one to make room."""
         with self._queue_lock:
             if len(self._queue) >= self._settings.bound:  # guard: the queue stays within its bound
                 self._queue.popleft()
@@ -326,9 +330,10 @@ class OrderedSubscription(Subscription):
                 self._filled.notify()
 
     def wait_for_room(self, timeout: float) -> None:
-        """Returns when there is room or nothing is taken any more; `QueueFull` if it stays full.
+        """Return when there is room or the subscription has ended. Raises `QueueFull` if it stays full.
 
-        At once if the policy says so, or if the caller is the very thread that would have to make room.
+        Raises immediately if the policy says so, or if the caller is the very thread that would have to make
+        room.
         """
         full = QueueFull(f"the queue of ordered subscriber {self._name()}", self._settings.bound)
         if self._settings.overflow is Overflow.RAISE:  # guard: this policy never waits
@@ -343,7 +348,7 @@ class OrderedSubscription(Subscription):
             raise full
 
     def serve(self) -> None:
-        """Delivers until `finish` or `shut`. The body of the subscription's thread."""
+        """Deliver events until `finish` or `shut`. The body of the subscription's thread."""
         me = get_ident()
         self.server = me
         while batch := self._take():
@@ -353,16 +358,16 @@ class OrderedSubscription(Subscription):
             self._on_end()
 
     def end(self) -> None:
-        """No thread serves it any more: who waits for room or for the end learns it."""
+        """Mark that no thread serves the queue any more, and wake all waiting threads."""
         self.shut()
         self._ended.set()
 
     def wait_ended(self, timeout: float) -> bool:
-        """Whether it has ended, or ends within the timeout: no call runs or will start."""
+        """Return whether it ends within the timeout: no call runs or will start."""
         return self._ended.wait(timeout)
 
     def finish(self) -> None:
-        """Nothing more will be put: the thread delivers what waits, and ends."""
+        """Accept no more events: the thread delivers the queued ones, and ends."""
         with self._queue_lock:
             self._ending = True
             self._filled.notify()
@@ -391,14 +396,14 @@ class OrderedSubscription(Subscription):
 
 
 class EventRoute(NamedTuple):
-    """Who gets events of one type, in the order in which they subscribed."""
+    """The receivers of one type of event, in the order of their subscriptions."""
 
     inline: tuple[Subscription, ...]
     ordered: tuple[OrderedSubscription, ...]
 
     @classmethod
     def to(cls, everyone: tuple[Subscription, ...]) -> EventRoute:
-        """The route to these."""
+        """Return the route to these subscriptions."""
         in_turn = sorted(everyone, key=lambda subscription: subscription.number)
         return cls(
             tuple(s for s in in_turn if not isinstance(s, OrderedSubscription)),
@@ -406,7 +411,7 @@ class EventRoute(NamedTuple):
         )
 
     def first_full(self) -> OrderedSubscription | None:
-        """An ordered subscriber that has no room, if there is one."""
+        """Return an ordered subscriber that has no room, or None."""
         for queue in self.ordered:
             if not queue.has_room():
                 return queue

@@ -1,4 +1,4 @@
-"""Is the audit log what it was when it was written? Every row that is not gets named."""
+"""Verification of the audit log: reports every row that changed since it was written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HASHES_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """Something is wrong at this position, or (0) with the head or an anchor as such."""
+    """A problem at this position, or (position 0) with the head or an anchor."""
 
     position: int
     problem: str
@@ -30,7 +30,9 @@ class LogFinding:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What anchors prove: the first `events` events are as they were at `time`. 0 events, if none matches."""
+    """The proven part of the log: the first `events` events are unchanged since `time`; 0 if no anchor
+    matches.
+    """
 
     source: str
     anchors: int
@@ -40,7 +42,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What a verification saw: `rows` in the database, of which the head attests the first `attested`.
+    """The result of a verification: `rows` in the database, of which the head attests the first `attested`.
 
     `coverage` has one entry for each set of anchors that the log was compared with.
     """
@@ -52,11 +54,11 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no findings."""
         return not self.findings
 
     def raise_if_broken(self) -> None:
-        """`AuditLogBroken` with the first finding, for callers that want one error."""
+        """Raise `AuditLogBroken` with the first finding, for callers that need one error."""
         if self.findings:
             raise AuditLogBroken(self.findings[0].position, self.findings[0].problem)
 
@@ -64,9 +66,9 @@ class AuditReport:
 def find_problems(
     connection: Connection, head: Tip | AuditLogBroken | None, anchors: Sequence[AnchorSet] = ()
 ) -> AuditReport:
-    """Goes through the whole log, a page at a time, and compares it with itself, the head and the anchors.
+    """Read the whole log, a page at a time, and compare it with itself, the head and the anchors.
 
-    Without a head (None) only the anchors say where the log ends.
+    Without a head (None), only the anchors tell where the log ends.
     """
     findings: list[LogFinding] = []
     if isinstance(head, AuditLogBroken):
@@ -96,7 +98,7 @@ def find_problems(
 
 
 def hashes_at(connection: Connection, positions: Iterable[int]) -> dict[int, str]:
-    """The hashes of the rows at these positions, and of the first row."""
+    """Return the hashes of the rows at these positions, and of the first row."""
     wanted = sorted({1, *positions})
     found: dict[int, str] = {}
     for start in range(0, len(wanted), _HASHES_AT_ONCE):
@@ -107,10 +109,10 @@ def hashes_at(connection: Connection, positions: Iterable[int]) -> dict[int, str
 
 
 def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> Iterator[LogFinding]:
-    """What the anchors show to be missing or changed in a log of so many rows with these hashes.
+    """Return the findings of the anchors in a log with this number of rows and these hashes.
 
-    Of many anchors that show the same, one is named: the first that does not match, and the one that records
-    the most events.
+    Of several anchors with the same finding, one is reported: the first that does not match, and the one that
+    records the most events.
     """
     for problem in anchors.problems:
         yield LogFinding(0, f"{anchors.source}: {problem}")

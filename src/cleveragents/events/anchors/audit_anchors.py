@@ -1,10 +1,8 @@
-"""Write and read the anchors of one audit log, as the settings say.
+"""Anchors of an audit log: written, read, signed with Ed25519 and verified.
 
-Sign anchors with Ed25519, and check the signatures of others.
-
-An anchor is one line of JSON: `payload` is the signed text, as a string, so that its bytes need no canonical
-form; `signature` is over those bytes; `key` is the fingerprint of the key that made it. The keys are PEM, so
-that `openssl` can make them and can check a signature without this program.
+An anchor is one line of JSON. `payload` is the signed text, as a string, so that its bytes need no canonical
+form; `signature` covers those bytes; `key` is the fingerprint of the signing key. Keys are PEM, so that
+`openssl` can create them and verify a signature without this program.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class Anchored:
 class AuditAnchors:
     """The anchors of `log`. Stateless: any thread and process may share it.
 
-    `directory` is where the head is, and the signing key unless the settings name another.
+    `directory` holds the head, and the signing key unless the settings name another file.
     """
 
     log: DurableAuditLog
@@ -79,11 +77,12 @@ class AuditAnchors:
     clock: Clock
 
     def write(self, target: str | None = None, key_file: Path | None = None) -> Anchored | None:
-        """Sign the end of the log and append it to the target; None for an empty log.
+        """Sign the end of the log and append it to the target; return None for an empty log.
 
-        Nothing is appended if the newest anchor there says the same. `AuditLogBroken` if the log contradicts
-        an anchor that is there: a rewritten log is not anchored over the one before. `ConfigurationError` if
-        a line there cannot be verified: it may be such an anchor. `AnchorFailed`.
+        Nothing is appended if the newest anchor there is identical. Raises `AuditLogBroken` if the log
+        contradicts an existing anchor: a rewritten log must not be anchored over the original. Raises
+        `ConfigurationError` if a line there cannot be verified, because it may be such an anchor. Raises
+        `AnchorFailed`.
         """
         place = self._target(target)
         self._ensure_outside(place)
@@ -108,9 +107,9 @@ class AuditAnchors:
         return Anchored(place.name, anchor, new=True)
 
     def read(self, targets: Sequence[str] = (), public_keys: Sequence[Path] = ()) -> list[AnchorSet]:
-        """The anchors at these targets, or at the one in the settings; none where there is no target.
+        """Return the anchors at these targets, or at the one in the settings; empty without a target.
 
-        `ConfigurationError` where no public key is known to check them with. `AnchorFailed`.
+        Raises `ConfigurationError` if no public key is known to verify them, and `AnchorFailed`.
         """
         named = [text for text in targets or (self.settings.anchor,) if text]
         if not named:
@@ -120,7 +119,7 @@ class AuditAnchors:
         return [read_anchors(place.name, place.read(), keys) for place in places]
 
     def public_key(self, key_file: Path | None = None) -> str:
-        """The public key of the signing key, in PEM."""
+        """Return the public key of the signing key, in PEM."""
         return public_key_text(load_signing_key(key_file or self._signing_key_file()).public_key())
 
     def _target(self, text: str | None) -> AnchorTarget:
@@ -137,7 +136,7 @@ class AuditAnchors:
             raise ConfigurationError("audit.anchor", problem)
 
     def _ensure_key(self, place: AnchorTarget) -> None:
-        """A key is made for a new target only: it verifies no anchor that was written before."""
+        """Create a key, for a new target only: a new key verifies no anchor that was written before."""
         path = Path(self.settings.anchor_key_file or self.directory / "anchor.key")
         if not path.exists():
             problem = f"{path} is missing, and {place.name} is not empty; restore it, or name a new target"
@@ -166,7 +165,7 @@ class AuditAnchors:
 
 
 def create_signing_key(path: Path) -> None:
-    """Write a new private key (0600) unless there is one. Of two callers at once, one makes it."""
+    """Write a new private key (0600) unless one exists; of two concurrent callers one creates it."""
     if path.exists():
         return
     key = Ed25519PrivateKey.generate().private_bytes(
@@ -189,7 +188,7 @@ def create_signing_key(path: Path) -> None:
 
 
 def load_signing_key(path: Path) -> Ed25519PrivateKey:
-    """The private key in a PEM file that no other user can read. `ConfigurationError`."""
+    """Return the private key in a PEM file that no other user can read. Raises `ConfigurationError`."""
     content = read_key_file(path, "audit.anchor_key_file")
     try:
         key = serialization.load_pem_private_key(content, password=None)
@@ -204,7 +203,7 @@ def load_signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def load_public_keys(path: Path) -> list[Ed25519PublicKey]:
-    """The public keys in a PEM file: several, where the key was replaced. `ConfigurationError`."""
+    """Return the public keys in a PEM file: several, if the key was replaced. Raises `ConfigurationError`."""
     setting = "audit.anchor_public_key_file"
     try:
         content = path.read_bytes()
@@ -221,19 +220,19 @@ def load_public_keys(path: Path) -> list[Ed25519PublicKey]:
 
 
 def public_key_text(key: Ed25519PublicKey) -> str:
-    """The key in PEM."""
+    """Return the key in PEM."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_bytes(serialization.Encoding.PEM, form).decode("ascii")
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """SHA-256 of the key, in hexadecimal."""
+    """Return the SHA-256 of the key, in hexadecimal."""
     form = serialization.PublicFormat.Raw
     return sha256(key.public_bytes(serialization.Encoding.Raw, form)).hexdigest()
 
 
 def anchor_line(anchor: Anchor, key: Ed25519PrivateKey) -> str:
-    """The anchor as a signed line, without its end."""
+    """Return the anchor as a signed line, without the line feed."""
     statement = {
         "type": _TYPE,
         "log": anchor.log,
@@ -248,7 +247,7 @@ def anchor_line(anchor: Anchor, key: Ed25519PrivateKey) -> str:
 
 
 def read_anchors(source: str, content: bytes, keys: Sequence[Ed25519PublicKey]) -> AnchorSet:
-    """The anchors in the lines of `content` that one of the keys signed, and what is wrong with others."""
+    """Return the anchors in `content` that one of the keys signed, and the problems of all other lines."""
     known = {fingerprint(key): key for key in keys}
     anchors: list[Anchor] = []
     problems: list[str] = []
@@ -284,7 +283,7 @@ def _anchor_in(line: bytes, keys: dict[str, Ed25519PublicKey]) -> Anchor | str:
 
 
 def _stated(payload: bytes) -> Anchor | str:
-    """What was signed. A key may sign other things than anchors, so the type is checked as well."""
+    """Return the signed statement. A key may also sign other things than anchors, so the type is checked."""
     try:
         fields: dict[str, Any] = json.loads(payload)
         if fields["type"] != _TYPE:

@@ -1,6 +1,6 @@
-"""Anchors on a branch of a git remote: one file, one commit for each line.
+"""Anchors on a branch of a git remote: one file, one commit per line.
 
-A remote that refuses to move a branch backwards keeps every anchor, whatever happens to this machine.
+A remote that refuses non-fast-forward pushes keeps every anchor, whatever happens to this machine.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _IDENTITY = {"user.name": "CleverAgents", "user.email": "cleveragents@localhost"
 
 @dataclass(frozen=True, slots=True)
 class GitTarget:
-    """The file `anchors.jsonl` on one branch. Stateless but for a mirror of the remote below `mirrors`.
+    """The file `anchors.jsonl` on one branch. Stateless except for a mirror of the remote below `mirrors`.
 
-    Each commit follows the tip that was fetched, and is pushed only if the branch is still there: a branch is
-    never forced. A slower writer fetches and tries again. The user's own git settings say how to log in;
-    hooks and settings of the mirror are not used.
+    Each commit follows the fetched tip and is pushed only if the branch has not moved: a branch is never
+    forced. A slower writer fetches and tries again. The user's git settings control the login; hooks and
+    settings of the mirror are not used.
     """
 
     address: RemoteAddress
@@ -63,7 +63,7 @@ class GitTarget:
         return PrivateRepository(self._remotes.repository(self.address).directory, _IDENTITY)
 
     def _fetched(self) -> str:
-        """The tip of the branch; empty if there is no such branch yet."""
+        """Return the tip of the branch; empty if there is no such branch yet."""
         self._remotes.fetch(self.address)
         return self._remotes.value_of(self.address, self.address.ref) or ""
 
@@ -84,7 +84,7 @@ class GitTarget:
         raise AnchorFailed(self.name, f"the branch moved {_TRIES} times meanwhile")
 
     def _commit(self, tip: str, line: bytes) -> str:
-        """A commit with one more line, whose parent is `tip`. Other files on the branch stay."""
+        """Return a commit on `tip` with one more line. Other files on the branch stay."""
         repository = self._repository
         before = self._content(tip)
         content = before if before.endswith(b"\n") or not before else before + b"\n"

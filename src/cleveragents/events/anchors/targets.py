@@ -1,7 +1,7 @@
-"""Where anchors are kept: a file, a URL or a branch of a git remote, as the operator chooses.
+"""Targets for anchors: a file, a URL or a branch of a git remote.
 
-Each target is a list of lines that is only ever appended to. What is there already is never changed, so
-anchors of several writers stand beside each other, and their order does not matter.
+A target is an append-only list of lines. Existing lines never change, so several writers can share a target,
+and the order of their anchors does not matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BYTES", "AnchorTarget", "FileTarget", "UrlTarget", "open_target"]
 
 MAX_BYTES = 64 * 1024 * 1024
-"""More than this is not read from a target: 150,000 anchors."""
+"""The maximum size read from a target: 150,000 anchors."""
 
 _LOCK_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
@@ -38,24 +38,27 @@ _KINDS = "a path, file:///PATH, https://HOST/PATH, or git+URL#BRANCH"
 
 
 class AnchorTarget(Protocol):
-    """A list of lines outside the machine. `AnchorFailed` if it cannot be read or written now."""
+    """An append-only list of lines outside the machine.
+
+    Methods raise `AnchorFailed` if it is not available now.
+    """
 
     @property
     def name(self) -> str:
-        """What to call it in a message: without credentials."""
+        """The name of the target for messages, without credentials."""
         ...
 
     def read(self) -> bytes:
-        """All lines; nothing if there is none yet."""
+        """Return all lines; empty if there are none yet."""
         ...
 
     def append(self, line: str) -> None:
-        """Add a line durably; concurrent writers are safe."""
+        """Append a line durably; concurrent writers are safe."""
         ...
 
 
 def open_target(text: str, *, mirrors: Path, token_variable: str = "") -> AnchorTarget:
-    """The target that `text` names. `ConfigurationError` if it names none.
+    """Return the target that `text` names. Raises `ConfigurationError` if it names none.
 
     `mirrors` is the directory for copies of git remotes; `token_variable` names the environment variable with
     the token for a URL.
@@ -85,7 +88,9 @@ def _ensured_url(text: str) -> str:
         raise ConfigurationError("audit.anchor", f"not a URL: {error}") from error
     if not host:
         raise ConfigurationError("audit.anchor", "the URL has no host")
-    if parts.scheme != "https" and host not in _LOCAL_HOSTS:  # guard: nobody on the way alters an anchor
+    if (
+        parts.scheme != "https" and host not in _LOCAL_HOSTS
+    ):  # guard: no one on the network path can alter an anchor
         raise ConfigurationError("audit.anchor", f"{host} is not this machine; use https://")
     if "@" in parts.netloc:  # guard: it would be shown and logged
         problem = "the URL holds credentials; name a variable with a token in audit.anchor_token_variable"
@@ -104,10 +109,10 @@ def _token(variable: str, environment: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """A file, such as one on a mounted share, or one that the file system only lets grow (`chattr +a`).
+    """A file, such as one on a mounted share, or an append-only one (`chattr +a`).
 
-    Its directory is not created: if the share is not mounted, that is an error. Any process may append at
-    once; a lock on the file keeps their lines apart.
+    Its directory is not created: if the share is not mounted, that is an error. Any process may append
+    concurrently; a lock on the file keeps their lines apart.
     """
 
     path: Path
@@ -144,11 +149,11 @@ class FileTarget:
 
     def _append(self, descriptor: int, line: bytes) -> None:
         size = os.fstat(descriptor).st_size
-        # A line that was cut off must not take the next one with it.
+        # A truncated line must not damage the next one.
         begin = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
         content = begin + line + b"\n"
         if os.write(descriptor, content) < len(content):
-            with suppress(OSError):  # a file that can only grow keeps the part
+            with suppress(OSError):  # an append-only file keeps the partial line
                 os.ftruncate(descriptor, size)
             raise AnchorFailed(self.name, "no space left")
         os.fsync(descriptor)
@@ -156,9 +161,10 @@ class FileTarget:
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """A service that keeps what is posted to it: `POST` adds a line, `GET` returns all of them.
+    """A service that stores posted lines: `POST` adds a line, `GET` returns all of them.
 
-    The token is sent as `Authorization: Bearer`. Redirects are not followed: the token is for this address.
+    The token is sent as `Authorization: Bearer`. Redirects are not followed: the token is for this address
+    only.
     """
 
     url: str
