@@ -162,7 +162,7 @@ The Demo Keeps Its Promises And Touches Nothing
     ${plans}=    Evaluate    {plan["plan"]: plan for plan in $told["plans"]}
     Should Be Equal    ${plans}[discount][state]    applied
     Should Be Equal    ${plans}[tax][state]    constrained
-    Should Contain    ${plans}[tax][error]    conflicts with the present state of prices.sh
+    Should Contain    ${plans}[tax][error]    conflicts with the current state of prices.sh
     Should Be Equal    ${plans}[receipt][state]    applied
     Should Be Equal    ${plans}[receipt][checks][0]    sh test.sh: failed
     Should Be Equal    ${plans}[catalogue][state]    applied

@@ -414,7 +414,7 @@ def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageB
     dialog = page.get_by_role("dialog", name="Add user")
     dialog.get_by_label("Name").fill("Olga K")
     dialog.get_by_role("button", name="Add", exact=True).click()
-    expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("cannot be a user"))
+    expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("is not a valid user"))
     dialog.get_by_label("Name").fill("olga")
     dialog.get_by_role("button", name="Add", exact=True).click()
     role = page.get_by_label("Role of olga")

@@ -200,7 +200,7 @@ def test_no_arguments_at_all_are_none_and_odd_ones_are_refused(ask: Asking) -> N
     assert (dict(nothing.arguments), nothing.problem) == ({}, None)
     assert (null.tool, null.problem) == ("nowhere", "the arguments are null; pass one JSON object")
     assert half.problem is not None
-    assert "half a character" in half.problem
+    assert "an incomplete character" in half.problem
     assert (dict(large.arguments), large.tool) == ({}, "read")
     assert large.problem is not None
     assert "an integer of more than 64 bits" in large.problem

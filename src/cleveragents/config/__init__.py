@@ -1,4 +1,4 @@
 """Settings, YAML files, entry points and logging.
 
-Each value says where it comes from; all mistakes of all files are reported at once.
+Each value records its origin, and an error lists all mistakes of all files.
 """

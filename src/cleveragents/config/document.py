@@ -1,10 +1,9 @@
-"""Settings files: read within bounds, checked key by key, all mistakes named with their lines.
+"""Settings files: bounded reads, validation of each key with line numbers, and atomic edits.
 
-Changing one setting in the user's file: comments kept, never half-written, two at once lose nothing.
-
-The new content is complete and valid before anything is touched; it goes to a file beside the old one, to
-the disk, and then takes its name. So a kill at any moment leaves the old file or the new one. Editors take
-turns by a lock on a file of its own: the settings file is replaced, and a lock on it would go with it.
+An edit changes one setting in the user's file and keeps its comments. The new content is complete and valid
+before it is written to a temporary file, synced and renamed, so a kill at any moment leaves the old file or
+the new one. Concurrent editors take turns with a lock file: the settings file itself is replaced, so a lock
+on it would be lost.
 """
 
 from __future__ import annotations
@@ -48,9 +47,10 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 
 def parse_document(text: str, path: Path, layer: Layer) -> Values:
-    """The settings of a TOML text, each checked, and whether that layer may say it at all.
+    """Return the validated settings of a TOML text.
 
-    The error has a line for each mistake, with the file and, where it can be told, the line there.
+    Raises `ConfigurationError` with one line per mistake, each with the file and, if known, the line. A
+    setting that `layer` may not set is a mistake.
     """
     values, mistakes = check_document(text, path, layer)
     mistakes.raise_any()
@@ -58,8 +58,10 @@ def parse_document(text: str, path: Path, layer: Layer) -> Values:
 
 
 def check_document(text: str, path: Path, layer: Layer) -> tuple[Values, Mistakes]:
-    """The settings of a TOML text that are right, and what is wrong with the others; `ConfigurationError` for
-    what is no TOML."""
+    """Return the valid settings of a TOML text, and its mistakes.
+
+    Raises `ConfigurationError` if the text is not TOML.
+    """
     import tomllib
 
     try:
@@ -71,7 +73,7 @@ def check_document(text: str, path: Path, layer: Layer) -> tuple[Values, Mistake
     values: Values = {}
     mistakes = Mistakes()
     for section, name, value in _entries(document):
-        if len(mistakes) == _TOLD:  # whoever wrote the file, to refuse it should not take long
+        if len(mistakes) == _TOLD:  # bounds the time to refuse a hostile file
             mistakes.add(ConfigurationError(str(path), f"there may be more; these are the first {_TOLD}"))
             break
         with mistakes.noted():
@@ -87,7 +89,10 @@ def check_document(text: str, path: Path, layer: Layer) -> tuple[Values, Mistake
 
 
 def read_bounded(path: Path) -> str | None:
-    """The file's text, or None if there is none; never blocks on a pipe, never swallows a huge file."""
+    """Return the text of a file, or None if it does not exist.
+
+    Never blocks on a pipe or reads a huge file.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -103,16 +108,21 @@ def read_bounded(path: Path) -> str | None:
         os.close(descriptor)
     if len(content) > _SIZE_LIMIT:
         raise ConfigurationError(
-            str(path), f"is larger than {_SIZE_LIMIT // 1024} KiB; that is no settings file"
+            str(path), f"is larger than {_SIZE_LIMIT // 1024} KiB; settings files are smaller"
         )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigurationError(str(path), f"is not UTF-8 text (byte {error.start}); TOML must be") from None
+        raise ConfigurationError(
+            str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
 
 
 def _entries(document: Mapping[str, object]) -> Iterator[tuple[str, str | None, object]]:
-    """Section, name and value of each setting; of what is no section, or an empty one, there is no name."""
+    """Yield the section, name and value of each setting.
+
+    The name is None for an empty section or a top-level value.
+    """
     for section, content in document.items():
         if isinstance(content, dict) and content:
             for name, value in content.items():
@@ -127,19 +137,25 @@ def _check_section(section: str, content: object, path: Path, text: str) -> None
         return
     source = _place(path, text, section, "") if empty else _place(path, text, "", section)
     key = find_key(section, source)
-    raise ConfigurationError(source, f"{key.dotted!r} in quotes is no setting; write {key.dotted} = …")
+    raise ConfigurationError(source, f"{key.dotted!r} in quotes is not a setting; write {key.dotted} = …")
 
 
 def _check_theirs(key: Key, source: str) -> None:
-    """What a repository may not say is refused, not ignored: silence would look like obedience."""
+    """Raise `ConfigurationError` for a setting that a repository may not set.
+
+    Ignoring it would look like success.
+    """
     if key.repository is RepositoryPolicy.NEVER:
         own = Remedy("config.set", options={"key": key.dotted, "value": None}, text="Set it in your own file")
         raise ConfigurationError(source, f"a repository may not set {key.dotted}", (own,))
 
 
 def _place(path: Path, text: str, section: str, name: str) -> str:
-    """`path:line` of a setting; the path alone when the line cannot be told (dotted keys, inline tables)."""
-    # Whoever wrote the text: no expression here takes longer than its line is long.
+    """Return `path:line` of a setting.
+
+    Returns the path alone if the line is unknown, as for dotted keys and inline tables.
+    """
+    # The text is untrusted: each expression takes linear time.
     header = re.compile(r"\s*\[+([^\[\]]+)\]")
     wanted = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
     dotted = re.compile(rf"\s*{re.escape(section)}\s*\.\s*{re.escape(name)}\s*=")
@@ -156,11 +172,11 @@ def _place(path: Path, text: str, section: str, name: str) -> str:
 
 
 def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = None) -> Scalar:
-    """Sets the key in the file at `path` to what `text` says; returns the value in its type.
+    """Set a key in the file at `path` and return the parsed value.
 
-    When it returns, the file on disk holds it; what else is wrong in there stays. `ConfigurationError` before
-    anything is written if the value is wrong, by itself or beside the others, or the file is no TOML;
-    `StoreBusy` if another editor kept the lock; `StoreFull`.
+    On return the value is on disk. Other mistakes in the file stay. Raises `ConfigurationError` before the
+    write if the value is invalid, contradicts another setting, or the file is not TOML. Raises `StoreBusy` if
+    another editor holds the lock, and `StoreFull`.
     """
     value = parse_value(key, text, "config set")
     _edit(path, lambda target: _with_value(target, key, value), faults)
@@ -168,20 +184,20 @@ def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = N
 
 
 def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> bool:
-    """Takes the key out of the file at `path`; False if it was not in there, and then nothing is written.
+    """Remove a key from the file at `path`; return False, without a write, if the file does not have it.
 
-    When it returns, the file on disk does not hold it. The value that goes may be wrong, and what else is
-    stays; `ConfigurationError` before anything is written if what is left contradicts itself, or the file is
-    no TOML. `StoreBusy` and `StoreFull` as for `set_value`.
+    On return the removal is on disk. The removed value may be invalid, and other mistakes stay. Raises
+    `ConfigurationError` before the write if the remaining settings contradict each other or the file is not
+    TOML, and `StoreBusy` and `StoreFull` as `set_value` does.
     """
     if read_bounded(path) is None:
-        return False  # nor are a directory and a lock made for it
+        return False  # does not create the directory or the lock file
     return _edit(path, lambda target: _without_value(target, key), faults)
 
 
 def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints | None) -> bool:
-    """Gives the file the content that `edited` says, in this editor's turn; False if it says none."""
-    # A link into somebody's collection of dotfiles stays a link; one that leads in circles is not read.
+    """Replace the file under the lock with the content from `edited`; return False if that is None."""
+    # A symbolic link, for example into a dotfiles repository, stays a link; a circular link is not followed.
     target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -220,10 +236,10 @@ def _without_value(path: Path, key: Key) -> str | None:
 
 
 def _read(path: Path, key: Key) -> tuple[tomlkit.TOMLDocument, MutableMapping[str, Any], dict[str, Scalar]]:
-    """The file, the key's section in it, and all other settings there that are right.
+    """Return the parsed file, the section of the key, and all other valid settings.
 
-    Of two that are wrong either could never be mended if the other were in its way; so what else is wrong
-    stays, and is told whenever the file is read.
+    Other invalid settings are ignored here: otherwise two mistakes would block each other's correction. Every
+    read of the file still reports them.
     """
     import tomlkit
 
@@ -233,13 +249,13 @@ def _read(path: Path, key: Key) -> tuple[tomlkit.TOMLDocument, MutableMapping[st
     section = document.setdefault(key.section, tomlkit.table())
     if not isinstance(section, MutableMapping):
         raise ConfigurationError(
-            str(path), f"{key.section!r} is no section there; take it out, or make it [{key.section}]"
+            str(path), f"{key.section!r} is not a section; remove it, or write [{key.section}]"
         )
     return document, section, {dotted: value for dotted, (value, _) in values.items() if dotted != key.dotted}
 
 
 def _says(section: tomlkit.items.Table | tomlkit.items.InlineTable) -> bool:
-    """Whether there is a setting or a comment in it, and not its name alone."""
+    """Return whether the section has a setting or a comment."""
     return bool(section.as_string().strip(" \t\r\n{}"))
 
 
@@ -248,7 +264,7 @@ def _check_together(values: dict[str, Scalar], source: str) -> None:
     complete: dict[str, Scalar] = {}
     for key in known_keys().values():
         complete[key.dotted] = getattr(getattr(defaults, key.section), key.name)
-    # Their defaults depend on where this runs; any valid ones do here.
+    # These defaults depend on the environment; any valid value will do.
     complete["state.directory"] = "/"
     complete["database.url"] = "sqlite:////state.db"
     validate_settings(complete | values, source)
@@ -277,7 +293,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _replace(path: Path, content: bytes, faults: FaultPoints) -> None:
-    # One name for all: the lock is held, so whatever bears it was left by an editor that was killed.
+    # The name is fixed because the lock is held: an existing file was left by a killed editor.
     fresh = path.with_name(f".{path.name}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(fresh, flags, 0o600)

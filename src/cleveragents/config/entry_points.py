@@ -1,5 +1,7 @@
-"""What installed packages offer under a group of entry points, and what we bring along ourselves. Reading all
-packages takes its time, so it is done once, and again when one came or went."""
+"""Entry points of installed packages, and the modules of our own packages.
+
+Reading the metadata of all packages is slow, so the result is cached until a package is installed or removed.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,18 @@ _SearchPath = tuple[tuple[str, int], ...]
 
 
 def installed(group: str) -> tuple[EntryPoint, ...]:
-    """Every entry of the group, as packages are installed now. Any thread may ask."""
+    """Return all entry points of the group. Safe in any thread."""
     return _read(group, _search_path())
 
 
 @cache
 def built_in(package: ModuleType) -> frozenset[str]:
-    """The names of the modules of a package of ours, which stay as they are while we run."""
+    """Return the names of the modules in a package of ours, which do not change while the process runs."""
     return frozenset(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def _search_path() -> _SearchPath:
-    """Where packages are looked for, and when something was last installed or removed there."""
+    """Return the search path of packages with the modification time of each directory."""
     path = []
     for place in sys.path:
         with suppress(OSError):
@@ -50,7 +52,7 @@ def _read(group: str, path: _SearchPath) -> tuple[EntryPoint, ...]:
 
 @lru_cache(maxsize=1)
 def _select(path: _SearchPath) -> Callable[..., Iterable[EntryPoint]]:
-    """All groups are read at once: every one of them stands in the same files."""
+    """Read all groups at once, because they are in the same files."""
     return entry_points().select
 
 

@@ -1,10 +1,10 @@
-"""Who said what, and what holds.
+"""Layered settings and where each value comes from.
 
     defaults < ~/.config/cleveragents/config.toml < .cleveragents.toml < CLEVERAGENTS_* < --set key=value
 
-Each layer is checked by itself, so a mistake is named where it was made even when a stronger layer hides it,
-and all mistakes of all layers are named at once. The repository's file is special: it may only tighten
-(`settings.Repository`), and between it and the user's file the tighter value wins.
+Each layer is validated by itself: a mistake is reported at its source even if a stronger layer hides it, and
+one error lists all mistakes of all layers. The repository's file may only tighten (`settings.Repository`):
+between it and the user's file the tighter value wins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Configuration", "find_repository_file", "load_configuration", "user_
 
 REPOSITORY_FILE = ".cleveragents.toml"
 
-# The mark that the processes of a job inherit is not a setting.
+# This variable marks the processes of a job; it is not a setting.
 _RESERVED_VARIABLES = (MARKER_VARIABLE,)
 
 _PREFIX = "CLEVERAGENTS_"
@@ -48,7 +48,7 @@ _PREFIX = "CLEVERAGENTS_"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What holds, who decided it, and the files that were considered."""
+    """The effective settings, the origin of each value, and the files that were considered."""
 
     settings: Settings
     origins: Mapping[str, Origin]
@@ -61,14 +61,14 @@ class Configuration:
         return value
 
     def shown(self, key: Key) -> Scalar:
-        """The value as it may be shown: a password inside a URL is masked."""
+        """Return the value of a setting for display, with passwords in URLs masked."""
         from cleveragents.core.text.redaction import redact_text
 
         value = self.value(key)
         return redact_text(value) if isinstance(value, str) else value
 
     def tightened_beyond(self, settings: Settings) -> list[str]:
-        """The keys that the repository's file decides, and that those settings have otherwise."""
+        """Return the keys that the repository's file decides and that have another value in `settings`."""
         return [
             key.dotted
             for key in known_keys().values()
@@ -80,7 +80,10 @@ class Configuration:
 def load_configuration(
     environment: Mapping[str, str], directory: Path, overrides: Sequence[str] = ()
 ) -> Configuration:
-    """What holds for a command started in `directory`; `ConfigurationError` has a line for each mistake."""
+    """Return the configuration of a command started in `directory`.
+
+    Raises `ConfigurationError` with one line per mistake.
+    """
     user_file = user_file_path(environment)
     repository_file = find_repository_file(directory)
     values = _defaults(environment)
@@ -103,7 +106,7 @@ def load_configuration(
 
 
 def user_file_path(environment: Mapping[str, str]) -> Path:
-    """The user's own file: `$XDG_CONFIG_HOME/cleveragents/config.toml`."""
+    """Return the path of the user's file: `$XDG_CONFIG_HOME/cleveragents/config.toml`."""
     return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "cleveragents" / "config.toml"
 
 
@@ -127,7 +130,10 @@ def _tighten(values: Values, wanted: Values) -> None:
     for dotted, (value, origin) in wanted.items():
         key = known_keys()[dotted]
         if key.repository is RepositoryPolicy.JOIN:
-            values[dotted] = (f"{values[dotted][0]}+{value}", origin)  # whose answers are the stricter ones
+            values[dotted] = (
+                f"{values[dotted][0]}+{value}",
+                origin,
+            )  # joined profiles apply the stricter answer
         elif _is_tighter(key, value, values[dotted][0]):
             values[dotted] = (value, origin)
 
@@ -175,7 +181,7 @@ def _from_flags(overrides: Sequence[str]) -> Values:
 
 
 def find_repository_file(directory: Path) -> Path | None:
-    """The nearest repository file from `directory` up to the repository's root; none outside a repository."""
+    """Return the nearest repository file between `directory` and the root of its repository, or None."""
     found: Path | None = None
     for folder in (directory, *directory.parents):
         if found is None and (folder / REPOSITORY_FILE).exists():
@@ -186,7 +192,7 @@ def find_repository_file(directory: Path) -> Path | None:
 
 
 def _xdg(environment: Mapping[str, str], variable: str, fallback: str) -> Path:
-    # The XDG specification says that a relative path is to be ignored.
+    # The XDG specification requires that relative paths are ignored.
     chosen = environment.get(variable, "")
     if chosen.startswith("/"):
         return Path(chosen)

@@ -1,24 +1,23 @@
-"""Logging: structlog to stderr, for people on a terminal and as JSON for programs, without secrets.
+"""Logging with structlog to stderr, as text on a terminal and as JSON for programs, without secrets.
 
-Each event is one line, but for a trace-back, and no value can forge another line or control a terminal: JSON
-spells control characters out, and for the console they are escaped before it is rendered.
+Each event is one line, except for a traceback. No value can forge another line or control a terminal: JSON
+escapes control characters, and console values are escaped before they are rendered.
 
-Nothing is configured on import; the process that owns stderr calls `configure_logging` once. Redaction is the
-last step before rendering, so that what other processors add (a trace-back, say) passes it, too.
+Importing this module configures nothing; the process that owns stderr calls `configure_logging` once.
+Redaction is the last step before rendering, so it also covers text that other processors add, such as
+tracebacks.
 
-Loading structlog takes a third of the time of a quick command, and most of those never log a word. So where
-it is not loaded yet it is configured at the moment somebody loads it, before they get it.
+Loading structlog takes a third of the time of a quick command, and most commands never log. Unless structlog
+is already loaded, an import hook therefore configures it when it is first imported.
 
-The output of this process on a terminal: text from anywhere is escaped, and only the program styles it.
+This module also guards terminals. Goals, file names, file contents, model answers and error messages come
+from repositories, models and other users. On a terminal their control characters could hide lines, move the
+cursor, set the window title or fill the clipboard. `guard_terminals` therefore replaces `sys.stdout` and
+`sys.stderr`, if they are terminals, by streams that escape every control character except line feeds and
+tabs. This covers all writers: click, print, warnings, tracebacks. Code that writes colours and cursor
+movements uses `unguarded(stream)` and escapes the text between them.
 
-Goals, file names, file contents, model answers and error messages come from repositories, models and other
-users. On a terminal their control characters could hide lines, move the cursor, set the window title or fill
-the clipboard. `guard_terminals` therefore replaces `sys.stdout` and `sys.stderr`, where they are terminals,
-by streams that escape every control character but line feeds and tabs. All writers are covered: click, print,
-warnings, trace-backs. Colours and cursor movements are written to `unguarded(stream)`, by code that escapes
-the text between them.
-
-Pipes and files are not replaced: they receive the bytes as they are.
+Pipes and files are not replaced: they receive the bytes unchanged.
 """
 
 from __future__ import annotations
@@ -64,15 +63,15 @@ _OF_SEVERAL_LINES = ("exception", "stack")
 _NAMES: ContextVar[Mapping[str, str]] = ContextVar("cleveragents_logged_with", default=MappingProxyType({}))
 
 _BYPASSES = frozenset({"buffer", "detach", "reconfigure"})
-"""Attributes of a text stream that lead past `write`."""
+"""Attributes of a text stream that bypass `write`."""
 
 
 def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
-    """From now on this process logs to stderr as the settings say.
+    """Configure logging to stderr for this process.
 
-    An event may have a sentence for people, `told`. Where logs are for people, because somebody says what
-    `is_news` to them and stderr is a terminal, that is what they read, and nothing where it is none; others
-    get the event, each time.
+    An event may carry a sentence for people in `told`. If `is_news` is given, the log format is `auto` and
+    stderr is a terminal, such an event prints only that sentence, and nothing if it is not news. All other
+    events are logged in full.
     """
     for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
         sys.meta_path.remove(finder)
@@ -84,7 +83,7 @@ def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | No
 
 
 def is_logged(level: Literal["debug", "info", "warning", "error"]) -> bool:
-    """Whether this process was told to log events of this level. Loads nothing."""
+    """Return whether this process logs events of this level. Does not load structlog."""
     for finder in sys.meta_path:
         if isinstance(finder, _ConfiguresOnImport):
             return _LEVELS[level] >= finder.level
@@ -97,8 +96,10 @@ def is_logged(level: Literal["debug", "info", "warning", "error"]) -> bool:
 
 @contextmanager
 def logged_with(**names: str) -> Iterator[None]:
-    """Whatever this thread logs until the block ends, and tasks and calls started with its context, has these
-    names. Unlike those that structlog binds, they do not load it."""
+    """Add these names to everything that this thread, and tasks started with its context, logs in the block.
+
+    Unlike structlog's context variables, this does not load structlog.
+    """
     token = _NAMES.set({**_NAMES.get(), **names})
     try:
         yield
@@ -107,9 +108,9 @@ def logged_with(**names: str) -> Iterator[None]:
 
 
 class _ConfiguresOnImport(MetaPathFinder):
-    """Finds structlog as everybody does, and has it configured as soon as it was loaded.
+    """An import hook that configures structlog as soon as it is loaded.
 
-    Safe in any thread: Python lets one thread import a module, and the others wait until it is through.
+    Thread safety: Python imports a module in one thread; other threads wait until the import is complete.
     """
 
     def __init__(self, configure: Callable[[], None], level: int) -> None:
@@ -128,7 +129,7 @@ class _ConfiguresOnImport(MetaPathFinder):
 
 
 class _Configuring(Loader):
-    """Another loader, and what is to be done once the module is there."""
+    """A loader that runs a callback after it has loaded the module."""
 
     def __init__(self, loader: Loader, configure: Callable[[], None]) -> None:
         self._loader = loader
@@ -142,7 +143,7 @@ class _Configuring(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        self._configure()  # guard: the first word already goes through the redactor
+        self._configure()  # guard: the first log entry already goes through the redactor
 
 
 def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> None:
@@ -171,7 +172,7 @@ def _named(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
 
 
 def redactor(secrets: Collection[str]) -> Processor:
-    """A processor that masks secrets in everything an event carries."""
+    """Return a processor that masks secrets in all values of an event."""
 
     def mask(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         masked = redact(dict(event), secrets)
@@ -195,7 +196,7 @@ def _in_words(renderer: Processor, is_news: Callable[[str], bool] | None) -> Pro
 
 
 def _is_read_by_people(settings: Settings) -> bool:
-    # guard: what nobody reads, as in the log of a plan in the background, was told to nobody
+    # guard: a line that no person reads, as in the log of a background plan, does not count as shown
     return settings.log.format == "auto" and sys.stderr.isatty()
 
 
@@ -222,7 +223,7 @@ def _on_one_line(renderer: Processor) -> Processor:
 
 def _escaped(value: Any, name: str) -> Any:
     if not isinstance(value, str):
-        return value  # rendered by `repr`, which escapes
+        return value  # `repr` renders and escapes it
     if name not in _OF_SEVERAL_LINES:
         return escape_controls(value)
     # Indented, so that no line of a message looks like an event.
@@ -232,8 +233,8 @@ def _escaped(value: Any, name: str) -> Any:
 class GuardedStream:
     """A terminal's text stream whose `write` escapes control characters.
 
-    It has all other attributes of the stream, without those that lead past `write`, and is as thread-safe as
-    the stream.
+    It has all other attributes of the stream except those that bypass `write`, and is as thread-safe as the
+    stream.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -256,13 +257,13 @@ class GuardedStream:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return the stream below the guard, if there is one. The caller escapes what it writes to it."""
+    """Return the stream below the guard, if there is one. The caller escapes the text it writes."""
     return stream._stream if isinstance(stream, GuardedStream) else stream
 
 
 @contextmanager
 def guard_terminals() -> Iterator[None]:
-    """Guard `sys.stdout` and `sys.stderr`, where they are terminals, until the block ends."""
+    """Guard `sys.stdout` and `sys.stderr`, if they are terminals, until the block ends."""
     former = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), former, strict=True):
         if stream.isatty() and not isinstance(stream, GuardedStream):

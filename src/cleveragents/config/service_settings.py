@@ -1,4 +1,4 @@
-"""Settings of the server, of shared jobs, of the audit log, and of telemetry."""
+"""Settings of the server, shared jobs, the audit log and telemetry."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ __all__ = ["AuditSettings", "JobSettings", "ServerSettings", "TelemetrySettings"
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the server is, for those who start one and for those who ask one."""
+    """Address and limits of the server, and its URL for clients."""
 
-    host: Annotated[str, Meta(min_length=1, description="the address that the server listens on")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, Meta(ge=0, le=65_535, description="its port; 0 takes any that is free")] = 8420
+    host: Annotated[str, Meta(min_length=1, description="address that the server listens on")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="port of the server; 0: any free port")] = 8420
     names: Annotated[
-        str, Meta(description="names under which browsers may reach it, separated by commas")
+        str, Meta(description="host names that browsers may use for the server, separated by commas")
     ] = ""
-    address: Annotated[str, Meta(description="URL of the server that commands go through")] = ""
+    address: Annotated[str, Meta(description="URL of the server that commands use")] = ""
     requests_per_minute: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="requests of one user, or of one address without a user")
+        int,
+        Meta(ge=1, le=1_000_000, description="request limit for one user, or for one address without a user"),
     ] = 1200
-    body_bytes: Annotated[int, Meta(ge=1024, le=1_000_000_000, description="the largest request")] = 1_000_000
+    body_bytes: Annotated[
+        int, Meta(ge=1024, le=1_000_000_000, description="maximum size of a request body")
+    ] = 1_000_000
     header_seconds: Annotated[
-        float, Meta(gt=0, le=3600, description="time for the headers of a request to arrive")
+        float, Meta(gt=0, le=3600, description="time limit for the headers of a request")
     ] = 10.0
     body_seconds: Annotated[
         float,
-        Meta(gt=0, le=3600, description="time for the body of a request to arrive, plus 1 s for each KiB"),
+        Meta(gt=0, le=3600, description="time limit for the body of a request, plus 1 s for each KiB"),
     ] = 20.0
     stalled_seconds: Annotated[
         float,
@@ -38,10 +39,14 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ] = 60.0
     connections: Annotated[
         int,
-        Meta(ge=8, le=1_000_000, description="connections at once, at most half of the open-files limit"),
+        Meta(
+            ge=8,
+            le=1_000_000,
+            description="maximum number of connections, at most half of the open-files limit",
+        ),
     ] = 2500
     connections_per_address: Annotated[
-        int, Meta(ge=4, le=1_000_000, description="connections at once from one address")
+        int, Meta(ge=4, le=1_000_000, description="maximum number of connections from one address")
     ] = 600
     session_hours: Annotated[int, Meta(ge=1, le=8760, description="how long a browser stays logged in")] = 168
 
@@ -50,43 +55,48 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class JobSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who runs jobs of shared queues, and how many."""
+    """Engine and limits of shared job queues."""
 
     engine: Annotated[
-        Literal["embedded", "temporal"], Meta(description="who hands out jobs: our database, or Temporal")
+        Literal["embedded", "temporal"], Meta(description="job engine: embedded (the database) or temporal")
     ] = "embedded"
-    queue_bound: Annotated[
-        int, Meta(ge=1, le=10_000_000, description="jobs that may be queued for workers at once")
-    ] = 10_000
+    queue_bound: Annotated[int, Meta(ge=1, le=10_000_000, description="maximum number of queued jobs")] = (
+        10_000
+    )
     provider_limit: Annotated[
-        int, Meta(ge=1, le=10_000, description="jobs at once, anywhere, that use models of one provider")
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="maximum number of jobs, on all workers, that use models of one provider",
+        ),
     ] = 64
     temporal_address: Annotated[
-        str, Meta(min_length=1, description="where Temporal's frontend answers: host:port")
+        str, Meta(min_length=1, description="address of the Temporal frontend: host:port")
     ] = "127.0.0.1:7233"
-    temporal_namespace: Annotated[str, Meta(min_length=1, description="the namespace of our workflows")] = (
-        "default"
-    )
+    temporal_namespace: Annotated[
+        str, Meta(min_length=1, description="Temporal namespace of the workflows")
+    ] = "default"
 
 
 class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Keys of the audit log, and its anchor outside the machine."""
+    """Keys and external anchors of the audit log."""
 
     key_file: Annotated[
         str, Meta(description="file with the key that seals the log's head; empty: audit.key beside the log")
     ] = ""
     anchor: Annotated[
         str,
-        Meta(description="where anchors of the log go: a path, https://…, or git+URL#BRANCH"),
+        Meta(description="target of the log's anchors: a path, https://…, or git+URL#BRANCH"),
     ] = ""
     anchor_minutes: Annotated[
-        int, Meta(ge=0, le=10_080, description="how often the server and workers anchor the log; 0: never")
+        int, Meta(ge=0, le=10_080, description="minutes between anchors by the server and workers; 0: never")
     ] = 0
     anchor_key_file: Annotated[
         str, Meta(description="Ed25519 private key that signs anchors; empty: anchor.key beside the log")
     ] = ""
     anchor_public_key_file: Annotated[
-        str, Meta(description="public keys that anchors are checked with; empty: that of the private key")
+        str, Meta(description="public keys that verify anchors; empty: that of the private key")
     ] = ""
     anchor_token_variable: Annotated[
         str, Meta(description="environment variable with the bearer token for an anchor URL")
@@ -101,14 +111,14 @@ class AuditSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who gets traces of what plans do; nobody, unless somebody says so."""
+    """Export of traces; off by default."""
 
     endpoint: Annotated[
-        str, Meta(description="where an OpenTelemetry collector takes traces: an OTLP/HTTP URL; empty: off")
+        str, Meta(description="OTLP/HTTP URL of an OpenTelemetry collector for traces; empty: off")
     ] = ""
-    service_name: Annotated[
-        str, Meta(min_length=1, max_length=200, description="what traces call this installation")
-    ] = "cleveragents"
+    service_name: Annotated[str, Meta(min_length=1, max_length=200, description="service name in traces")] = (
+        "cleveragents"
+    )
 
     def __post_init__(self) -> None:
         _ensure_url(self.endpoint)

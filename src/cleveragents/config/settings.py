@@ -1,13 +1,12 @@
-"""Every setting there is: its key, type, default, and what a repository's own file may do to it.
+"""All settings: key, type, default, and how the file of a repository may change them.
 
-A setting is `section.name`; nothing is listed here that no code reads. Its environment variable is the key in
-capitals with `_` for the dot (`log.level`: `CLEVERAGENTS_LOG_LEVEL`); as all keys are known, that is
-unambiguous.
+The key of a setting is `section.name`. Its environment variable is the key in capitals with `_` for the dot:
+`CLEVERAGENTS_LOG_LEVEL` sets `log.level`. This is unambiguous because all keys are known.
 
-Defaults are not checked by msgspec, which is why a few can be what nobody may say: empty.
+msgspec does not validate defaults, so a few settings have an empty default that users cannot set.
 
-A repository's file comes from whoever wrote the repository, so it may only *tighten* what the user has: take
-fewer jobs at once, give less grace, ask for more durability. All other settings are not its business.
+The file of a repository comes from an untrusted author, so it may only *tighten* the user's settings: fewer
+parallel jobs, less grace time, more durability. It cannot change any other setting.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Scalar = str | int | float | bool
 
 
 class RepositoryPolicy(str, Enum):
-    """What a repository's file may do to a setting."""
+    """How the file of a repository may change a setting."""
 
     NEVER = "never"
     LOWER = "may lower it"
@@ -60,7 +59,7 @@ class RepositoryPolicy(str, Enum):
 
 
 def is_web_address(text: str) -> bool:
-    """Whether it is a URL that can be asked: with a host, and a port that can be one."""
+    """Return whether the text is an HTTP URL with a host and, if given, a valid port."""
     from urllib.parse import urlsplit
 
     try:
@@ -102,7 +101,7 @@ def _reachable(url: str) -> None:
 def _loadable(name: str) -> None:
     module, colon, attribute = name.partition(":")
     if name and not (module.strip() == module and (not colon or attribute.isidentifier())):
-        raise ValueError("should be module:attribute, or the name of an installed part")
+        raise ValueError("should be module:attribute, or the name of an entry point")
 
 
 _LOWER = {"repository": RepositoryPolicy.LOWER}
@@ -114,16 +113,17 @@ def _seconds(description: str) -> Meta:
     return Meta(gt=0, le=86_400, description=description)
 
 
-def _part(what: str) -> Meta:
-    return Meta(description=f"who {what}: module:attribute, or an installed part")
+def _part(purpose: str) -> Meta:
+    return Meta(description=f"component that {purpose}: module:attribute, or an entry point")
 
 
 class StateSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where this user's state lives."""
+    """Location of the user's state."""
 
-    # Empty until it is known who asks: `min_length` keeps people from saying so.
+    # Empty until the user is known; `min_length` forbids setting it to empty.
     directory: Annotated[
-        str, Meta(min_length=1, description="where the database, the audit log's key and the error log live")
+        str,
+        Meta(min_length=1, description="directory of the database, the audit log's key and the error log"),
     ] = ""
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class StateSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The store of jobs, changesets and events."""
+    """The database of plans, jobs and events."""
 
     url: Annotated[
         str,
@@ -146,7 +146,7 @@ class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Meta(description="normal survives kill -9, full survives a power cut", extra=_RAISE),
     ] = "normal"
     busy_timeout_seconds: Annotated[
-        float, _seconds("how long a write waits for a busy database before it gives up")
+        float, _seconds("how long a write waits for a busy database before it fails")
     ] = 60.0
 
     def __post_init__(self) -> None:
@@ -155,43 +155,48 @@ class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How jobs are run."""
+    """How workers run jobs."""
 
     concurrency: Annotated[
-        int, Meta(ge=1, le=256, description="jobs one worker runs at a time", extra=_LOWER)
+        int, Meta(ge=1, le=256, description="jobs that one worker runs in parallel", extra=_LOWER)
     ] = 4
-    lease_seconds: Annotated[float, _seconds("silence after which a peer takes a job over")] = 15.0
-    heartbeat_seconds: Annotated[float, _seconds("how often an owner says that it lives")] = 5.0
+    lease_seconds: Annotated[
+        float, _seconds("time without a heartbeat after which another worker takes over a job")
+    ] = 15.0
+    heartbeat_seconds: Annotated[float, _seconds("time between heartbeats of a running job")] = 5.0
     cancel_grace_seconds: Annotated[
         float,
         Meta(
             ge=0,
             le=3600,
-            description="how long a cancelled job may tidy up before its processes are ended",
+            description="how long a cancelled job may clean up before its processes are killed",
             extra=_LOWER,
         ),
     ] = 5.0
-    poll_seconds: Annotated[float, _seconds("how often an idle worker looks for jobs")] = 0.5
+    poll_seconds: Annotated[float, _seconds("time after which an idle worker looks for jobs again")] = 0.5
 
 
 class PlanSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How plans are run."""
+    """Policies and limits of plans."""
 
     profile: Annotated[
         str,
-        Meta(description="what plans may do by themselves; `docs/reference/policies.md`", extra=_JOIN),
+        Meta(
+            description="policy profile: what plans may do without approval; see docs/reference/policies.md",
+            extra=_JOIN,
+        ),
     ] = "supervised"
     pass_environment: Annotated[
-        str, Meta(description="names of variables that commands may see, separated by commas")
+        str, Meta(description="environment variables that commands may see, separated by commas")
     ] = ""
     max_parallel: Annotated[
-        int, Meta(ge=1, le=64, description="plans of one tree that run at once", extra=_LOWER)
+        int, Meta(ge=1, le=64, description="plans of one tree that run in parallel", extra=_LOWER)
     ] = 4
     max_depth: Annotated[
-        int, Meta(ge=0, le=16, description="how deep sub-plans may have sub-plans", extra=_LOWER)
+        int, Meta(ge=0, le=16, description="maximum depth of nested sub-plans", extra=_LOWER)
     ] = 4
     max_fan_out: Annotated[
-        int, Meta(ge=0, le=1000, description="sub-plans that one plan may have", extra=_LOWER)
+        int, Meta(ge=0, le=1000, description="maximum number of sub-plans of one plan", extra=_LOWER)
     ] = 32
 
     def __post_init__(self) -> None:
@@ -199,7 +204,7 @@ class PlanSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class SandboxSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where plans work before they are applied."""
+    """Isolation and disk quota of sandboxes."""
 
     isolation: Annotated[
         Literal["off", "auto", "required"],
@@ -211,32 +216,33 @@ class SandboxSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     allow_unisolated: Annotated[
         bool, Meta(description="let servers and workers run commands without isolation")
     ] = False
-    quota_bytes: Annotated[
-        int, Meta(ge=1_000_000, description="disk that all sandboxes together may use")
-    ] = 50_000_000_000
+    quota_bytes: Annotated[int, Meta(ge=1_000_000, description="disk space for all sandboxes together")] = (
+        50_000_000_000
+    )
 
 
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which language models are used, and how."""
+    """Default models and limits of model calls."""
 
-    default: Annotated[
-        str, Meta(description="the model of plans and actors that name none: provider/name")
+    default: Annotated[str, Meta(description="default model of plans and actors: provider/name")] = ""
+    fallback: Annotated[
+        str, Meta(description="model to use when the first one does not answer: provider/name")
     ] = ""
-    fallback: Annotated[str, Meta(description="the model that is asked when the first does not answer")] = ""
     base_url: Annotated[
-        str, Meta(description="where an OpenAI-compatible server answers, for models named openai/…")
+        str, Meta(description="URL of an OpenAI-compatible server for models named openai/…")
     ] = ""
     concurrency: Annotated[
-        int, Meta(ge=1, le=1024, description="calls under way at once with one provider", extra=_LOWER)
+        int,
+        Meta(ge=1, le=1024, description="maximum number of concurrent calls to one provider", extra=_LOWER),
     ] = 8
     timeout_seconds: Annotated[
-        float, _seconds("how long one answer may take, from the request to its last word")
+        float, _seconds("time limit of one call, from the request to the end of the answer")
     ] = 300.0
     retries: Annotated[
-        int, Meta(ge=0, le=20, description="how often a call that found no answer is made again")
+        int, Meta(ge=0, le=20, description="how often a call without an answer is retried")
     ] = 4
     prices: Annotated[
-        str, Meta(description="a TOML file with prices of your own, which count before those shipped")
+        str, Meta(description="TOML file with your own prices, which override the built-in ones")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -246,54 +252,56 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How code that matters is found, and by whom. Parts are code that is run: no repository names one."""
+    """How relevant code is found. Components are executable code, so no repository may set one."""
 
     budget_tokens: Annotated[
-        int, Meta(ge=64, le=10_000_000, description="tokens of an answer, if nobody says how many")
+        int, Meta(ge=64, le=10_000_000, description="default token budget of a context search")
     ] = 8000
     deadline_seconds: Annotated[
-        float, _seconds("how long an answer may take, not counting the first indexing")
+        float, _seconds("time limit of a context search, not counting the first indexing")
     ] = 10.0
-    index_seconds: Annotated[
-        float, _seconds("how long a plan waits for a repository to be indexed at first")
-    ] = 120.0
+    index_seconds: Annotated[float, _seconds("how long a plan waits for the first index of a repository")] = (
+        120.0
+    )
     starting_tokens: Annotated[
         int,
-        Meta(
-            ge=0, le=10_000_000, description="tokens of context that actors are shown at the start; 0: none"
-        ),
+        Meta(ge=0, le=10_000_000, description="tokens of context that actors get at the start; 0: none"),
     ] = 8000
     plan_tokens: Annotated[
         int,
-        Meta(ge=0, le=100_000_000, description="tokens of context that a plan's actors may ask for in all"),
+        Meta(
+            ge=0,
+            le=100_000_000,
+            description="tokens of context that the actors of one plan may request in total",
+        ),
     ] = 64_000
-    strategies_off: Annotated[str, Meta(description="strategies that are not asked, separated by commas")] = (
+    strategies_off: Annotated[str, Meta(description="disabled context strategies, separated by commas")] = (
         "embeddings"
     )
     tokenizer: Annotated[
         Literal["estimate", "o200k_base", "cl100k_base"],
         Meta(
             description=(
-                "how tokens are counted: a careful estimate, or tiktoken, where its file is there already"
+                "token counter: a conservative estimate, or tiktoken, if its file is already on this machine"
             )
         ),
     ] = "estimate"
     rerank_model: Annotated[
-        str, Meta(description="the model that ranks the best twenty files once more: provider/name")
+        str, Meta(description="model that reranks the best twenty files: provider/name")
     ] = ""
     index_megabytes: Annotated[
-        int, Meta(ge=10, le=1_000_000, description="disk that the index of one repository may use")
+        int, Meta(ge=10, le=1_000_000, description="disk space for the index of one repository")
     ] = 2048
-    selector: Annotated[str, _part("chooses strategies")] = ""
-    allocator: Annotated[str, _part("divides the tokens")] = ""
+    selector: Annotated[str, _part("selects strategies")] = ""
+    allocator: Annotated[str, _part("divides the token budget")] = ""
     executor: Annotated[str, _part("runs strategies")] = ""
-    deduplicator: Annotated[str, _part("merges what was found")] = ""
+    deduplicator: Annotated[str, _part("merges search results")] = ""
     scorer: Annotated[str, _part("ranks files")] = ""
-    depths: Annotated[str, _part("says how places can be shown")] = ""
-    packer: Annotated[str, _part("chooses what is shown")] = ""
-    orderer: Annotated[str, _part("orders what is shown")] = ""
-    preamble: Annotated[str, _part("writes what precedes the fragments")] = ""
-    skeleton: Annotated[str, _part("draws the repository's shape")] = ""
+    depths: Annotated[str, _part("decides at which depths a place can be shown")] = ""
+    packer: Annotated[str, _part("selects fragments")] = ""
+    orderer: Annotated[str, _part("orders fragments")] = ""
+    preamble: Annotated[str, _part("writes the text before the fragments")] = ""
+    skeleton: Annotated[str, _part("outlines the repository")] = ""
 
     def __post_init__(self) -> None:
         _named(self.rerank_model)
@@ -306,25 +314,25 @@ class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class EventSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Delivery of events."""
 
-    queue_bound: Annotated[int, Meta(ge=1, le=10_000_000, description="events that may wait to be kept")] = (
-        10_000
-    )
+    queue_bound: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="maximum number of events waiting to be stored")
+    ] = 10_000
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is said on stderr."""
+    """The log on stderr."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="how much is logged")] = (
-        "warning"
-    )
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="lowest level that is logged")
+    ] = "warning"
     format: Annotated[
         Literal["auto", "console", "json"],
-        Meta(description="console for people, json for programs, auto asks whether stderr is a terminal"),
+        Meta(description="console for people, json for programs; auto: console if stderr is a terminal"),
     ] = "auto"
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All settings of one run, valid and immutable."""
+    """The validated, immutable settings of one run."""
 
     state: StateSettings = StateSettings()
     database: DatabaseSettings = DatabaseSettings()
@@ -345,12 +353,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         if worker.heartbeat_seconds > 0.4 * worker.lease_seconds:
             raise ValueError(
                 f"worker.heartbeat_seconds ({worker.heartbeat_seconds:g}) should be at most 0.4 of "
-                f"worker.lease_seconds ({worker.lease_seconds:g}), or one late beat loses the job"
+                f"worker.lease_seconds ({worker.lease_seconds:g}), or one late heartbeat loses the job"
             )
 
 
 class Key(NamedTuple):
-    """One setting, seen from outside."""
+    """The name, description and rules of one setting."""
 
     section: str
     name: str
@@ -373,7 +381,7 @@ class Key(NamedTuple):
 
 @cache
 def known_keys() -> Mapping[str, Key]:
-    """Every setting by its dotted key, in the order of `config list`."""
+    """Return all settings by their dotted key, in the order of `config list`."""
     keys: dict[str, Key] = {}
     for section in fields(Settings):
         for field in fields(section.type):
@@ -387,7 +395,7 @@ def known_keys() -> Mapping[str, Key]:
 
 
 def nearest_key(wrong: str) -> str | None:
-    """The setting that somebody who wrote `wrong` probably meant."""
+    """Return the key closest to the misspelled key `wrong`, or None."""
     from difflib import get_close_matches
 
     close = get_close_matches(wrong, list(known_keys()), n=1, cutoff=0.6)

@@ -1,6 +1,6 @@
-"""One setting's value: in its type, from a named place, or a clear error.
+"""Parsed values of settings with their origin, and the mistakes found in them.
 
-Mistakes in settings, told all at once: who mends one should not have to ask for the next.
+All mistakes are collected and raised together, so that the user can fix them in one edit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Layer(str, Enum):
-    """Where a value comes from, weakest first."""
+    """The source of a value, weakest first."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -67,7 +67,10 @@ _SETTINGS = Remedy("config.list", text="List the settings")
 
 
 def find_key(dotted: str, source: str) -> Key:
-    """The setting of that name; `ConfigurationError` with the nearest known one if there is none."""
+    """Return the setting with this key.
+
+    Raises `ConfigurationError` with the closest known key if there is none.
+    """
     key = known_keys().get(dotted)
     if key is None:
         remedies = () if nearest_key(dotted) else (_SETTINGS,)
@@ -89,7 +92,7 @@ def _hint(dotted: str) -> str:
 
 
 def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:
-    """The value in the setting's type; strict for TOML, which has types, lax for text."""
+    """Return the value in the type of the setting; `strict` is for TOML, which has types."""
     known = key.aliases.get(value, value) if isinstance(value, str) else value
     try:
         section = msgspec.convert({key.name: known}, key.model, strict=strict)
@@ -101,7 +104,7 @@ def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -
 
 
 def _in_words(error: msgspec.ValidationError, key: Key) -> str:
-    """What the library found, as it is said to people: without its types' names and its path."""
+    """Return msgspec's message in plain words, without type names and paths."""
     if key.choices:
         *others, last = map(repr, key.choices)
         return f"should be {', '.join(others)} or {last}"
@@ -112,7 +115,7 @@ def _in_words(error: msgspec.ValidationError, key: Key) -> str:
 
 
 def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
-    """All settings together; `ConfigurationError` when they contradict each other."""
+    """Return all settings. Raises `ConfigurationError` if they contradict each other."""
     nested: dict[str, dict[str, Scalar]] = {}
     for dotted, value in values.items():
         section, _, name = dotted.partition(".")
@@ -124,7 +127,7 @@ def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
 
 
 def shorten(value: object) -> str:
-    """The value for an error message: quoted, without secrets, never longer than a line."""
+    """Return the value for an error message: quoted, without secrets, at most 80 characters long."""
     from cleveragents.core.text.redaction import redact_text
 
     text = redact_text(repr(value))
@@ -132,7 +135,7 @@ def shorten(value: object) -> str:
 
 
 class Mistakes:
-    """What was found wrong so far, in order. Not thread-safe: it lives as long as one reading does."""
+    """The mistakes found so far, in order. Not thread-safe: use it in the call that made it."""
 
     def __init__(self) -> None:
         self._found: list[ConfigurationError] = []
@@ -145,14 +148,14 @@ class Mistakes:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Keeps the `ConfigurationError` that ends its block, and goes on after it."""
+        """Collect a `ConfigurationError` raised in the block instead of propagating it."""
         try:
             yield
         except ConfigurationError as error:
             self.add(error)
 
     def raise_any(self) -> None:
-        """`ConfigurationError` if anything was found: the first, and each other one on a line below it."""
+        """Raise one `ConfigurationError` with all mistakes, one per line, if there are any."""
         if self._found:
             first, *others = self._found
             remedies: list[Remedy] = []

@@ -1,13 +1,12 @@
-"""One generation of cancellation: what a run holds, and what `CancellationToken` replaces on `reset`.
+"""One generation of cancellation: the view that a run holds and `CancellationToken` replaces on `reset`.
 
-Why generations: a flag that can be cleared loses cancels, lock or no lock: a waiter wakes up, and before it
-looks, the flag is down again. So nothing is ever cleared here. A generation is cancelled once, for good, and
-whoever waits or works under it keeps that answer.
+Why generations: a flag that can be cleared loses cancels, even with a lock: a waiter wakes up, and before it
+looks, the flag is cleared again. So nothing is ever cleared here. A generation is cancelled once and stays
+cancelled for every thread that waits or works under it.
 
-Why a job is to end: because somebody wants that, or because what it is a part of stops for now.
-
-Both come to a job as a reason. So that nobody's words are taken for a mere stop, those that begin like one
-are put in quotes where they come in.
+A job may end because of a cancel, or because its surroundings stop for now and it can resume later (a mere
+stop). Both arrive as a reason. A reason from a person or program that looks like a mere stop is quoted, so
+that it is not mistaken for one.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _Cause(NamedTuple):
 
 
 class Registration:
-    """A callback's place on a generation. Leaving the `with` block closes it.
+    """A callback registered on a generation. Leaving the `with` block closes it.
 
     Thread safety: the cancelling thread and `close` claim the callback by the same atomic `dict.pop`, so it
         runs exactly once, or `close` returned True and it never runs. No lock: a finalizer may close.
@@ -45,12 +44,15 @@ class Registration:
     __slots__ = ("_key", "_listeners", "_view")
 
     def __init__(self, view: CancellationView, listeners: _Listeners) -> None:
-        self._view = view  # whoever keeps a registration keeps its generation within the parent's reach
+        self._view = view  # a live registration keeps its generation reachable from the parent
         self._listeners = listeners
         self._key = object()
 
     def close(self) -> bool:
-        """True for the one call that prevented the run; it does not wait for a run under way."""
+        """Return True if this call prevented the callback from running.
+
+        Does not wait for a running callback.
+        """
         return self._listeners.pop(self._key, None) is not None
 
     def __enter__(self) -> Self:
@@ -61,12 +63,13 @@ class Registration:
 
 
 class CancellationView:
-    """One generation of a token, as a run sees it: cancelled once or never, whatever is reset meanwhile.
+    """One generation of a token as a run sees it: cancelled at most once, regardless of resets.
 
     Thread safety:
         Owner: the token that made it; any thread may hold it.
         Lock: the token's `_lock`, to attach and to cancel. Reading, waiting and registering take none.
-        Guarantee: `is_cancelled` and `reason` change together, once; whoever sees a generation cancelled
+        Guarantee: `is_cancelled` and `reason` change together, once; a thread that sees a generation
+        cancelled
             sees all below it cancelled; a registered callback runs exactly once or was closed in time.
     Cancel safety: an interrupted `wait` or `wait_async` leaves nothing behind, nor does a closed loop.
     """
@@ -87,60 +90,60 @@ class CancellationView:
 
     @property
     def reason(self) -> str | None:
-        """What the cancel gave as its reason; None, too, while there was no cancel."""
+        """The reason of the cancel; None if it has none, or if there was no cancel."""
         cause = self._cause
         return None if cause is None else cause.reason
 
     def raise_if_cancelled(self) -> None:
-        """Returns, or raises `Cancelled` with the reason."""
+        """Raise `Cancelled` with the reason if this generation is cancelled."""
         cause = self._cause
         if cause is not None:
             raise Cancelled(cause.reason)
 
     def wait(self, timeout: float | None) -> bool:
-        """Blocks until this generation is cancelled (True) or the seconds have passed (False)."""
+        """Block until this generation is cancelled (True) or the seconds have passed (False)."""
         gate = threading.Event()
         with self._listen(self._wakers, gate.set):
             gate.wait(timeout)
         return self._cause is not None
 
     async def wait_async(self) -> None:
-        """Returns on the running loop once this generation is cancelled, from whichever thread."""
+        """Return on the running loop once this generation is cancelled, from any thread."""
         import asyncio
 
         gate = asyncio.get_running_loop().create_future()
-        # Weak, so that a task which was abandoned with its loop does not live on in a long-lived token.
+        # Weak, so that a task that was abandoned with its loop does not live on in a long-lived token.
         weak_gate = weakref.ref(gate)
         with self._listen(self._wakers, lambda: _open_on_its_loop(weak_gate)):
             await gate
 
     def on_cancel(self, callback: Callable[[], None]) -> Registration:
-        """Has `callback` run once by the cancelling thread, or here and now if the cancel has been.
+        """Run `callback` once in the cancelling thread, or immediately if already cancelled.
 
-        Waiters wake before any callback runs; callbacks run in the order of registration, under no lock.
-        What one raises is logged as `cancellation.callback_failed` and keeps no other from running.
+        Waiters wake before any callback runs; callbacks run in the order of registration, under no lock. An
+        exception in one is logged as `cancellation.callback_failed` and does not prevent the others.
         """
         return self._listen(self._callbacks, callback)
 
     def attach(self, parent: CancellationView) -> None:
-        """For tokens: puts this fresh generation within the parent's reach. The caller holds the lock."""
+        """For tokens: attach this new generation to the parent. The caller holds the lock."""
         self._cause = parent._cause
-        # The link goes by itself when this generation is garbage: by an atomic discard, since a finalizer
+        # The link disappears when this generation is garbage-collected, by an atomic discard: a finalizer
         # may interrupt the very thread that holds the lock.
         parent._children.add(weakref.ref(self, parent._children.discard))
 
     def detach(self, parent: CancellationView) -> None:
-        """For tokens: takes this generation out of the parent's reach. Needs no lock."""
+        """For tokens: detach this generation from the parent. Needs no lock."""
         parent._children.discard(weakref.ref(self))
 
     def cancel(self, reason: str | None) -> bool:
-        """For tokens: cancels this generation and all below it; True for the one call that did."""
+        """For tokens: cancel this generation and all below it; True for the one call that did."""
         cause = _Cause(reason)
         fallen = [self]
         with self._lock:
             if self._cause is not None:  # guard: one winner, one reason
                 return False
-            for view in fallen:  # grows while it is walked
+            for view in fallen:  # grows during the iteration
                 for link in list(view._children):
                     child = link()
                     if child is not None and child._cause is None:  # guard: its own first reason stays
@@ -151,11 +154,12 @@ class CancellationView:
         return True
 
     def _listen(self, listeners: _Listeners, callback: Callable[[], None]) -> Registration:
-        # Enter first, then look: a cancel sets the cause first, then looks for entries. One of the two finds
+        # Register first, then look: a cancel sets the cause first, then looks for callbacks. One of the two
+        # finds
         # the other, and if both do, the claim decides.
         registration = Registration(self, listeners)
         listeners[registration._key] = callback
-        if self._cause is not None:  # guard: the cancel may have looked before we entered
+        if self._cause is not None:  # guard: the cancel may have looked before we registered
             _claim_and_run(listeners, registration._key)
         return registration
 
@@ -172,7 +176,7 @@ def _run_listeners(fallen: list[CancellationView]) -> None:
 
 def _claim_and_run(listeners: _Listeners, key: object) -> None:
     callback = listeners.pop(key, None)
-    if callback is not None:  # guard: None was closed, or is run by another thread
+    if callback is not None:  # guard: None was closed, or another thread runs it
         try:
             callback()
         except Exception:
@@ -185,25 +189,25 @@ def _claim_and_run(listeners: _Listeners, key: object) -> None:
 def _open_on_its_loop(weak_gate: weakref.ref[asyncio.Future[None]]) -> None:
     gate = weak_gate()
     if gate is not None:
-        with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+        with suppress(RuntimeError):  # the loop is closed: no task waits there any more
             gate.get_loop().call_soon_threadsafe(_open, gate)
 
 
 def _open(gate: asyncio.Future[None]) -> None:
-    if not gate.done():  # guard: its task was cancelled in the same turn of the loop
+    if not gate.done():  # guard: its task was cancelled in the same iteration of the loop
         gate.set_result(None)
 
 
 def mere_stop(why: str) -> str:
-    """The reason of a stop after which it can go on."""
+    """Return the reason of a stop after which the work can resume."""
     return f"{_MARK}{why}"
 
 
 def is_mere_stop(reason: str | None) -> bool:
-    """Whether nobody wants it cancelled: it can go on later."""
+    """Return whether the reason is a stop, not a cancel: the work can resume later."""
     return reason is not None and reason.startswith(_MARK)
 
 
 def said_by_somebody(reason: str) -> str:
-    """The reason as a person or another program gave it, which is never a mere stop."""
-    return f'"{reason}"' if is_mere_stop(reason) else reason  # guard: nobody's words are taken for ours
+    """Return the reason given by a person or another program, quoted if it looks like a mere stop."""
+    return f'"{reason}"' if is_mere_stop(reason) else reason  # guard: foreign text is not mistaken for ours

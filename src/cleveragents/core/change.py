@@ -1,12 +1,10 @@
-"""Changes: what was done to which file, filed in the changeset it was made under.
+"""Changes to files, recorded in changesets, and the file states between them.
 
-What recording and sealing mean is decided here, once for every store: a store adds only the critical
-section in which the decision is made and kept.
+The rules for recording and closing are here, once for every store: a store adds only the critical section in
+which the decision is made and stored.
 
-What a file is at one moment, and how recorded changes lead from one moment to the next.
-
-A state is what git would keep of a file: its mode and the name of its content. `None` stands for "no file".
-Everything that compares, folds or reverses changes is decided here, without touching a file.
+A file state is what git keeps of a file: its mode and the hash of its content; `None` means that there is no
+file. All functions that compare, fold or reverse changes are here and never access a file.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ REGULAR, EXECUTABLE, SYMLINK, GITLINK = 0o100644, 0o100755, 0o120000, 0o160000
 
 
 class ChangeKind(str, Enum):
-    """What happened to the file."""
+    """The kind of a change."""
 
     CREATE = "create"
     MODIFY = "modify"
@@ -47,9 +45,10 @@ class ChangeKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeEntry:
-    """One change to one file. Hashes name content in the content store; None: there was, or is, no file.
+    """One change to one file. Hashes refer to the content store; None means that there is no file.
 
-    `mode` and `before_mode` are git's, after and before the change, so that an entry can be reversed alone.
+    `mode` and `before_mode` are git's modes after and before the change, so that an entry alone can be
+    reversed.
     """
 
     kind: ChangeKind
@@ -68,12 +67,12 @@ class ChangeEntry:
             if path is not None and (not path or "\0" in path):
                 raise ValueError(f"{path!r} is not a path")
         if (self.kind is ChangeKind.RENAME) != (self.old_path is not None):
-            raise ValueError("old_path belongs to renames, and every rename has one")
+            raise ValueError("a rename needs old_path, and other changes must not have one")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedChange:
-    """A change as it stands in its changeset: `sequence` counts from 1 without a gap."""
+    """A change in its changeset: `sequence` counts from 1 without gaps."""
 
     changeset_id: str
     sequence: int
@@ -81,15 +80,15 @@ class RecordedChange:
     key: str | None = None
 
     def repeated(self, entry: ChangeEntry) -> RecordedChange:
-        """The answer to a retry under the same key: this very record, or `DuplicateKey` for another entry."""
-        if entry != self.entry:  # guard: a key that came back with other content is not a retry
+        """Return this record for a retry with the same key. Raises `DuplicateKey` if the entry differs."""
+        if entry != self.entry:  # guard: a reused key with different content is not a retry
             raise DuplicateKey(str(self.key))
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Changeset:
-    """An ordered set of changes of one plan; open until it is closed, immutable from then on."""
+    """An ordered set of changes of one plan; immutable once it is closed."""
 
     id: str
     plan_id: str
@@ -97,25 +96,28 @@ class Changeset:
     length: int = 0
 
     def appended(self, entry: ChangeEntry, key: str | None = None) -> tuple[Changeset, RecordedChange]:
-        """The changeset with one entry more, and that entry's record. `ChangesetClosed`."""
-        if self.closed:  # guard: sealed is immutable
+        """Return the changeset with one more entry, and the record of that entry.
+
+        Raises `ChangesetClosed`.
+        """
+        if self.closed:  # guard: a closed changeset is immutable
             raise ChangesetClosed(self.id)
         longer = replace(self, length=self.length + 1)
         return longer, RecordedChange(self.id, longer.length, entry, key)
 
     def sealed(self) -> Changeset:
-        """The same changeset, closed; sealing twice is harmless."""
+        """Return the changeset, closed; closing twice is harmless."""
         return replace(self, closed=True)
 
 
 def keys_of_batch(key: str | None, length: int) -> list[str | None]:
-    """The key of each entry of a batch that was recorded under one key."""
+    """Return the key of each entry of a batch recorded under one key."""
     return [None if key is None else f"{key}#{number}" for number in range(1, length + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file: git's mode (regular, executable, symbolic link, submodule) and its content's name."""
+    """A file: git's mode (regular, executable, symbolic link, submodule) and the hash of its content."""
 
     mode: int
     content: str
@@ -123,19 +125,19 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a path was at first, and what it is now; None: no file."""
+    """The first and the current state of a path; None means no file."""
 
     before: FileState | None
     after: FileState | None
 
 
 def states_after(entries: Iterable[ChangeEntry]) -> dict[str, FileState | None]:
-    """The state of every path that the changes touched, once all of them were made, in order."""
+    """Return the state of every touched path after all changes, in order."""
     return {path: step.after for path, step in _steps_of(entries).items()}
 
 
 def differences_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
-    """First and last state of every path that was touched; one that came back to its first is left out."""
+    """Return the first and last state of every path that changed between them."""
     return {path: step for path, step in _steps_of(entries).items() if step.before != step.after}
 
 
@@ -149,7 +151,7 @@ def _steps_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
 
 
 def split_renames(entry: ChangeEntry) -> Iterator[tuple[str, FileState | None, FileState | None]]:
-    """What the change did to each path: a rename takes one away and makes another."""
+    """Return the effect of the change on each path: a rename removes one and creates another."""
     before = _state(entry.before_mode, entry.before_hash)
     after = _state(entry.mode, entry.after_hash)
     if entry.old_path is None:
@@ -162,10 +164,10 @@ def split_renames(entry: ChangeEntry) -> Iterator[tuple[str, FileState | None, F
 def entries_between(
     differences: Mapping[str, Difference], *, tool_call_id: str | None = None
 ) -> list[ChangeEntry]:
-    """The changes that lead from each `before` to its `after`, in the order of their paths.
+    """Return the changes that lead from each `before` to its `after`, ordered by path.
 
-    A file that is gone and one that appeared with the very same content and mode are one rename; where
-    several could be paired, the first by path are.
+    A removed file and a new one with the same content and mode become a rename; if several pairs are
+    possible, the first by path are used.
     """
     gone: dict[FileState, list[str]] = {}
     for path in sorted(differences):

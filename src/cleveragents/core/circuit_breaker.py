@@ -1,14 +1,11 @@
-"""A circuit breaker: decides who may be called.
+"""A circuit breaker: refuses calls to a name that keeps failing.
 
-A lock around `is_open` and `record_*` would count right and still be wrong: between the question and the
-verdict the world moves, and a slow success that was admitted before the breaker opened would close it.
-So a call is made under a *permit*, which belongs to a generation and speaks once.
+A lock around `is_open` and `record_*` would count correctly and still be wrong: the state changes between the
+question and the verdict, so a slow success that was admitted before the breaker opened would close it. A call
+is therefore made under a *permit*, which belongs to a generation and settles once.
 
-What a circuit breaker says about itself: states, transitions, exact totals.
-
-Puts a circuit breaker's openings and closings on the event bus.
-
-Half-open is a moment, not news: who needs it listens to the breaker itself.
+`BreakerEvents` publishes openings and closings on the event bus. Half-open is momentary and not published;
+callers that need it listen to the breaker itself.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ _ANY_TIME: Final = 0.0  # a success needs no clock, and reading it would be a te
 
 @dataclass(slots=True)
 class Circuit:
-    """What a breaker keeps of one name, beside its failures in a row and whether it is disabled.
+    """The state of one name, except its consecutive failures and whether it is disabled.
 
     Not thread-safe: guarded by the lock of the breaker that owns it.
     """
@@ -58,7 +55,7 @@ class Circuit:
     name: str
     generation: int = 0
     half_open: bool = False
-    retry_at: float = 0.0  # when the cool-down, or the lease of the trial that is out, ends
+    retry_at: float = 0.0  # end of the cool-down, or of the lease of the running trial
     opened: int = 0
     trials: int = 0
     admitted: int = 0
@@ -70,7 +67,7 @@ class Circuit:
     stale: int = 0
 
     def statistics(self, state: BreakerState, consecutive_failures: int) -> CircuitStatistics:
-        """A frozen copy of the totals."""
+        """Return a frozen copy of the totals."""
         return CircuitStatistics(
             state=state,
             consecutive_failures=consecutive_failures,
@@ -90,7 +87,7 @@ _Verdict = Callable[[Circuit, float], None]
 
 
 class BreakerState(str, Enum):
-    """Closed lets calls through, open refuses them, half-open lets one through at a time."""
+    """Closed admits calls, open refuses them, half-open admits one at a time."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -101,7 +98,7 @@ _TYPES = {BreakerState.OPEN: EventType.BREAKER_OPENED, BreakerState.CLOSED: Even
 
 
 class Permit:
-    """Leave to make one call. Its first verdict counts and returns True; any later one returns False."""
+    """Permission for one call. The first verdict counts and returns True; any later one returns False."""
 
     __slots__ = ("_breaker", "_circuit", "_generation")
 
@@ -111,38 +108,39 @@ class Permit:
         self._generation: int | None = generation  # None once settled; guarded by the breaker's lock
 
     def success(self) -> bool:
-        """The call did what it should."""
+        """Report that the call succeeded."""
         breaker = self._breaker
         return breaker._settle(self, breaker._succeed, _ANY_TIME)
 
     def failure(self, error: BaseException | None = None) -> bool:
-        """The call failed. A cancellation is nobody's failure: it releases the permit."""
+        """Report that the call failed. A cancellation does not count as a failure: it releases the permit."""
         breaker = self._breaker
         verdict = breaker._release if isinstance(error, CANCELLATIONS) else breaker._fail
         return breaker._settle(self, verdict, breaker._clock())
 
     def release(self) -> bool:
-        """The call said nothing about its subject (it was cancelled, or never made)."""
+        """Report a call without a verdict: it was cancelled, or never made."""
         breaker = self._breaker
         return breaker._settle(self, breaker._release, breaker._clock())
 
 
 class CircuitBreaker:
-    """Refuses a name after `failure_threshold` failures in a row, then tries it one call at a time.
+    """Refuses a name after `failure_threshold` consecutive failures, then tries it one call at a time.
 
-    Open, it refuses for `cool_down_seconds`; then it is half-open and admits one trial, whose success
-    closes it and whose failure opens it again. Each transition begins a new generation, and a permit's
-    verdict counts only in its own. `record_*` hold no permit and speak for the current generation;
-    `is_open` says False to a caller who would get the trial.
-    `on_transition` hears of each transition once, in order, one at a time, outside the lock, on the thread
-    that made it or on one that is announcing already; a listener that stays 1024 behind loses the oldest.
-    One small record is kept per name for good: names are those of configured strategies, not of users.
+    An open breaker refuses calls for `cool_down_seconds`. Then it is half-open and admits one trial: success
+    closes it, failure opens it again. Each transition starts a new generation, and the verdict of a permit
+    counts only in its own. `record_*` need no permit and apply to the current generation; `is_open` returns
+    False to a caller that would get the trial.
+    `on_transition` is called for each transition once, in order, one at a time, outside the lock, on the
+    thread that made it or on one that is already announcing. A listener that falls 1024 transitions behind
+    loses the oldest.
+    One small record is kept per name forever: names are those of configured strategies, not of users.
 
     Thread safety:
         Owner: the executor that built it, or the container; any thread may share it.
         Lock: `_lock` (not reentrant, never nested) guards all state; held for arithmetic only, never across
             the clock or a listener.
-        Guarantee: no failure is lost, at most one trial with a valid lease is out per name, each permit
+        Guarantee: no failure is lost, at most one trial with a valid lease is running per name, each permit
             settles once, and a call admitted before the breaker opened or was reset cannot change it.
     Cancel safety: a cancelled trial is released uncounted, and the next caller may try; a hung one loses
         its lease after `trial_lease_seconds`, so it cannot jam the breaker.
@@ -157,11 +155,13 @@ class CircuitBreaker:
         on_transition: Callable[[BreakerTransition], object] | None = None,
     ) -> None:
         if failure_threshold < 1:
-            raise ValueError(f"failure_threshold is at least 1, not {failure_threshold}")
+            raise ValueError(f"failure_threshold must be at least 1, not {failure_threshold}")
         if not (isfinite(cool_down_seconds) and cool_down_seconds >= 0):
-            raise ValueError(f"cool_down_seconds is a finite time, not {cool_down_seconds}")
+            raise ValueError(f"cool_down_seconds must be finite and not negative, not {cool_down_seconds}")
         if not (isfinite(trial_lease_seconds) and trial_lease_seconds > 0):
-            raise ValueError(f"trial_lease_seconds is a finite time above 0, not {trial_lease_seconds}")
+            raise ValueError(
+                f"trial_lease_seconds must be finite and greater than 0, not {trial_lease_seconds}"
+            )
         self.failure_threshold = failure_threshold
         self.cool_down_seconds = cool_down_seconds
         self.trial_lease_seconds = trial_lease_seconds
@@ -176,7 +176,10 @@ class CircuitBreaker:
         self._announcing = False
 
     def acquire(self, name: str) -> Permit:
-        """A permit for one call; `BreakerOpen`, with the time to wait, while the name is refused."""
+        """Return a permit for one call.
+
+        Raises `BreakerOpen` with the time to wait while the name is refused.
+        """
         with self._lock:
             if name not in self._disabled:
                 circuit = self._circuit(name)
@@ -185,35 +188,35 @@ class CircuitBreaker:
         return self._acquire_disabled(name)
 
     def is_open(self, name: str) -> bool:
-        """Whether a call would be refused now."""
+        """Return whether a call would be refused now."""
         now = self._clock()
         with self._lock:
             return name in self._disabled and now < self._circuits[name].retry_at
 
     def record_success(self, name: str) -> None:
-        """A call without a permit succeeded: the failures are forgotten, the circuit is closed."""
+        """Record the success of a call without a permit: clears the failures and closes the circuit."""
         self._record(name, self._succeed, _ANY_TIME)
 
     def record_failure(self, name: str) -> None:
-        """A call without a permit failed: one more in a row."""
+        """Record the failure of a call without a permit."""
         self._record(name, self._fail, self._clock())
 
     def reset(self, name: str) -> None:
-        """Closes the circuit, forgets its failures, and makes every permit that is out stale."""
+        """Close the circuit, clear its failures and make every open permit stale."""
         with self._lock:
             circuit = self._circuit(name)
             self._forget(circuit)
         self._announce()
 
     def reset_all(self) -> None:
-        """`reset` of every name, in one step."""
+        """Reset every name in one step."""
         with self._lock:
             for circuit in self._circuits.values():
                 self._forget(circuit)
         self._announce()
 
     def statistics(self) -> BreakerStatistics:
-        """All circuits as they are at one moment."""
+        """Return all circuits at one moment."""
         now = self._clock()
         with self._lock:
             circuits = {name: self._describe(circuit, now) for name, circuit in self._circuits.items()}
@@ -225,9 +228,9 @@ class CircuitBreaker:
         now = self._clock()
         with self._lock:
             circuit = self._circuits[name]
-            if name in self._disabled:  # guard: somebody may have closed it since the first look
+            if name in self._disabled:  # guard: another thread may have closed it since the first look
                 wait = circuit.retry_at - now
-                if wait > 0:  # guard: cooling down, or a trial is out
+                if wait > 0:  # guard: cooling down, or a trial is running
                     circuit.refused += 1
                     raise BreakerOpen(name, wait)
                 self._begin_trial(circuit, now)
@@ -239,12 +242,12 @@ class CircuitBreaker:
     def _settle(self, permit: Permit, verdict: _Verdict, now: float) -> bool:
         with self._lock:
             generation = permit._generation
-            if generation is None:  # guard: a permit speaks once
+            if generation is None:  # guard: a permit settles once
                 return False
             permit._generation = None
             circuit = permit._circuit
             circuit.settled += 1
-            if generation != circuit.generation:  # guard: it speaks of a world that is gone
+            if generation != circuit.generation:  # guard: the permit belongs to an older generation
                 circuit.stale += 1
                 return True
             verdict(circuit, now)
@@ -286,7 +289,7 @@ class CircuitBreaker:
 
     def _release(self, circuit: Circuit, now: float) -> None:
         circuit.released += 1
-        circuit.retry_at = now  # so the next may try at once; closed, nobody looks at it
+        circuit.retry_at = now  # so the next call may try at once; ignored while closed
 
     def _begin_trial(self, circuit: Circuit, now: float) -> None:
         circuit.trials += 1
@@ -330,7 +333,7 @@ class CircuitBreaker:
         return circuit.statistics(state, self._failures.get(circuit.name, 0))
 
     def _announce(self) -> None:
-        """Tells the listener what it has not heard yet; whoever finds another at it leaves it to him."""
+        """Call the listener with all pending transitions; return if another thread is already doing so."""
         while True:
             with self._lock:
                 if self._announcing or not self._unannounced:  # guard: one at a time keeps the order
@@ -349,13 +352,13 @@ class CircuitBreaker:
                     "breaker.listener_failed", name=transition.name, error=repr(error)
                 )
             finally:
-                # Needs no lock: what came while it was set is found by the next turn of this loop.
+                # Needs no lock: the next iteration of this loop finds transitions added while it was set.
                 self._announcing = False
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerTransition:
-    """A circuit entered `state`; `generation` grows with every transition of that name."""
+    """A transition of a circuit to `state`; `generation` grows with every transition of that name."""
 
     name: str
     state: BreakerState
@@ -365,10 +368,10 @@ class BreakerTransition:
 
 @dataclass(frozen=True, slots=True)
 class CircuitStatistics:
-    """One name's circuit, with exact totals.
+    """The exact totals of one circuit.
 
-    `successes`, `failures` and `released` count the verdicts of their time, with a permit or without;
-    `stale` those that spoke for an older generation and changed nothing; `in_flight` permits are still out.
+    `successes`, `failures` and `released` count verdicts of the current generation, with or without a permit.
+    `stale` counts verdicts of older generations, which changed nothing. `in_flight` counts open permits.
     """
 
     state: BreakerState
@@ -386,17 +389,17 @@ class CircuitStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BreakerStatistics:
-    """All circuits at one moment; `unannounced_lost` transitions found their listener too far behind."""
+    """All circuits at one moment; `unannounced_lost` counts transitions lost by a slow listener."""
 
     circuits: Mapping[str, CircuitStatistics]
     unannounced_lost: int = 0
 
 
 class BreakerEvents:
-    """A breaker's `on_transition`: emits in the order in which the breaker announces.
+    """A listener for `on_transition` that emits events in the order of the transitions.
 
-    It is called by whoever runs a strategy, and he has a deadline: so it never waits for room on the bus. An
-    event that is refused is lost, which the breaker logs with its name and the bus counts.
+    The thread that runs a strategy calls it under a deadline, so it never waits for room on the bus. A
+    refused event is lost; the breaker logs it by name, and the bus counts it.
     """
 
     def __init__(self, publisher: EventPublisher, clock: Clock, identifiers: IdentifierSource) -> None:

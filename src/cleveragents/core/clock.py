@@ -1,7 +1,4 @@
-"""Time as a parameter.
-
-The machine's clocks.
-"""
+"""The clock as a parameter, and the system clock."""
 
 from __future__ import annotations
 
@@ -13,27 +10,27 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Two clocks that are never mixed: one to measure with, one to show to people.
+    """A monotonic clock to measure time and a wall clock to show it; never mix the two.
 
-    `monotonic` never goes back and counts the time a machine was suspended, so a lease that ran out
-    during a sleep is seen to have run out. `now` is the wall clock in UTC and may jump.
-    Any thread may read both.
+    `monotonic` never goes back and includes the time the machine was suspended, so a lease that expired
+    during a suspension counts as expired. `now` is the wall clock in UTC and may jump. Both are safe in any
+    thread.
     """
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary point, the same for all processes of this boot."""
+        """Return the seconds since an arbitrary point, the same for all processes since the last boot."""
         ...
 
     def now(self) -> datetime:
-        """The wall clock, aware, UTC."""
+        """Return the wall clock as an aware datetime in UTC."""
         ...
 
 
 class SystemClock:
-    """`Clock` on the machine's own clocks. Stateless, so any thread may share it."""
+    """`Clock` on the clocks of the machine. Stateless: any thread may share it."""
 
     def monotonic(self) -> float:
-        # BOOTTIME counts suspension, MONOTONIC does not: a laptop that slept through a lease must notice.
+        # BOOTTIME includes suspension, MONOTONIC does not: a laptop that slept through a lease must notice.
         if hasattr(time, "CLOCK_BOOTTIME"):
             return time.clock_gettime(time.CLOCK_BOOTTIME)
         return time.monotonic()

@@ -1,4 +1,4 @@
-"""Decisions: what was asked, what was chosen, and why. They form a tree; nothing in it is ever erased."""
+"""Decisions of an agent: the question, the choice and the reasons. They form a tree that only grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Alternative", "Decision", "DecisionState", "NewDecision"]
 
 
 class DecisionState(str, Enum):
-    """Whether it still holds."""
+    """Whether a decision is still in effect."""
 
     ACTIVE = "active"
     SUPERSEDED = "superseded"
@@ -20,7 +20,7 @@ class DecisionState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What could have been chosen, and why it was not."""
+    """An option that was not chosen, and the reason."""
 
     choice: str
     reason: str = ""
@@ -28,10 +28,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class NewDecision:
-    """A decision to be kept. `parent` is the number of the decision that led to it.
+    """A decision to store. `parent` is the number of the decision that led to it.
 
-    `confidence` is between 0 and 1; None where nobody said. `checkpoint` is the number of the tool call
-    before which it was made: what going back to it restores. `context` is what was known then.
+    `confidence` is between 0 and 1, or None if unknown. `checkpoint` is the number of the tool call before
+    which the decision was made; returning to the decision restores that checkpoint. `context` is the
+    information available then.
     """
 
     question: str
@@ -47,7 +48,7 @@ class NewDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision as the store holds it; `number` counts from 1 within its plan."""
+    """A stored decision; `number` counts from 1 within its plan."""
 
     plan_id: str
     number: int

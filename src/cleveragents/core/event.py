@@ -1,7 +1,4 @@
-"""Events: facts in the past tense, immutable, the same for every reader.
-
-Where events are published, and where they are kept.
-"""
+"""Domain events: immutable facts in the past tense; and the ports that publish and store them."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ __all__ = [
 
 
 class EventType(str, Enum):
-    """What can have happened. The value is what the audit log stores; it never changes meaning."""
+    """The kinds of events. The value is stored in the audit log, and its meaning never changes."""
 
     JOB_SUBMITTED = "job.submitted"
     JOB_CLAIMED = "job.claimed"
@@ -87,12 +84,15 @@ class EventType(str, Enum):
     GRAPH_RUN_FAILED = "graph.run_failed"
     GRAPH_RUN_CANCELLED = "graph.run_cancelled"
 
-    # Enum's own hash is written in Python, and every emit looks its type up in a table.
+    # Enum's hash is written in Python, and every emit looks up its type in a table.
     __hash__ = str.__hash__
 
     @classmethod
     def parse(cls, name: str) -> EventType:
-        """The type of that name; `UnknownEventType`, with the nearest known one, if there is none."""
+        """Return the type with this name.
+
+        Raises `UnknownEventType` with the closest known name if there is none.
+        """
         try:
             return cls(name)
         except ValueError:
@@ -102,7 +102,7 @@ class EventType(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class DomainEvent:
-    """One fact. `subject` is the id of what it happened to; `sequence` is 0 until a bus emitted it."""
+    """One fact. `subject` is the id of the object concerned; `sequence` is 0 until a bus emits the event."""
 
     event_type: EventType
     subject: str
@@ -119,10 +119,10 @@ class DomainEvent:
             object.__setattr__(self, "payload", freeze_object(self.payload, where=where))
 
     def sequenced(self, sequence: int) -> DomainEvent:
-        """The same fact, as the `sequence`-th that a bus emitted.
+        """Return the same event with its sequence number on a bus.
 
-        Every emit pays for this, so it is written as a draft, which is not frozen, and then becomes an
-        event: a fifth of the constructor's price, whose checks this event has passed already.
+        Every emit pays for this, so it fills a mutable draft and turns it into an event. That costs a fifth
+        of the constructor, whose checks this event has already passed.
         """
         draft: Any = _Draft()
         draft.event_type = self.event_type
@@ -140,14 +140,14 @@ EventHandler = Callable[[DomainEvent], None]
 
 
 class _Draft:
-    """The slots of an event, in the same layout, while nobody else can see it."""
+    """The slots of an event in the same layout, while no other code can see it."""
 
     __slots__ = DomainEvent.__slots__
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """An event at its place in the one order that all processes share. Positions count from 1."""
+    """An event at its position in the global order of all processes. Positions count from 1."""
 
     position: int
     event: DomainEvent
@@ -156,18 +156,19 @@ class AuditRecord:
 
 
 class Receipt(Protocol):
-    """The promise of a position for an appended event."""
+    """A handle to the future position of an appended event."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The event's position, once it is sequenced and kept. `DeadlineExceeded`, or why it failed.
+        """Return the position of the event once it is sequenced and stored.
 
-        0 where it is kept, and another machine gives it its position.
+        Returns 0 if the event is stored and another machine assigns its position. Raises `DeadlineExceeded`,
+        or the error that prevented the write.
         """
         ...
 
 
 class PreparedEvent(NamedTuple):
-    """An event in the form in which it is kept: all text, already found fit to be stored."""
+    """An event in its stored form: all text, already validated for storage."""
 
     event_id: str
     event_type: str
@@ -179,46 +180,47 @@ class PreparedEvent(NamedTuple):
 class AuditSink(Protocol):
     """The durable end of an event bus. Any thread may append; an append never runs foreign code.
 
-    What was appended is kept in that order. `append` is `prepare`, then `append_nowait`, then
-    `wait_for_room` as often as need be; a bus calls the parts, because it orders events under a lock in
-    which nobody may wait.
+    Appended events are stored in order. `append` is `prepare`, then `append_nowait`, with `wait_for_room` as
+    often as needed. A bus calls these parts itself, because it orders events under a lock in which no thread
+    may wait.
     """
 
     def append(self, event: DomainEvent, timeout: float | None = None) -> Receipt:
-        """Queues the event to be kept; waits only while the bounded queue is full.
+        """Queue the event for storage; waits only while the bounded queue is full.
 
-        `QueueFull` if it stayed full, `Closed`, `InvalidPayload`; then the event is not kept.
+        Raises `QueueFull` if the queue stays full, `Closed`, or `InvalidPayload`; the event is then not
+        stored.
         """
         ...
 
     def prepare(self, event: DomainEvent) -> PreparedEvent:
-        """The event as it will be kept; `InvalidPayload` if it cannot be."""
+        """Return the event in its stored form. Raises `InvalidPayload` if it cannot be stored."""
         ...
 
     def append_nowait(self, prepared: PreparedEvent) -> Receipt:
-        """Queues a prepared event. `QueueFull`, `Closed`."""
+        """Queue a prepared event. Raises `QueueFull` or `Closed`."""
         ...
 
     def wait_for_room(self, timeout: float) -> None:
-        """Returns when the queue is not full, or is closed. `QueueFull` if it stayed full."""
+        """Return once the queue has room or is closed. Raises `QueueFull` if it stays full."""
         ...
 
     def flush(self, timeout: float | None = None) -> None:
-        """Returns when all that was appended before is sequenced. `DeadlineExceeded`."""
+        """Return once all events appended before are sequenced. Raises `DeadlineExceeded`."""
         ...
 
     def read(self, *, after: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
-        """Sequenced records with a position above `after`, in order: a cursor never skips or repeats."""
+        """Return sequenced records above position `after`, in order: a cursor never skips or repeats."""
         ...
 
 
 class EventPublisher(Protocol):
-    """What a service needs of the bus."""
+    """The part of the event bus that a service needs."""
 
     def emit(self, event: DomainEvent, *, wait: bool = True) -> int:
-        """Publishes the event; returns its sequence number in this process.
+        """Publish the event and return its sequence number in this process.
 
-        `QueueFull` when somebody has no room for it; `wait` says whether to wait for that first. Then
-        nothing was published, and the publisher has counted it.
+        Raises `QueueFull` if a subscriber or the sink has no room; `wait` controls whether to wait for room
+        first. The event is then not published, and the publisher has counted it.
         """
         ...

@@ -1,4 +1,4 @@
-"""Named places where a test may stop the world."""
+"""Named fault points, where a test may interrupt the program."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["FaultPoints", "NoFaults"]
 
 
 class FaultPoints(Protocol):
-    """Durable steps announce themselves here, before and after; production listens to none of it.
+    """A hook that durable steps call before and after; production ignores it.
 
-    Names are dotted: `job.finish.before`, `audit.head.after`. An implementation may return, raise, or
-    end the process, so a step must leave the world right whichever it does.
+    Names are dotted: `job.finish.before`, `audit.head.after`. An implementation may return, raise, or end the
+    process, so a step must leave a correct state in each case.
     """
 
     def reach(self, name: str) -> None:
-        """Called at the point `name`."""
+        """Mark that the program has reached the fault point `name`."""
         ...
 
 
 class NoFaults:
-    """What production passes: nothing ever happens at a fault point."""
+    """Fault points for production, which do nothing."""
 
     def reach(self, name: str) -> None:
-        """Returns."""
+        """Do nothing."""

@@ -1,15 +1,4 @@
-"""Identity as a parameter.
-
-ULIDs.
-
-The identity of a worker process.
-
-The fence that a worker writes under.
-
-The variable by which the processes of an attempt are known.
-
-In whose name something is done: known where a request comes in, and told by whatever is recorded of it.
-"""
+"""Identifiers: ULIDs, the identity of a worker process, the fence of its writes, and the acting user."""
 
 from __future__ import annotations
 
@@ -36,15 +25,15 @@ _NAME: ContextVar[str | None] = ContextVar("cleveragents_acting", default=None)
 
 
 class IdentifierSource(Protocol):
-    """Gives ids (ULIDs): unique across processes, sortable by creation time. Any thread may ask."""
+    """A source of ids (ULIDs): unique across processes, sortable by creation time. Safe in any thread."""
 
     def new(self) -> str:
-        """An id nobody had before."""
+        """Return a new unique id."""
         ...
 
 
 class UlidSource:
-    """`IdentifierSource` giving ULIDs. Stateless: 80 random bits make them unique without a lock."""
+    """A source of ULIDs. Stateless: 80 random bits make them unique without a lock."""
 
     def new(self) -> str:
         from ulid import ULID  # takes longer to load than this module, and few commands need it
@@ -54,9 +43,10 @@ class UlidSource:
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Who runs a job: enough to tell, on the same machine, whether that process is still alive.
+    """The process that runs a job, identified well enough to check on the same machine whether it is alive.
 
-    `host` names a machine and its boot; `started_ticks` tells a process from a later one of the same pid.
+    `host` identifies a machine and its boot; `started_ticks` tells a process from a later one with the same
+    pid.
     """
 
     id: str
@@ -67,20 +57,20 @@ class WorkerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who may write: the worker that holds this job under this fencing token."""
+    """The right to write: the worker that owns this job under this fencing token."""
 
     job_id: str
     token: int
 
 
 def acting() -> str | None:
-    """The user's name; None where nobody said who they are, as with a command or a worker."""
+    """Return the name of the acting user, or None if there is none, as in a command or a worker."""
     return _NAME.get()
 
 
 @contextmanager
 def acting_as(name: str | None) -> Iterator[None]:
-    """Until the block ends, here and in what is called or started from here with its context."""
+    """Set the acting user for this block, and for calls and tasks started with its context."""
     token = _NAME.set(name)
     try:
         yield

@@ -1,7 +1,7 @@
-"""JSON values that cannot be altered: what events, job payloads and results carry.
+"""Immutable JSON values, which events, job payloads and results carry.
 
-Freezing once, where a value enters, replaces a deep copy per reader: whoever holds a frozen value
-may hand it to any thread.
+A value is frozen once, where it enters, instead of being copied for each reader: any thread may share a
+frozen value.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["FrozenObject", "JsonValue", "freeze", "freeze_object", "thaw", "unke
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
 _DEPTH_LIMIT = 64
-_INTEGER_BITS = 14_000  # somewhat less than the 4300 digits beyond which Python writes and reads no integer
+_INTEGER_BITS = 14_000  # slightly less than 4300 digits, Python's limit for writing and reading integers
 _INTEGERS = range(-(1 << 63), 1 << 63)
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 
 
 class FrozenObject(Mapping[str, "JsonValue"]):
-    """A JSON object that nobody can change. Equal to any mapping with equal items; hashable; pickles."""
+    """An immutable JSON object. Equal to any mapping with equal items; hashable; can be pickled."""
 
     __slots__ = ("_items",)
 
@@ -60,12 +60,15 @@ _LEAVES = frozenset({str, bool, int, float, type(None)})
 
 
 def freeze(value: object, *, where: str = "payload", depth: int = 0) -> JsonValue:
-    """The same JSON value, immutable all the way down; `InvalidPayload` for anything JSON cannot carry."""
+    """Return the JSON value, deeply immutable.
+
+    Raises `InvalidPayload` for values that JSON cannot represent.
+    """
     if value is None or isinstance(value, (str, bool, FrozenObject)):
         return value
     if isinstance(value, int):
         if value.bit_length() > _INTEGER_BITS:
-            raise InvalidPayload(where, "an integer of thousands of digits is not one that can be read again")
+            raise InvalidPayload(where, "the integer has too many digits")
         return value
     if isinstance(value, float):
         if not isfinite(value):
@@ -81,7 +84,10 @@ def freeze(value: object, *, where: str = "payload", depth: int = 0) -> JsonValu
 
 
 def freeze_object(value: object, *, where: str) -> FrozenObject:
-    """As `freeze`, for what is kept as an object; `InvalidPayload` for any other JSON value, too."""
+    """Like `freeze`, for a value that must be an object.
+
+    Raises `InvalidPayload` for other JSON values, too.
+    """
     frozen = freeze(value, where=where)
     if not isinstance(frozen, FrozenObject):
         raise InvalidPayload(where, f"{type(value).__name__} is not a JSON object")
@@ -100,8 +106,8 @@ def _freeze_object(value: Mapping[object, object], where: str, depth: int) -> Fr
 
 
 def thaw(value: JsonValue) -> object:
-    """Plain dicts and lists again, for `json.dumps` and for callers that want to edit a copy."""
-    if type(value) in _LEAVES:  # most are; asking an abstract class takes long
+    """Return the value with plain dicts and lists, for `json.dumps` and for callers that edit a copy."""
+    if type(value) in _LEAVES:  # the common case; a check against an abstract class is slow
         return value
     if type(value) is FrozenObject:
         return {key: thaw(item) for key, item in value._items.items()}
@@ -113,8 +119,7 @@ def thaw(value: JsonValue) -> object:
 
 
 def unkeepable(value: object) -> str | None:
-    """What is in a value that was read as JSON and that not every store can keep, in words for who wrote it;
-    None if all of it can be kept."""
+    """Return the reason why not every store can keep a value read as JSON, or None if every store can."""
     try:
         return next(_unkeepable(freeze(value)), None)
     except InvalidPayload as refused:
@@ -124,7 +129,7 @@ def unkeepable(value: object) -> str | None:
 def _unkeepable(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         if _BROKEN.search(value):
-            yield "half a character or a NUL"
+            yield "an incomplete character or a NUL"
     elif isinstance(value, int):
         if value not in _INTEGERS:
             yield "an integer of more than 64 bits"

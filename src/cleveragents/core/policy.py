@@ -1,9 +1,7 @@
-"""Policies: what a plan may do by itself, what it asks for first, and what it may never do.
+"""Policies: what a plan may do, what needs approval, and what is denied; and the isolation of commands.
 
-A profile answers for every capability. Two answers are joined by taking the stricter one, so whoever adds a
-policy (a repository, an action) can tighten what the user chose and never loosen it.
-
-What kept a plan's commands from the rest of the machine.
+A profile answers for every capability. Two answers are joined by taking the stricter one, so an additional
+policy (of a repository or an action) can tighten the user's choice and never loosen it.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ __all__ = [
 
 
 class Capability(str, Enum):
-    """What a tool call may need."""
+    """A permission that a tool call may need."""
 
     READ = "read"
     EDIT = "edit"
@@ -45,7 +43,7 @@ class Capability(str, Enum):
 
 
 class Verdict(str, Enum):
-    """The answer, from the most lenient to the strictest."""
+    """The answer of a policy, from the most lenient to the strictest."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -58,24 +56,26 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A named answer for every capability. One that `never_asks` denies what it would ask for: nobody is
-    there to answer."""
+    """A named answer for every capability.
+
+    With `never_asks`, a policy denies instead of asking, because no person is there to answer.
+    """
 
     name: str
     verdicts: Mapping[Capability, Verdict]
     never_asks: bool = False
 
     def verdict(self, capability: Capability) -> Verdict:
-        # What a policy does not mention is not thereby allowed.
+        # A capability that the policy does not mention is not allowed by default.
         answer = self.verdicts.get(capability, Verdict.ASK)
-        if answer is Verdict.ASK and self.never_asks:  # guard: nobody is there to say no
+        if answer is Verdict.ASK and self.never_asks:  # guard: no person is there to deny it
             return Verdict.DENY
         return answer
 
     def command_verdict(self, *, isolated: bool, by_agent: bool) -> Verdict:
-        """Whether a command may run, given whether it is isolated and whether an agent chose it.
+        """Return the verdict on a command, given whether it is isolated and whether an agent chose it.
 
-        Without isolation nothing keeps a command from the network, so a policy that denies the network denies
+        Without isolation nothing blocks the network for a command, so a policy that denies the network denies
         every command. A policy at least as strict as `supervised` asks for each command of an agent.
         """
         verdict = self.verdict(Capability.COMMAND)
@@ -88,34 +88,34 @@ class Policy:
         return verdict
 
     def ensure_denies_network(self, what: str, isolation: Isolation) -> None:
-        """`NetworkNotDenied` if the policy denies the network, and nothing keeps commands from it."""
+        """Raise `NetworkNotDenied` if the policy denies the network and commands are not isolated from it."""
         denies = self.verdict(Capability.NETWORK) is Verdict.DENY
         if denies and isolation is Isolation.NONE:
             raise NetworkNotDenied(what, self.name, Capability.COMMAND.value)
 
     def is_at_least_as_strict_as(self, other: Policy) -> bool:
-        """Whether no capability has a more lenient answer here than in the other."""
+        """Return whether no capability has a more lenient answer here than in the other policy."""
         return all(
             self.verdict(capability).strictness >= other.verdict(capability).strictness
             for capability in Capability
         )
 
     def tightened(self, other: Policy) -> Policy:
-        """The stricter answer of the two for each capability, under this one's name."""
+        """Return a policy with the stricter answer of the two for each capability, under this one's name."""
         joined = {
             capability: max(
                 self.verdict(capability), other.verdict(capability), key=lambda verdict: verdict.strictness
             )
             for capability in Capability
         }
-        # If nobody is there to answer the one, nobody is there to answer the other.
+        # If one policy has no person to answer, the combination has none either.
         return Policy(self.name, MappingProxyType(joined), self.never_asks or other.never_asks)
 
 
 def profile(name: str) -> Policy:
-    """The built-in profile of that name, or several joined by `+`, the strictest answer of which holds.
+    """Return the built-in profile with this name, or the strictest combination of several joined by `+`.
 
-    `ConfigurationError` with the nearest one if there is none.
+    Raises `ConfigurationError` with the closest name if there is none.
     """
     first, *others = [_builtin(part) for part in name.split("+")]
     joined = reduce(Policy.tightened, others, first)
@@ -145,7 +145,7 @@ class Isolation(str, Enum):
 
     @staticmethod
     def of(isolates: bool) -> Isolation:
-        """The isolation of a command runner that isolates, or does not."""
+        """Return the isolation of a command runner that does or does not isolate."""
         return Isolation.BUBBLEWRAP if isolates else Isolation.NONE
 
 
@@ -167,12 +167,12 @@ PROFILES: Mapping[str, Policy] = MappingProxyType(
 )
 
 READ_ONLY = _policy("read-only", "+--------")
-"""What an actor has that only thinks; nobody chooses it."""
+"""The policy of an actor that only thinks; users cannot choose it."""
 DEFAULT_PROFILE = "supervised"
 
 
 def weaker(one: Isolation | None, other: Isolation | None) -> Isolation | None:
-    """The isolation of a plan with runs under both; None where neither is known."""
+    """Return the weaker isolation of a plan with runs under both; None if neither is known."""
     known = {isolation for isolation in (one, other) if isolation is not None}
     if Isolation.NONE in known:
         return Isolation.NONE

@@ -1,8 +1,7 @@
-"""Dataclasses as plain values, and back.
+"""Conversion of dataclasses to plain values and back.
 
-A record is described once, by its fields: their names and types say how it is kept as JSON; `storage.rows`
-adds what columns need. What was written by another version may lack a field that has a default, and may have
-more.
+The fields of a record, their names and types, define its JSON form; `storage.rows` adds the mapping to
+columns. A record written by another version may lack a field that has a default, and may have extra fields.
 """
 
 from __future__ import annotations
@@ -22,22 +21,25 @@ __all__ = ["Reader", "as_it_is", "facts_of", "readers_of", "record_of"]
 
 R = TypeVar("R", bound="DataclassInstance")
 Reader = Callable[[Any], Any]
-"""Makes the value of a field from what is kept of it."""
+"""A function that converts a stored value into the value of a field."""
 
 
 def facts_of(record: DataclassInstance) -> dict[str, Any]:
-    """Its fields by name; records inside it and enumerations as plain values, anything else as it is."""
+    """Return the fields of a record by name, with nested records and enumerations as plain values."""
     return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
 
 
 def record_of(kind: type[R], facts: Mapping[str, Any]) -> R:
-    """The record that `facts_of` gave. `TypeError` if it lacks a field, `ValueError` for an unknown value."""
+    """Return the record described by the result of `facts_of`.
+
+    Raises `TypeError` if a required field is missing, and `ValueError` for an unknown enumeration value.
+    """
     return kind(**{name: read(facts[name]) for name, read in readers_of(kind).items() if name in facts})
 
 
 @cache
 def readers_of(kind: type[Any], leaves: tuple[tuple[type, Reader], ...] = ()) -> Mapping[str, Reader]:
-    """For each field of the record what reads it; `leaves` says what reads the values of other types."""
+    """Return a reader for each field of the record; `leaves` returns the readers of other types."""
     types = get_annotations(kind, eval_str=True)
     return {each.name: _reader(types[each.name], dict(leaves)) for each in fields(kind)}
 
@@ -60,7 +62,7 @@ def _reader(hint: Any, leaves: Mapping[type, Reader]) -> Reader:
 
 
 def as_it_is(value: Any) -> Any:
-    """Reads what is kept as it is."""
+    """Return the stored value unchanged."""
     return value
 
 

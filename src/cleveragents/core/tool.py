@@ -1,4 +1,4 @@
-"""Tools: what one is called, what it takes and gives, and what it needs leave for."""
+"""Tools: their names, arguments, results and required capabilities; and the calls of a plan."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ __all__ = [
 ]
 
 TOOLS_OF_PLANS = ("decide", "get_context_budget", "query_history", "request_context")
-"""What actors of every plan have besides the tools that are registered."""
+"""The tools that actors of every plan have besides the registered ones."""
 
 ACP = "acp"
-"""The tool that calls name which an agent made by itself."""
+"""The tool name in calls that an external agent made itself."""
 
 MCP = "mcp"
-"""The tool that calls name which request the start of an MCP server, or a connection to one."""
+"""The tool name in calls that request to start an MCP server or to connect to one."""
 
 AGENT_TOOL = "agent"
-"""Runs other agents, for nodes of actors alone: no list of tools has it."""
+"""Runs external agents, only for nodes of actors: no list of tools contains it."""
 
 _ROUNDS = 50_000
-"""Some 20 ms per guess, so that a secret among the arguments is not found by trying likely ones."""
+"""About 20 ms per guess, so that a secret in the arguments cannot be found by trying likely values."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool as a model, a policy and a reader of the docs see it. Schemas are JSON Schema.
 
-    `writes`: it may change files, so it gets a checkpoint before and a changeset for what it does.
-    `runs_commands`: its changes are found by looking at the whole sandbox afterwards.
+    `writes`: the tool may change files, so it gets a checkpoint before each call and a changeset.
+    `runs_commands`: its changes are found by comparing the whole sandbox afterwards.
     """
 
     name: str
@@ -57,9 +57,9 @@ class ToolSpec:
 
 
 class CallState(str, Enum):
-    """How far a tool call got. A STARTED one without a living worker was interrupted.
+    """The progress of a tool call. A STARTED call without a live worker was interrupted.
 
-    ENDING: the tool is done and its result is kept; what it changed is being recorded.
+    ENDING: the tool is done and its result is stored; its changes are being recorded.
     """
 
     ASKED = "asked"
@@ -72,13 +72,14 @@ class CallState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a plan, as the store holds it; `number`, from 1, also names the checkpoint before it.
+    """One stored call of a plan; `number`, from 1, also identifies the checkpoint before it.
 
-    `step` names what it was made for. A step of a strategy that makes calls of its own, as a model does,
-    names each by the step, a dot and whatever tells them apart: `2.call_abc` is a part of step `2`.
+    `step` is the step that the call belongs to. A step that makes several calls, as a model does, appends a
+    dot and an id: `2.call_abc` belongs to step `2`.
 
-    `arguments` are for reading, with secrets masked. `digest` names the exact ones that a person was asked to
-    approve; None for a call that needed no approval, and for requests that older versions recorded.
+    `arguments` are for display, with secrets masked. `digest` identifies the exact arguments that a person
+    was asked to approve; None for a call that needed no approval, and for requests recorded by older
+    versions.
     """
 
     plan_id: str
@@ -98,26 +99,26 @@ class ToolCall:
 
     @property
     def strategy_step(self) -> str | None:
-        """The step of the strategy that it belongs to."""
+        """The step of the strategy that the call belongs to."""
         return None if self.step is None else self.step.partition(".")[0]
 
     @property
     def stopped_its_run(self) -> bool:
-        """Whether it is another agent's that failed: then its actor stopped there, and goes on there."""
+        """Whether this is a failed call of an external agent: its actor stopped here, and resumes here."""
         return self.tool == AGENT_TOOL and self.error is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether it is under way, or was when whoever made it died: nothing says yet how it ended."""
+        """Whether the call is running, or its process died before the outcome was known."""
         return self.state in (CallState.STARTED, CallState.ENDING)
 
     @property
     def is_part(self) -> bool:
-        """Whether it is one of the calls that a step made, and not the step itself."""
+        """Whether this is one of several calls made by a step, not the step itself."""
         return self.step is not None and "." in self.step
 
 
 def approval_digest(plan_id: str, tool: str, arguments: Mapping[str, JsonValue]) -> str:
-    """Return what an approval is bound to: the plan, the tool and the arguments before anything is masked."""
+    """Return the digest that an approval is bound to: of the plan, the tool and the unmasked arguments."""
     text = json.dumps([tool, arguments], sort_keys=True, default=thaw)
     return hashlib.pbkdf2_hmac("sha256", text.encode(), plan_id.encode(), _ROUNDS).hex()

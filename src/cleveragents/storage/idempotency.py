@@ -41,7 +41,9 @@ class IdempotencyClaim:
 class IdempotencyStore(Protocol):
     """Responses by user and key. Every method is one atomic step, from any thread and process."""
 
-    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> IdempotencyClaim | StoredResponse:
+    def begin(
+        self, user_id: str, key: str, request: str, *, now: datetime
+    ) -> IdempotencyClaim | StoredResponse:
         """Return the stored response, or a claim to work on the request. `request` distinguishes requests.
 
         Raises `KeyReused` if the key was used for another request, and `RequestUnderWay` while another server

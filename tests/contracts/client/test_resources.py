@@ -72,7 +72,7 @@ def test_a_remote_that_does_not_answer_is_added_with_a_warning(admin: Client) ->
     made = admin.resources.add("lost", "team", remote="file:///nowhere/lost.git")
     assert made.branch == "main"
     assert made.warning is not None
-    assert "file:///nowhere/lost.git cannot be reached" in made.warning
+    assert "cannot reach file:///nowhere/lost.git" in made.warning
     admin.resources.remove("lost")
 
 

@@ -359,7 +359,7 @@ def test_a_truncated_answer_is_asked_to_be_shorter() -> None:
     [
         (str(1 << 63), "more than 64 bits"),
         ("1e999", "inf is not a JSON number"),
-        (r'"\ud800"', "half a character"),
+        (r'"\ud800"', "an incomplete character"),
         (r'{"a": ["\u0000"]}', "a NUL"),
         ("[" * 64 + "]" * 64, "nested deeper"),
     ],

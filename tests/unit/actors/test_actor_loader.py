@@ -160,7 +160,11 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("name: team/careful", "name: Careful", "line 1: 'Careful' is no name; write namespace/name"),
+        (
+            "name: team/careful",
+            "name: Careful",
+            "line 1: 'Careful' is not a valid name; write namespace",
+        ),
         ("name: team/careful\n", "", "line 1: 'name' is missing; for example: name: team/helper"),
         ("type: graph", "type: grph", "line 2: there is no type 'grph'; did you mean 'graph'?"),
         ("type: graph", "type: 5", "line 2: there is no type '5'; known: llm, graph, tool"),
@@ -227,7 +231,7 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
     assert problems(text, tools=["read"]) == [
         "line 3: there is no tool 'raed'; did you mean 'read'?",
         "line 4: the state has no key 'x'; declare it: `state: {x: {type: string}}`",
-        "line 5: there is no key of the state 'taks'; did you mean ${task}? (a plain ${ is written $${)",
+        "line 5: there is no key of the state 'taks'; did you mean ${task}? (write $${ for a literal ${)",
         "line 6: unknown key 'next'; known here: name, description, state, limits, read_only, type, system, "
         "prompt, model, tools, output, schema, max_output_tokens, temperature",
     ]
@@ -241,8 +245,8 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
         (b"\x7fELF\x00\x01", "it is a binary file; this should be YAML text"),
         (b"name: a/b\n---\nname: c/d\n", "line 2: a second document begins here; one file holds one actor"),
         (b"name: &a a/b\n", "line 1: anchors and aliases"),
-        (b'name: a/b\nprompt: "\\udc69"\n', "line 2: half of a character"),
-        (b'name: a/b\n"\\ud83d": x\n', "line 2: half of a character"),
+        (b'name: a/b\nprompt: "\\udc69"\n', "line 2: an incomplete character"),
+        (b'name: a/b\n"\\ud83d": x\n', "line 2: an incomplete character"),
         (b"name: a/b\ntype: graph\nentry: a\nnodes: {}\n", "line 4: 'nodes' is empty"),
         (b"name: a/b\ntype: graph\nentry: a\nnodes: [a]\n", "line 4: 'nodes' should be a mapping"),
         (b"name: a/b\ntype: graph\nentry: a\nnodes: {a: 5}\n", "line 4: 'a' should be a mapping: key: value"),

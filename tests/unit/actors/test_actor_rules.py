@@ -259,10 +259,10 @@ def test_keys_that_do_not_exist_are_found_in_every_text() -> None:
         "there is no key of the state 'rport'; did you mean ${report}?"
     )
     assert found["nodes", "a", "prompt"].startswith("there is no key of the state 'taks'")
-    assert "is never closed" in found["nodes", "b", "question"]
+    assert "is not closed" in found["nodes", "b", "question"]
     assert "files is a list, so" in found["nodes", "c", "with", "deep", 1]
     assert (
-        "there are: goal, task, definition_of_done, instructions, context, report"
+        "known: goal, task, definition_of_done, instructions, context, report"
         in found["nodes", "d", "inputs", "task"]
     )
     assert "did you mean verdict?" in found["nodes", "e", "routes", 0, "when"]

@@ -222,7 +222,7 @@ def test_a_goal_is_given_to_another_agent_without_any_model(agents: Agents) -> N
     for flag in ("--max-usd", "--max-tokens"):
         refused = agents("run", "this", "--actor", "me/agent", flag, "1000")
         assert refused.code == 2
-        assert "what python3 spends is not counted here" in refused.err
+        assert "the spending of python3 is not measured" in refused.err
     assert agents("run", "this").code == 2, "our own actors need a model"
 
 

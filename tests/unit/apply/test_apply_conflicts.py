@@ -413,7 +413,7 @@ def test_an_edit_after_the_preparation_is_detected(build: Build) -> None:
     world.plan("p", {"a": changed(1, b"one")})
     with world.prepare("p") as preparation:
         world.write({"a": changed(9, b"mine")})
-        with pytest.raises(ApplyConflict, match="conflicts with the present state of a") as caught:
+        with pytest.raises(ApplyConflict, match="conflicts with the current state of a") as caught:
             preparation.apply()
         assert "changed since" in caught.value.details
     assert (world.resource / "a").read_bytes() == changed(9, b"mine")

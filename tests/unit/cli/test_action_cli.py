@@ -107,8 +107,8 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
     made = run(action, "create", "format.yaml")
     assert made.code == 0
     assert "`agents run --action team/format --arg path=PATH -- FILES…` runs it" in made.err
-    assert "invariant, enforced: no change of uv.lock (never touch uv.lock)" in made.err
-    assert "invariant, only told to actors (The public API stays as it is.)" in made.err
+    assert "invariant, enforced: uv.lock may not be changed (never touch uv.lock)" in made.err
+    assert "invariant, not enforced, only shown to actors (The public API stays as it is.)" in made.err
     listed = json.loads(run(action, "list", "--format", "json").out)
     assert [(row["name"], row["origin"], row["trusted"]) for row in listed] == [
         ("builtin/command", "builtin", True),
@@ -126,8 +126,8 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
         "replace: pattern=a, replacement=b",
         "pytest -q",
         "ruff check (informational)",
-        "The public API stays as it is. (only told to actors)",
-        "never touch uv.lock (enforced: no change of uv.lock)",
+        "The public API stays as it is. (not enforced, only shown to actors)",
+        "never touch uv.lock (enforced: uv.lock may not be changed)",
         "Everything is formatted.",
         "pip install x",
         "review",

@@ -137,7 +137,7 @@ def test_every_mistake_of_every_file_is_told(agents: Agents) -> None:
     ended = agents("actor", "validate", "one.yaml", "two.yaml", "one.yaml")
     assert ended.code == 2
     assert ended.err.count("error: one.yaml is not a valid actor\n  line 1: 'prompt' is missing") == 2
-    assert "  line 1: 'X' is no name; write namespace/name" in ended.err
+    assert "  line 1: 'X' is not a valid name; write namespace/name" in ended.err
     assert "  line 1: 'type' is missing" in ended.err
     rows = json.loads(agents("actor", "validate", "one.yaml", "two.yaml", "--format", "json").out)
     assert [(row["file"], row["valid"], len(row["problems"])) for row in rows] == [

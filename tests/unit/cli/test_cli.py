@@ -522,7 +522,10 @@ def test_a_broken_file_stops_every_command_but_can_be_diagnosed(agents: Agents, 
     file.write_bytes(b"\xff\xfe")
     for command in (["config", "list"], ["jobs", "list"], ["config", "set", "log.level", "info"]):
         ended = agents(*command)
-        assert (ended.code, ended.err) == (2, f"error: {file}: is not UTF-8 text (byte 0); TOML must be\n")
+        assert (ended.code, ended.err) == (
+            2,
+            f"error: {file}: is not UTF-8 text (byte 0); save it as UTF-8\n",
+        )
     assert agents("doctor").code == 1
 
 
@@ -1082,8 +1085,8 @@ def test_doctor_names_who_was_stopped_in_the_middle_of_a_write(agents: Agents, c
     found = next(row for row in ended.json if row["check"] == "database")
     assert found["verdict"] == "fail"
     assert f"process {child.process.pid} " in found["finding"]
-    assert found["finding"].endswith("is in the middle of a write, and stopped")
-    assert f"`kill -CONT {child.process.pid}` lets it go on" in found["remedy"]
+    assert found["finding"].endswith("is in the middle of a write and is stopped")
+    assert f"`kill -CONT {child.process.pid}` resumes it" in found["remedy"]
 
 
 def test_doctor_minds_versions_and_space(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_a_wrong_goal_makes_no_plan(agents: Agents, arguments: tuple[str, ...], 
 def test_a_limit_of_money_needs_a_price(agents: Agents, tmp_path: Path) -> None:
     (tmp_path / "free.yaml").write_text("rules:\n  - reply: {text: hello}\n")
     wrong = agents("run", "Do it", "--model", f"scripted/{tmp_path}/free.yaml", "--max-usd", "1")
-    assert (wrong.code, "cannot keep a limit in dollars: the price of" in wrong.err) == (2, True)
+    assert (wrong.code, "cannot enforce a limit in dollars: the price of" in wrong.err) == (2, True)
 
 
 def test_a_limit_of_money_of_the_actors_own_needs_a_price_before_there_is_a_plan(
@@ -345,7 +345,7 @@ def test_a_limit_of_money_of_the_actors_own_needs_a_price_before_there_is_a_plan
         INNER.replace("MODEL", f"scripted/{tmp_path}/free.yaml") + "limits: {usd: 1}\n"
     )
     wrong = agents("run", "Do it", "--actor", "me/outer")
-    assert (wrong.code, "cannot keep the limit in dollars of me/inner" in wrong.err) == (
+    assert (wrong.code, "cannot enforce the limit in dollars of me/inner" in wrong.err) == (
         2,
         True,
     )
@@ -406,9 +406,9 @@ def test_a_limit_of_money_needs_the_price_of_every_model_that_may_be_asked(
     actors = tmp_path / "home" / ".config" / "cleveragents" / "actors"
     (actors / "outer.yaml").write_text(OUTER)
     (actors / "inner.yaml").write_text(INNER.replace("MODEL", free))
-    unknown = "cannot keep a limit in dollars: the price of"
+    unknown = "cannot enforce a limit in dollars: the price of"
     wrong = agents("run", "Do it", "--actor", "me/outer", "--max-usd", "1")
-    assert (wrong.code, f"{unknown} {free} is not known" in wrong.err) == (2, True), wrong.err
+    assert (wrong.code, f"{unknown} {free} is unknown" in wrong.err) == (2, True), wrong.err
     monkeypatch.setenv("CLEVERAGENTS_MODELS_FALLBACK", free)
     wrong = agents("run", "Do it", "--max-usd", "1")
     assert (wrong.code, unknown in wrong.err) == (2, True), wrong.err

@@ -565,7 +565,7 @@ def test_a_plan_is_found_by_either_end_of_its_id_or_the_doubt_is_told(agents: Ag
     unknown = agents("plan", "show", "nope")
     assert (unknown.code, "agents plan list" in unknown.err) == (2, True)
     ambiguous = agents("plan", "show", ran.id[:2])
-    assert (ambiguous.code, "write more of the id" in ambiguous.err) == (2, True)
+    assert (ambiguous.code, "use more characters of the id" in ambiguous.err) == (2, True)
 
 
 def test_many_files_are_counted_rather_than_listed(agents: Agents) -> None:
@@ -644,7 +644,7 @@ def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, re
     (Path(place) / "kept").mkdir()
     (Path(place) / "kept/new").touch()
     taken = agents("plan", "reread", ran.id).err
-    assert "mind that kept/new was changed, and that is forbidden: never touch kept/" in taken
+    assert "mind that kept/new was changed, which an invariant forbids: never touch kept/" in taken
     assert agents("plan", "apply", ran.id).code == 0
     assert (repository / "README.md").read_text() == "Mine.\n"
     assert agents("plan", "log", ran.id, "9").code == 2

@@ -107,11 +107,11 @@ def test_goals_are_reached_at_once_and_applied_in_order(
 def test_an_invariant_of_the_command_line_is_enforced_and_said(agents: Agents, repository: Path) -> None:
     rules = ("--invariant", "Never touch the README.md file", "--invariant", "be kind")
     ran = agents("run", "Spell colour the other way", "--yes", *rules)
-    assert "invariant, enforced: no change of README.md (Never touch the README.md file)" in ran.err
-    assert "invariant, only told to actors (be kind)" in ran.err
+    assert "invariant, enforced: README.md may not be changed (Never touch the README.md file)" in ran.err
+    assert "invariant, not enforced, only shown to actors (be kind)" in ran.err
     assert git(repository, "status", "--short") == ""
     refused = agents("plan", "log", ran.id, "--format", "json").out
-    assert "that is forbidden: Never touch the README.md file" in refused
+    assert "an invariant forbids: Never touch the README.md file" in refused
     assert agents("run", "Shout it", "--invariant", " ").code == 2
 
 

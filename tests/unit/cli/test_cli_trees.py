@@ -164,8 +164,8 @@ goals:
         "line 6: e: builtin/goals takes its goals from a file",
     ):
         assert f"goals.yaml, {told}" in ran.err, ran.err
-    assert "is no list of goals that can be run: 5 mistakes, as told above" in ran.err
-    assert "goals.yaml is no list of goals that can be run: line 1: 'goals' is missing" in (
+    assert "is not a valid list of goals: 5 mistakes, as told above" in ran.err
+    assert "goals.yaml is not a valid list of goals: line 1: 'goals' is missing" in (
         run(agents, "goal: x").err
     )
     assert listed(agents) == []

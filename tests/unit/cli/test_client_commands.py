@@ -168,7 +168,7 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert "applied to 1 file" in applied.err
     (bench.repository / "README.md").write_text("Mine.\n")
     refused = asked("plan", "undo", plan)
-    assert (refused.code, "it conflicts with the present state of README.md" in refused.err) == (3, True)
+    assert (refused.code, "it conflicts with the current state of README.md" in refused.err) == (3, True)
     (bench.repository / "README.md").write_text("The color of it.\n")
     undone = asked("plan", "undo", plan)
     assert (undone.code, written(bench)) == (0, "The colour of it.\n"), undone.err
@@ -185,9 +185,9 @@ def test_what_stands_in_the_way_of_a_result_is_said_once(bench: Served, asked: A
     (bench.repository / "README.md").write_text("colours of our own\n")
     refused = asked("plan", "apply", plan)
     assert refused.code == 3
-    assert refused.err.count("it conflicts with the present state of README.md") == 1, refused.err
+    assert refused.err.count("it conflicts with the current state of README.md") == 1, refused.err
     assert f"plan apply {plan}" in refused.err
-    assert "it conflicts with the present state of README.md" in asked("plan", "show", plan).out
+    assert "it conflicts with the current state of README.md" in asked("plan", "show", plan).out
     asked("plan", "reject", plan)
 
 

@@ -344,7 +344,7 @@ def test_a_git_remote_that_the_server_cannot_reach_is_not_taken_for_the_server(
     with HttpTransport(bench.url, bench.token("admin")) as admin:
         admin.post("/resources", {"name": "far", "project": "team", "remote": "file:///nowhere/far.git"})
         try:
-            with pytest.raises(RemoteUnreachable, match="cannot be reached") as said:
+            with pytest.raises(RemoteUnreachable, match="cannot reach") as said:
                 client.post("/context", {"question": "what?", "resource": "far"})
         finally:
             admin.delete("/resources/far")

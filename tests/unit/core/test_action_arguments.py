@@ -111,7 +111,7 @@ def test_every_mistake_is_told_at_once() -> None:
     assert "count should be an integer" in message
     assert "'word' is not name=value" in message
     message = said(lambda: found.bind({"zzz": 1}))
-    assert "there is no argument 'zzz'; there are: path, count" in message
+    assert "there is no argument 'zzz'; known: path, count" in message
     assert "path (path) is missing" in message
 
 
@@ -129,9 +129,9 @@ def test_the_rest_goes_to_the_argument_that_takes_it() -> None:
 
 
 def test_a_rest_that_nobody_takes_or_that_comes_twice_is_refused() -> None:
-    assert "takes nothing after --" in said(lambda: action().parse([], ["ls"]))
+    assert "takes no words after --" in said(lambda: action().parse([], ["ls"]))
     text = action(Argument("command", T.STRING))
-    assert "takes nothing after --" in said(lambda: text.parse(["command=x"], ["ls"]))
+    assert "takes no words after --" in said(lambda: text.parse(["command=x"], ["ls"]))
     both = action(Argument("argv", T.LIST, rest=True))
     assert "argv is given twice" in said(lambda: both.parse(["argv=ls"], ["ls"]))
     assert "argv (list) is missing" in said(lambda: both.parse([], []))

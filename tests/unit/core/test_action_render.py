@@ -72,8 +72,8 @@ def test_a_rendered_step_keeps_what_else_it_says() -> None:
         ("${txt}", "there is no argument 'txt'; did you mean ${text}?"),
         ("${}", "there is no argument ''"),
         ("${HOME}", "$${"),
-        ("${text", "never closed"),
-        (["-${files}"], "files is a list, so ${files} has to stand alone"),
+        ("${text", "is not closed"),
+        (["-${files}"], "files is a list, so ${files} must be a separate element"),
         ({"deep": [{"x": "${nope}"}]}, "no argument 'nope'"),
     ],
 )

@@ -69,19 +69,19 @@ def test_a_pattern_forbids_what_it_says(text: str, path: str, forbidden: bool) -
 def test_what_is_not_about_paths_is_left_to_readers(text: str) -> None:
     parsed = Invariant.parse(text)
     assert (parsed.patterns, parsed.kept) == ((), ())
-    assert parsed.enforcement == "only told to actors"
+    assert parsed.enforcement == "not enforced, only shown to actors"
     assert broken_by([text], ["a.py", "the"]) is None
 
 
 @pytest.mark.parametrize(
     ("text", "enforcement"),
     [
-        ("never touch a.py, b/", "enforced: no change of a.py, b/"),
+        ("never touch a.py, b/", "enforced: a.py, b/ may not be changed"),
         ("never delete migrations/", "enforced: migrations/ may not be deleted, moved or renamed"),
         ("never move a.py to b/", "enforced: a.py may not be deleted, moved or renamed"),
         (
             "never edit a.py; do not rename b.py",
-            "enforced: no change of a.py; b.py may not be deleted, moved or renamed",
+            "enforced: a.py may not be changed; b.py may not be deleted, moved or renamed",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_what_may_not_be_deleted_may_be_changed(plans: PlanBench) -> None:
     for gone in (step("delete", path="folder/c.txt"), command("rm folder/c.txt")):
         plan = plans.done(gone, invariants=keep)
         assert plan.state is PlanState.ERRORED
-        assert "folder/c.txt was deleted, and that is forbidden: never delete folder/" in str(plan.error)
+        assert "folder/c.txt was deleted, which an invariant forbids: never delete folder/" in str(plan.error)
 
 
 def test_the_start_of_a_plan_says_which_are_enforced(plans: PlanBench) -> None:
@@ -104,8 +104,8 @@ def test_the_start_of_a_plan_says_which_are_enforced(plans: PlanBench) -> None:
     plans.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(said.append))
     plans.done(command("true"), invariants=("never touch folder/", "be kind"))
     assert said[:2] == [
-        "invariant, enforced: no change of folder/ (never touch folder/)",
-        "invariant, only told to actors (be kind)",
+        "invariant, enforced: folder/ may not be changed (never touch folder/)",
+        "invariant, not enforced, only shown to actors (be kind)",
     ]
 
 

@@ -107,4 +107,4 @@ def test_an_edit_that_breaks_an_invariant_fails_the_plan(plans: PlanBench) -> No
     plans.parts.sandbox_edits.reread(plan)
     plan = plans.resume(plan)
     assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
-    assert "folder/c.txt was changed, and that is forbidden" in str(plan.error)
+    assert "folder/c.txt was changed, which an invariant forbids" in str(plan.error)

@@ -114,7 +114,7 @@ def test_gives_up_on_a_branch_that_keeps_moving(remote: Remote, machines: Callab
     plan = done(one, remote)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROUNDS", 3)
-        with pytest.raises(RemoteMoved, match="moved meanwhile"):
+        with pytest.raises(RemoteMoved, match="moved; nothing was pushed"):
             one.apply(plan)
     assert faults.times == 3
     assert one.now(plan.id).phase_state == CONSTRAINED

@@ -126,8 +126,8 @@ def test_applies_when_the_remote_is_reachable_again(remote: Remote, machines: Ca
     assert any("shop.git" in line for line in told)
     away_now = one.now(plan.id)
     assert away_now.phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
-    assert "shop.git cannot be reached: fatal: " in str(away_now.error)
-    assert "does not appear to be a git repository; git's own settings say" in str(away_now.error)
+    assert "shop.git: fatal: " in str(away_now.error)
+    assert "does not appear to be a git repository; check the URL and" in str(away_now.error)
     assert "nothing was changed. Apply it again when the remote answers" in str(away_now.error)
     assert "apply" in can_of(one.parts, away_now)
     away.rename(remote.directory)
@@ -144,7 +144,7 @@ def test_another_machine_reports_an_unreachable_remote(
     remote.directory.rename(remote.directory.with_name("away.git"))
     seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
-    assert "told without its lines: file://" in seen["notes"][0]
+    assert "told without its lines: cannot reach file://" in seen["notes"][0]
     assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
     assert unapplied_of(other.parts, plan) == Unapplied()
     with pytest.raises(RemoteUnreachable):
@@ -163,7 +163,7 @@ def test_asks_an_unreachable_remote_for_the_outcome_again(
         run(one, job)
     unknown = one.now(plan.id)
     assert unknown.phase_state == PROCESSING
-    assert str(unknown.error).startswith("the outcome of the apply is unknown: file://")
+    assert str(unknown.error).startswith("the outcome of the apply is unknown: cannot reach file://")
     other = machines("other")
     other.knows(one)
     job = again(other, plan, job)

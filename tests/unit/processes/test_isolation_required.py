@@ -102,7 +102,7 @@ def agents(
 def test_no_job_runner_starts_without_isolation(agents: Agents, words: list[str]) -> None:
     ended = agents("--set", "sandbox.isolation=off", *words)
     assert ended.code == 2
-    assert "commands of plans would not be isolated: sandbox.isolation is off" in ended.err
+    assert "commands of plans would run without isolation: sandbox.isolation is off" in ended.err
     assert "or pass --allow-unisolated" in ended.err
 
 

@@ -463,7 +463,7 @@ def test_that_there_is_no_room_is_no_mistake_of_who_asks(tmp_path: Path) -> None
         assert bench.operator.post(f"/api/plans/{made['id']}/cancel").status_code == 200
         again = bench.operator.post("/a2a", json=request, headers=headers)
     error = answer.json()["error"]
-    assert (error["code"], "holds its limit" in error["message"]) == (-32603, True), error
+    assert (error["code"], "is full" in error["message"]) == (-32603, True), error
     assert again.json()["result"]["task"]["id"], "what was refused is tried again"
 
 

@@ -201,5 +201,5 @@ def test_no_task_is_made_on_a_resource_of_another_project(two: Tenants, name: st
 
 def refusal(name: str) -> str:
     if name in ("beta-viewer", "outsider"):
-        return f"this needs the role operator, and {name} is viewer; an admin can change that"
+        return f"this needs the role operator, and {name} has the role viewer; ask an admin to change it"
     return "there is no resource 'alpha-main'"

@@ -1,1 +1,1 @@
-"""YAML that people write and repositories bring along: read within bounds, and judged line by line."""
+"""YAML files from users and repositories: bounded reads and problems with line numbers."""

@@ -1,8 +1,8 @@
-"""YAML as plain values, each with the line it stands on.
+"""YAML as plain values with line numbers.
 
-People write these files by hand, and repositories bring them along: so a mistake is named with its line, and
-nothing in a file can make reading it expensive. Anchors are refused (a dozen lines of them unfold to
-gigabytes), as are tags, several documents, duplicate keys and what JSON cannot carry.
+People write these files by hand, so each mistake is reported with its line. Repositories also contain them,
+so no file can make reading it expensive. Anchors are refused (a dozen lines of them can expand to gigabytes),
+as are tags, multiple documents, duplicate keys and values that JSON cannot represent.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SIZE_LIMIT_BYTES = 64 << 10
 
 _DEPTH_LIMIT = 16
 _TAGS = "tag:yaml.org,2002:"
-_HALF = r"half of a character (an escape from \ud800 to \udfff alone); write the character itself"
+_HALF = r"an incomplete character (a single escape from \ud800 to \udfff); write the character itself"
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """What a file should be: its noun, how it begins, and the error that is made of a source and problems."""
+    """A kind of file: its noun, its first key, and the constructor of its error."""
 
     noun: str
     begins: str
@@ -39,13 +39,13 @@ class DocumentKind:
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """The values of a document and their lines, counted from 1."""
+    """The values of a document and their line numbers, counted from 1."""
 
     data: JsonValue
     lines: Mapping[Place, int]
 
     def line(self, place: Place) -> int:
-        """The line of what is there, or of the nearest thing around it."""
+        """Return the line of a place, or of the nearest place around it."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
@@ -53,8 +53,10 @@ class YamlDocument:
 
 @lru_cache(maxsize=32)
 def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
-    """The document; the kind's error says what is wrong with it, and on which line. The same content is read
-    once: every plan asks for its actor, and YAML takes long."""
+    """Return the parsed document. Raises the error of `kind` with all problems and their lines.
+
+    Results are cached by content: every plan reads its actor, and parsing YAML is slow.
+    """
     try:
         node = _composed(_decoded(content), kind)
     except _Unreadable as error:
@@ -67,13 +69,13 @@ def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
 
 
 class _Unreadable(Exception):
-    """Why not; the reader's caller never sees it."""
+    """The reason why a text cannot be read; never leaves this module."""
 
 
 def _decoded(content: bytes) -> str:
     if len(content) > SIZE_LIMIT_BYTES:
         limit = SIZE_LIMIT_BYTES // 1024
-        raise _Unreadable(f"it is larger than {limit} KiB; move long texts into files of their own")
+        raise _Unreadable(f"it is larger than {limit} KiB; move long texts into separate files")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -91,7 +93,7 @@ def _composed(text: str, kind: DocumentKind) -> Any:
 
     yaml = YAML(typ="safe", pure=True)
     yaml.max_depth = _DEPTH_LIMIT
-    # It would warn of a repeated anchor; every anchor is refused, below.
+    # This only disables a warning about repeated anchors; all anchors are refused below.
     yaml.composer.warn_double_anchors = False
     try:
         node = yaml.compose(text)
@@ -111,28 +113,30 @@ def _syntax_problem(error: MarkedYAMLError, kind: DocumentKind) -> str:
     mark = error.problem_mark or error.context_mark
     problem = str(error.problem)
     if "quoted scalar" in str(error.context) and error.context_mark is not None:
-        # The end of the file is where it is noticed, and no help.
+        # The parser reports the end of the file, which does not help.
         mark = error.context_mark
         problem = "the text that begins here has no closing quote; add it"
     elif problem.startswith("expected <block end>"):
-        problem = "this does not fit what stands before it; look for a missing quote or another indentation"
+        problem = "this does not fit the lines before it; look for a missing quote or a wrong indentation"
     elif problem.startswith("mapping values are not allowed"):
-        problem = "a colon and a space, in the midst of a text; put the text in quotes"
+        problem = "a colon and a space inside a text; put the text in quotes"
     line = mark.line + 1 if mark else 1
     if "'\\t'" in problem:
-        problem = "a tab, where YAML takes only spaces; indent with spaces"
+        problem = "YAML does not allow tabs here; indent with spaces"
     elif problem.startswith("but found another document"):
         problem = f"a second document begins here; one file holds one {kind.noun}"
     elif problem.startswith("maximum depth"):
         problem = f"nested deeper than {_DEPTH_LIMIT} levels"
     elif problem.startswith("found undefined alias"):
-        problem = "anchors and aliases (&name, *name) are not read here; write it out, or quote the text"
+        problem = (
+            "anchors and aliases (&name, *name) are not supported; write the value out, or quote the text"
+        )
     return f"line {line}: {problem}"
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Turns nodes into values, and notes lines and problems on the way."""
+    """Converts nodes into values and collects lines and problems."""
 
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -140,8 +144,10 @@ class _Reader:
     def value(self, node: Any, place: Place) -> JsonValue:
         line = node.start_mark.line + 1
         self.lines.setdefault(place, line)
-        if node.anchor:  # guard: an alias can unfold a small file into an endless one
-            return self._wrong(line, "anchors and aliases (&name, *name) are not read here; write it out")
+        if node.anchor:  # guard: an alias can expand a small file into an endless one
+            return self._wrong(
+                line, "anchors and aliases (&name, *name) are not supported; write the value out"
+            )
         tag = str(node.tag)
         kind = tag.removeprefix(_TAGS)
         if node.id == "mapping" and kind == "map":
@@ -150,20 +156,20 @@ class _Reader:
             return tuple(self.value(item, (*place, number)) for number, item in enumerate(node.value))
         convert = _SCALARS.get(kind) if node.id == "scalar" else None
         if convert is None:
-            return self._wrong(line, f"the tag {tag[:60]} is not known here; leave it out")
+            return self._wrong(line, f"the tag {tag[:60]} is not supported; remove it")
         try:
             return convert(node.value)
         except UnicodeDecodeError:
             return self._wrong(line, _HALF)
         except ValueError:
-            return self._wrong(line, f"{node.value[:40]!r} is no {kind} value; quote it if it is text")
+            return self._wrong(line, f"{node.value[:40]!r} is not a valid {kind}; quote it if it is text")
 
     def _mapping(self, node: Any, place: Place) -> JsonValue:
         values: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.id != "scalar" or str(key_node.tag) != f"{_TAGS}str":
-                self._wrong(line, f"a key has to be text; put quotes around {_brief(key_node)}")
+                self._wrong(line, f"a key must be text; put quotes around {_brief(key_node)}")
                 continue
             try:
                 key = _text(key_node.value)
@@ -172,7 +178,7 @@ class _Reader:
                 continue
             if key in values:
                 before = self.lines[*place, key]
-                self._wrong(line, f"{key!r} is said twice (before on line {before}); keep one")
+                self._wrong(line, f"{key!r} is given twice (first on line {before}); keep one")
                 continue
             self.lines[*place, key] = line
             values[key] = self.value(value_node, (*place, key))
@@ -190,7 +196,7 @@ def _brief(node: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """JSON spells what is beyond U+FFFF as two escapes, which YAML reads apart; and JSON is YAML."""
+    """Join surrogate pairs: JSON, which is valid YAML, writes a character above U+FFFF as two escapes."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 

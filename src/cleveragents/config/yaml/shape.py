@@ -1,7 +1,7 @@
-"""What pydantic says of a file's shape, in words for whoever wrote the file; and loose ends of reading one.
+"""Validation errors of pydantic in plain words, and helpers for loaders of YAML files.
 
-The meaning of a file is judged by its loader, even where the shape is wrong: so that nobody mends one mistake
-to be told of the next, what is not of the right type counts as empty there.
+A loader checks the meaning of a file even if its shape is wrong, so that one error lists all mistakes. A
+value of the wrong type counts as empty there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 Problem: TypeAlias = tuple[Place, str]
 
-# pydantic's words are for programmers.
+# Replaces pydantic's messages, which address programmers.
 _PLAIN_WORDS = {
     "string_type": "should be text; put it in quotes",
     "string_too_short": "is empty",
@@ -52,18 +52,18 @@ _PLAIN_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What may stand where: the keys at a place, and an example of one that has to."""
+    """The allowed keys at each place, and an example value for a required key."""
 
     keys_at: Callable[[Place], Sequence[str]]
     example: Callable[[Place], str]
     place_of: Callable[[Place], Place] = lambda place: place
-    """From pydantic's place to the file's."""
+    """Maps a place in pydantic's error to the place in the file."""
 
 
 def shape_problems(
     model: type[Model], data: Mapping[str, JsonValue], shape: Shape
 ) -> tuple[Model | None, list[Problem]]:
-    """The data as the model, or what is wrong with its shape."""
+    """Return the data as an instance of the model, or the problems with its shape."""
     from pydantic import ValidationError
 
     try:
@@ -73,7 +73,7 @@ def shape_problems(
 
 
 def plain(value: JsonValue) -> object:
-    """Strict models take lists and dictionaries, not what resembles them."""
+    """Return the value with plain lists and dictionaries, which strict models require."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -84,21 +84,23 @@ def plain(value: JsonValue) -> object:
 def refuse_problems(
     problems: Iterable[Problem], document: YamlDocument, source: str, kind: DocumentKind
 ) -> None:
-    """Raises the kind's error if there are any, in the order of the lines."""
+    """Raise the error of `kind`, sorted by line, if there are problems."""
     lines = sorted({(document.line(place), problem) for place, problem in problems})
     if lines:
         raise kind.error(source, tuple(f"line {line}: {problem}" for line, problem in lines))
 
 
 def did_you_mean(word: str, known: Collection[str], *, all_known: str = "known") -> str:
-    """A hint for who wrote a word that is none of those."""
+    """Return a hint with the closest known word, or with all known words."""
     near = get_close_matches(word, list(known), n=1)
     return f"did you mean {near[0]!r}?" if near else f"{all_known}: {', '.join(known)}"
 
 
 def name_problem(name: str) -> str:
-    """What to say of a name that is none."""
-    return f"{name[:60]!r} is no name; write namespace/name in small letters, digits and hyphens"
+    """Return the problem text for an invalid name."""
+    return (
+        f"{name[:60]!r} is not a valid name; write namespace/name in lower-case letters, digits and hyphens"
+    )
 
 
 def mapping_of(value: JsonValue) -> Mapping[str, JsonValue]:

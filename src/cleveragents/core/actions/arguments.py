@@ -1,7 +1,7 @@
-"""The arguments of an action: their types, and how what somebody typed becomes a value.
+"""The arguments of an action: their types, and conversion from text.
 
-Nothing is guessed: an argument that does not fit is named with its type, one that does not exist with the
-nearest that does. All mistakes are told at once.
+Nothing is guessed: a value of the wrong type is reported with the type, an unknown argument with the closest
+known one. One error lists all mistakes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Argument", "ArgumentType", "bound", "parsed"]
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
-# Who declares no `rest` argument and has a list of this name means that one.
+# An action without a `rest` argument uses its list of this name as one.
 _USUAL_REST = "command"
 
 
 class ArgumentType(str, Enum):
-    """What an argument's value is. A path is relative to the root of what the plan changes, without `..`."""
+    """The type of an argument. A path is relative to the root of the resource, without `..`."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -37,13 +37,13 @@ class ArgumentType(str, Enum):
 
     @property
     def spoken(self) -> str:
-        """`a list`, `an integer`."""
+        """The type with its article: `a list`, `an integer`."""
         return f"an {self.value}" if self is ArgumentType.INTEGER else f"a {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument. Without a default it has to be given; `rest` takes what stands after `--`."""
+    """One argument. It is required if it has no default; `rest` receives the words after `--`."""
 
     name: str
     type: ArgumentType
@@ -56,16 +56,16 @@ class Argument:
         return self.default is None
 
     def fitted(self, value: JsonValue) -> JsonValue:
-        """The value as the action gets it; `ValueError` says why it is none of this type."""
+        """Return the value in the type of the argument. Raises `ValueError` if it does not fit."""
         return _FITTERS[self.type](value)
 
     def parsed(self, text: str) -> JsonValue:
-        """The value of what somebody typed; a list's is one element, or a JSON list."""
+        """Return the value of a text from the command line; for a list, one element or a JSON list."""
         return _PARSERS[self.type](text)
 
 
 def bound(action: str, arguments: Sequence[Argument], values: Mapping[str, JsonValue]) -> FrozenObject:
-    """A value for every argument, defaults included. `InvalidArguments` names every mistake."""
+    """Return a value for every argument, including defaults. Raises `InvalidArguments` with all mistakes."""
     problems = [_no_such(name, arguments) for name in values if _find(name, arguments) is None]
     result: dict[str, JsonValue] = {}
     for argument in arguments:
@@ -85,9 +85,9 @@ def bound(action: str, arguments: Sequence[Argument], values: Mapping[str, JsonV
 def parsed(
     action: str, arguments: Sequence[Argument], pairs: Sequence[str], rest: Sequence[str] = ()
 ) -> FrozenObject:
-    """The values of a command line: `pairs` are `name=value`, `rest` is what stood after `--`.
+    """Return the values of a command line: `pairs` are `name=value`, `rest` holds the words after `--`.
 
-    A list is given by repeating its name, or as a JSON list. `InvalidArguments` names every mistake.
+    A list is given by repeating its name, or as a JSON list. Raises `InvalidArguments` with all mistakes.
     """
     values: dict[str, JsonValue] = {}
     problems: list[str] = []
@@ -119,7 +119,7 @@ def _take(pair: str, arguments: Sequence[Argument], values: dict[str, JsonValue]
         return
     before = values[name]
     if not isinstance(before, tuple) or not isinstance(value, tuple):
-        raise ValueError(f"{name} is given twice, and {argument.type.spoken} has one value")
+        raise ValueError(f"{name} is given twice; {argument.type.spoken} takes one value")
     values[name] = before + value
 
 
@@ -129,7 +129,7 @@ def _take_rest(
     declared = next((argument for argument in arguments if argument.rest), None)
     argument = declared or _find(_USUAL_REST, arguments)
     if argument is None or argument.type is not ArgumentType.LIST:
-        return [f"it takes nothing after --, and was given {rest[0]!r}"]
+        return [f"the action takes no words after --, got {rest[0]!r}"]
     if argument.name in values:
         return [f"{argument.name} is given twice: by --arg and after --"]
     values[argument.name] = tuple(rest)
@@ -143,16 +143,16 @@ def _find(name: str, arguments: Sequence[Argument]) -> Argument | None:
 def _no_such(name: str, arguments: Sequence[Argument]) -> str:
     names = [argument.name for argument in arguments]
     near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names) or 'none'}"
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names) or 'none'}"
     return f"there is no argument {name!r}; {hint}"
 
 
 def _string(value: JsonValue) -> str:
     if not isinstance(value, str):
         remedy = "; put it in quotes" if isinstance(value, int | float) else ""
-        raise ValueError(f"{_shown(value)} is no text{remedy}")
+        raise ValueError(f"{_shown(value)} is not text{remedy}")
     if "\0" in value:
-        raise ValueError("it holds a NUL")
+        raise ValueError("it contains a NUL character")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -162,13 +162,13 @@ def _string(value: JsonValue) -> str:
 
 def _integer(value: JsonValue) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{_shown(value)} is no whole number")
+        raise ValueError(f"{_shown(value)} is not a whole number")
     return value
 
 
 def _number(value: JsonValue) -> int | float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{_shown(value)} is no number")
+        raise ValueError(f"{_shown(value)} is not a number")
     if not isfinite(value):
         raise ValueError(f"{value} is not finite")
     return value
@@ -182,15 +182,15 @@ def _boolean(value: JsonValue) -> bool:
 
 def _list(value: JsonValue) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{_shown(value)} is no list")
+        raise ValueError(f"{_shown(value)} is not a list")
     return tuple(_string(element) for element in value)
 
 
 def _path(value: JsonValue) -> str:
     text = _string(value)
     if not text or text.startswith("/") or ".." in text.split("/"):
-        raise ValueError(f"{text!r} is not a path inside; write it relative to the root, without '..'")
-    if text.startswith("-"):  # guard: a file that is named like an option stays a file
+        raise ValueError(f"{text!r} leads outside; write a path relative to the root, without '..'")
+    if text.startswith("-"):  # guard: a file with a name like an option stays a file
         return f"./{text}"
     return text
 
@@ -199,14 +199,14 @@ def _parsed_integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{_shown(text)} is no whole number") from None
+        raise ValueError(f"{_shown(text)} is not a whole number") from None
 
 
 def _parsed_number(text: str) -> int | float:
     try:
         return _number(float(text))
     except ValueError:
-        raise ValueError(f"{_shown(text)} is no number") from None
+        raise ValueError(f"{_shown(text)} is not a number") from None
 
 
 def _parsed_boolean(text: str) -> bool:
@@ -223,7 +223,7 @@ def _parsed_list(text: str) -> tuple[str, ...]:
     try:
         return _list(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{_shown(text)} begins like a JSON list and is none ({error})") from None
+        raise ValueError(f"{_shown(text)} is not a valid JSON list ({error})") from None
 
 
 def _shown(value: JsonValue) -> str:

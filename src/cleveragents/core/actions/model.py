@@ -1,16 +1,16 @@
-"""Actions: templates of plans. What is wanted, by which steps or actors, and when it counts as done.
+"""Actions, checks and invariants.
 
-An action whose phases are plain tool steps needs no model. `render` is pure: the same arguments give the same
-steps, in any process.
+An action is a template of a plan: its goal, its steps or actors, and its checks. An action whose phases are
+plain tool steps needs no model. `render` is pure: the same arguments give the same steps in any process.
 
-Checks: commands whose exit code says whether a result is good enough.
+A check is a command whose exit code decides whether a result is good enough.
 
-Invariants: what must hold whatever a plan does. Those about paths are enforced; all are told to actors.
-
-`never touch migrations/, *.lock` forbids changes, `never delete tests/` only that files go: a pattern that
-ends in `/` means all below it, one without any `/` a name in every directory, others are paths from the root,
-with `*`, `?` and `**`. They are people's sentences, so `enforcement` says what is made of each. A sentence
-with a condition or an exception is left to readers: by its words alone it might forbid the opposite.
+An invariant must hold whatever a plan does. Invariants about paths are enforced, and actors see all of them.
+`never touch migrations/, *.lock` forbids changes, `never delete tests/` only forbids that files disappear. A
+pattern that ends in `/` matches everything below it, one without `/` a name in every directory, others are
+paths from the root with `*`, `?` and `**`. Invariants are sentences written by people, so `enforcement` tells
+what is enforced. A sentence with a condition or an exception is not enforced: taken literally it might forbid
+the opposite.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ BUILTIN_NAMESPACE = "builtin"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?/[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 REVIEW = "review"
-"""The name under which the reviewer's verdict is kept among the checks."""
+"""The name of the reviewer's verdict among the checks."""
 _LONGEST_LINE = 200
 
 TouchedPaths: TypeAlias = Iterable[str] | Mapping[str, Difference] | Mapping[str, FileState | None]
-"""Paths that are about to change; or that did, with what has become of each."""
+"""Paths that are about to change, or changed paths with their new state."""
 _REMOVAL = r"delete|remove|rename|move"
 _VERB = rf"(?:touch|change|edit|modify|write|alter|{_REMOVAL})"
 _FORBIDS = re.compile(
@@ -82,16 +82,17 @@ _QUOTES = "`'\"()“”‘’:"
 
 
 def is_action_name(name: str) -> bool:
-    """Whether it is `namespace/name`, of small letters, digits and hyphens."""
+    """Return whether the text is `namespace/name` in lower-case letters, digits and hyphens."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tool call; as part of an action a template, as `render` returns it ready to be made.
+    """One tool call: a template in an action, complete when `render` returns it.
 
-    `expect_exit` are the exit codes with which a command counts as done. With `shell`, the argument `command`
-    is a script; a rendered step has `argv` instead. `continue_on_failure`: the steps after it run anyway.
+    `expect_exit` lists the exit codes that count as success. With `shell`, the argument `command` is a
+    script; a rendered step has `argv` instead. With `continue_on_failure`, later steps run even if this one
+    fails.
     """
 
     tool: str
@@ -105,7 +106,7 @@ class Step:
         object.__setattr__(self, "arguments", FrozenObject(self.arguments))
 
     def rendered(self, values: Mapping[str, JsonValue]) -> Step:
-        """The step with its references filled in."""
+        """Return the step with its references substituted."""
         templates = dict(self.arguments)
         script = templates.pop("command") if self.shell else None
         ready = {key: filled(item, values) for key, item in templates.items()}
@@ -116,7 +117,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a plan of this action may spend; None is no bound of the action's own."""
+    """The spending limits of an action; None means that the action sets no limit."""
 
     seconds: float | None = None
     steps: int | None = None
@@ -126,9 +127,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a sandbox is furnished before it is used: a command, through the shell.
+    """A shell command that prepares a sandbox before it is used.
 
-    The `paths` it makes are kept and given to other sandboxes whose `key` files have the same content.
+    The `paths` it creates are cached and reused for sandboxes whose `key` files have the same content.
     """
 
     command: str
@@ -138,7 +139,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A command, through the shell, in the sandbox's root. Required ones must pass before an apply."""
+    """A shell command in the root of the sandbox. Required checks must pass before an apply."""
 
     name: str
     command: str
@@ -148,10 +149,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action, complete and consistent: `InvalidAction` when a step names an argument that does not exist.
+    """A complete and consistent action. Raises `InvalidAction` if a step refers to an unknown argument.
 
-    `execute_actor` and `steps` exclude each other. `profile` can only tighten what the user chose.
-    `document` is the text it was read from: a plan that keeps it is not changed by who changes the action.
+    `execute_actor` and `steps` exclude each other. `profile` can only tighten the user's choice. `document`
+    is the source text: a plan keeps it, so later changes to the action do not affect the plan.
     """
 
     name: str
@@ -176,7 +177,7 @@ class Action:
             for number, step in enumerate(self.steps, start=1)
             for _, problem in step_problems(step.arguments, step.shell, self.arguments)
         ]
-        if problems:  # guard: what was accepted can be rendered
+        if problems:  # guard: an accepted action can be rendered
             raise InvalidAction(self.name, tuple(problems))
 
     @property
@@ -184,15 +185,18 @@ class Action:
         return self.name.partition("/")[0]
 
     def parse(self, pairs: Sequence[str], rest: Sequence[str] = ()) -> FrozenObject:
-        """The values of a command line: `name=value` each, and what stood after `--`. `InvalidArguments`."""
+        """Return the values of a command line: `name=value` pairs, and the words after `--`.
+
+        Raises `InvalidArguments`.
+        """
         return parsed(self.name, self.arguments, pairs, rest)
 
     def bind(self, arguments: Mapping[str, JsonValue]) -> FrozenObject:
-        """A value for every argument, defaults included. `InvalidArguments`."""
+        """Return a value for every argument, including defaults. Raises `InvalidArguments`."""
         return bound(self.name, self.arguments, arguments)
 
     def render(self, arguments: Mapping[str, JsonValue]) -> tuple[Step, ...]:
-        """The tool calls to be made with these arguments. `InvalidArguments`."""
+        """Return the tool calls for these arguments. Raises `InvalidArguments`."""
         values = self.bind(arguments)
         return tuple(step.rendered(values) for step in self.steps)
 
@@ -200,14 +204,14 @@ class Action:
 def step_problems(
     template: Mapping[str, JsonValue], shell: bool, arguments: Sequence[Argument]
 ) -> list[tuple[Place, str]]:
-    """What is wrong with what a step gives to its tool, and where in it."""
+    """Return the problems in the arguments of a step, and their places."""
     names = [argument.name for argument in arguments]
     lists = [argument.name for argument in arguments if argument.type is ArgumentType.LIST]
     problems: list[tuple[Place, str]] = []
     if shell and not isinstance(template.get("command"), str):
         problems.append(((), "a shell step needs its script as text: with: {command: …}"))
     if shell and "argv" in template:
-        problems.append((("argv",), "a shell step has a script, `command`, and no argv"))
+        problems.append((("argv",), "a shell step takes a script in `command`, not argv"))
     for key, item in template.items():
         script = shell and key == "command"
         found = template_problems(item, names, lists, script=script)
@@ -216,7 +220,10 @@ def step_problems(
 
 
 class CheckVerdict(str, Enum):
-    """What came of a check. Only PASSED is a pass; one that did not run, or on the wrong files, is not."""
+    """The outcome of a check.
+
+    Only PASSED is a pass; a check that did not run, or ran on other files, is not.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
@@ -237,20 +244,23 @@ class CheckRun:
     tree: str
     ended_at: datetime
     seconds: float | None = field(default=None, compare=False)
-    """How long it took, for who hears of it at once; it is not kept."""
+    """The duration, for live output; it is not stored."""
 
     @property
     def is_review(self) -> bool:
-        """Whether a reviewer said it, whose actor is the command."""
+        """Whether this is the verdict of a reviewer, whose actor is the command."""
         return self.name == REVIEW and not self.required
 
     def is_check_of(self, tree: str) -> bool:
-        """Whether a command said it of that tree. A reviewer is none, though a command be spelt like it."""
+        """Return whether this is the result of this command on this tree.
+
+        A reviewer never counts, whatever its name.
+        """
         return self.tree == tree and not self.is_review
 
 
 def in_a_line(details: str) -> str:
-    """How a run that did not pass ended, and the last line that it printed, which mostly says why."""
+    """Return how a failed run ended, and the last line of its output, which usually tells why."""
     how, _, printed = details.strip().partition("\n")
     last = printed.strip().rpartition("\n")[2].strip()
     if not last:
@@ -260,8 +270,11 @@ def in_a_line(details: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One of them. Of `patterns` nothing may be changed, of `kept` nothing may go; both are empty where it
-    says nothing about paths that a program could check."""
+    """One invariant.
+
+    Files that match `patterns` may not change; files that match `kept` may not disappear. Both are empty if
+    the text has no path that a program can check.
+    """
 
     text: str
     patterns: tuple[str, ...] = ()
@@ -269,7 +282,7 @@ class Invariant:
 
     @classmethod
     def parse(cls, text: str) -> Invariant:
-        """What the text forbids, sentence by sentence: every word of one that looks like a path."""
+        """Return the rules in the text, sentence by sentence: every word that looks like a path."""
         patterns: list[str] = []
         kept: list[str] = []
         for sentence in _SENTENCES.split(text):
@@ -284,38 +297,38 @@ class Invariant:
 
     @property
     def enforced(self) -> bool:
-        """Whether a program sees to any of it."""
+        """Whether any part of the invariant is enforced."""
         return bool(self.patterns or self.kept)
 
     @property
     def enforcement(self) -> str:
-        """Whether a program sees to it, and to what of it."""
-        said = [f"no change of {', '.join(self.patterns)}"] if self.patterns else []
+        """A description of the enforced parts."""
+        said = [f"{', '.join(self.patterns)} may not be changed"] if self.patterns else []
         said += [f"{', '.join(self.kept)} may not be deleted, moved or renamed"] if self.kept else []
-        return f"enforced: {'; '.join(said)}" if said else "only told to actors"
+        return f"enforced: {'; '.join(said)}" if said else "not enforced, only shown to actors"
 
     def forbids(self, path: str) -> bool:
-        """Whether that file may not be changed."""
+        """Return whether this file may not change."""
         return _matched(self.patterns, path)
 
     def keeps(self, path: str) -> bool:
-        """Whether that file may not go."""
+        """Return whether this file may not disappear."""
         return _matched(self.kept, path)
 
 
 def broken_by(invariants: Iterable[str], touched: TouchedPaths) -> str | None:
-    """The first invariant that a change of these paths breaks, and by which; None if all hold.
+    """Return the first invariant that a change of these paths breaks, and the path; None if all hold.
 
-    That a file is gone is known only where it is said what has become of it.
+    A deletion is only detected if `touched` includes the new states.
     """
     parsed = [Invariant.parse(text) for text in invariants]
     gone = frozenset(_gone(touched))
     for path in touched:
         for invariant in parsed:
             if invariant.forbids(path):
-                return f"{path} was changed, and that is forbidden: {invariant.text}"
+                return f"{path} was changed, which an invariant forbids: {invariant.text}"
             if path in gone and invariant.keeps(path):
-                return f"{path} was deleted, and that is forbidden: {invariant.text}"
+                return f"{path} was deleted, which an invariant forbids: {invariant.text}"
     return None
 
 
@@ -327,21 +340,21 @@ def _gone(touched: TouchedPaths) -> Iterator[str]:
 
 
 def _paths(part: str, verbs: list[str]) -> list[str]:
-    """The paths in a part of a sentence; none where it is about something in a file, not the file."""
+    """Return the paths in a part of a sentence; none if it is about content in a file, not the file."""
     words = [word for word in (word.strip(_QUOTES) for word in part.split()) if word]
     place = next((n for n, word in enumerate(words) if _PREPOSITION.fullmatch(word)), len(words))
     head, rest = words[:place], words[place:]
     found = [word for word in head if _WRITTEN_AS_PATH.fullmatch(word)]
     said = [word for word in head if not _FILLER.fullmatch(word)]
     if found or said:
-        # One word alone is a name, as in `never touch Dockerfile`; what is written may be text.
+        # A single word is a name, as in `never touch Dockerfile`; after `write` it may be text.
         alone = not rest and len(said) == 1 and "write" not in verbs and _INVARIANT_NAME.fullmatch(said[0])
         return found or (said if alone else [])
     return [word for word in rest if _WRITTEN_AS_PATH.fullmatch(word)] or _bare(rest)
 
 
 def _bare(words: list[str]) -> list[str]:
-    """`files in migrations`: the one word that is left."""
+    """Return the only remaining word, as in `files in migrations`."""
     said = [word for word in words if not _FILLER.fullmatch(word)]
     return said if len(said) == 1 and _INVARIANT_NAME.fullmatch(said[0]) else []
 

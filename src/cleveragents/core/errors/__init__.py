@@ -62,7 +62,7 @@
     * KeyReused
     * NotAuthenticated
     * NotAllowed
-  * Conflict: somebody else was faster: reload and decide again
+  * Conflict: the state changed: reload and decide again
     * StaleFence
     * JobAlreadyEnded
     * StalePlan
@@ -113,8 +113,8 @@
     * DatabaseFailed
     * GitFailed
 
-Facts are fields; the message says what happened, and why; `remedies` say what to do about it. Each error
-survives pickling, because it may have to cross from a job's process to its worker.
+Fields hold the facts, the message states what failed and why, and `remedies` lists ways to fix it. Every
+error can be pickled, because a job's process may send it to its worker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors as JSON: a code and the fields of its class, so that a client raises what the server raised."""
+"""Errors as JSON: a code and fields, so that a client raises the same error as the server."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _REMEDIES = "remedies"
 
 
 def facts_of(error: CleverAgentsError) -> dict[str, object] | None:
-    """Return the fields of an error but its remedies, which every error has; None for a fault, whose details
-    stay in the log."""
+    """Return the fields of an error without its remedies; None for a fault, whose details stay in the log."""
     if isinstance(error, Fault):
         return None
     return {field.name: getattr(error, field.name) for field in fields(error) if field.name != _REMEDIES}
@@ -26,7 +25,7 @@ def facts_of(error: CleverAgentsError) -> dict[str, object] | None:
 def error_from_facts(
     code: str, facts: Mapping[str, object], remedies: Sequence[Remedy] = ()
 ) -> CleverAgentsError | None:
-    """Return the error with this code, fields and remedies; None if this version has no such error."""
+    """Return the error with this code, fields and remedies, or None if this version does not know it."""
     kind = getattr(errors, "".join(word.capitalize() for word in code.split("-")), None)
     if not (isinstance(kind, type) and issubclass(kind, CleverAgentsError)):
         return None

@@ -1,4 +1,4 @@
-"""The root of all our errors, and its four families by what the caller can do next."""
+"""The base class of all CleverAgents errors and its four families, by what the caller can do next."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 @dataclass(eq=False)
 class CleverAgentsError(Exception):
-    """The root: `except CleverAgentsError` catches every error we raise on purpose."""
+    """The base class: `except CleverAgentsError` catches every error that CleverAgents raises on purpose."""
 
     exit_code: ClassVar[int] = 1
     message: ClassVar[str] = ""
 
     def __str__(self) -> str:
-        """`message`, with the fields in place; an error that has more to decide says it itself."""
+        """Return `message` with the fields filled in; a class with more than one wording overrides this."""
         return self.message.format_map(vars(self))
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        """What a person can do about it; a class whose cases differ has a field of that name."""
+        """Return the operations that fix the problem; where they vary, the class has a field of this name."""
         return ()
 
     def __reduce__(self) -> tuple[type[CleverAgentsError], tuple[Any, ...]]:
@@ -40,21 +40,21 @@ class InvalidRequest(CleverAgentsError):
 
 
 class Conflict(CleverAgentsError):
-    """The world moved since you looked; reload and decide again."""
+    """The state changed since you read it; reload it and decide again."""
 
     exit_code = 75
 
 
 class Unavailable(CleverAgentsError):
-    """Right request, wrong moment."""
+    """The request is valid but cannot be served now; wait, then try again."""
 
     exit_code = 75
 
 
 class Fault(CleverAgentsError):
-    """Something is broken that no caller can mend."""
+    """A defect that the caller cannot fix; report it."""
 
 
 def code_of(error: CleverAgentsError) -> str:
-    """The class's name as programs compare it: `stale-plan`."""
+    """Return the class name of an error in kebab case, for example `stale-plan`."""
     return _WORD.sub("-", type(error).__name__).lower()

@@ -1,9 +1,4 @@
-"""Models, actors and budgets: what goes wrong with them.
-
-Graph runs.
-
-The context pipeline and its index.
-"""
+"""Errors of models, actors, budgets, graphs and the context pipeline."""
 
 from __future__ import annotations
 
@@ -39,7 +34,7 @@ __all__ = [
 
 @dataclass(eq=False)
 class UnknownActor(InvalidRequest):
-    """There is no actor of that name."""
+    """There is no actor with this name."""
 
     name: str
     nearest: str | None = None
@@ -55,7 +50,7 @@ class UnknownActor(InvalidRequest):
 
 @dataclass(eq=False)
 class InvalidActor(InvalidRequest):
-    """Its YAML is wrong; every mistake, each with its line."""
+    """The YAML is not a valid actor. `problems` lists every mistake with its line."""
 
     source: str
     problems: tuple[str, ...]
@@ -66,7 +61,7 @@ class InvalidActor(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownModel(InvalidRequest):
-    """No provider goes by that name."""
+    """The name of a model is malformed, or its provider is unknown."""
 
     message = "model {name!r}: {problem}"
     name: str
@@ -75,9 +70,10 @@ class UnknownModel(InvalidRequest):
 
 @dataclass(eq=False)
 class ModelRefused(InvalidRequest):
-    """The provider does not take the request: a wrong key, no credit, a model that it does not have.
+    """The provider rejected the request: a wrong key, no credit or an unknown model.
 
-    `charged` and `took` as in `ModelUnavailable`."""
+    `charged` and `took` are those of `ModelUnavailable`.
+    """
 
     message = "{model}: {problem}"
     model: str
@@ -88,7 +84,7 @@ class ModelRefused(InvalidRequest):
 
 @dataclass(eq=False)
 class ContextTooLong(InvalidRequest):
-    """What the model would have to read is more than it can."""
+    """The request exceeds the context window of the model."""
 
     message = "{model} reads at most {limit} tokens, and this needs {needed}; choose a model that reads more"
     model: str
@@ -98,30 +94,30 @@ class ContextTooLong(InvalidRequest):
 
 @dataclass(eq=False)
 class PriceUnknown(InvalidRequest):
-    """A limit of money needs a price. `actor` is whose own limit it is, if it is one's."""
+    """A limit in dollars needs a price. `actor` names the actor that sets the limit, if an actor does."""
 
     model: str
     actor: str = ""
 
     def __str__(self) -> str:
-        whose, instead = "a limit in dollars", "limit the tokens instead"
+        limit, instead = "a limit in dollars", "limit the tokens instead"
         if self.actor:
-            whose = f"the limit in dollars of {self.actor}"
+            limit = f"the limit in dollars of {self.actor}"
             instead = "remove `usd` from the `limits` in its YAML"
-        return f"cannot keep {whose}: the price of {self.model} is not known; {instead}"
+        return f"cannot enforce {limit}: the price of {self.model} is unknown; {instead}"
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         key = "models.prices"
-        return (Remedy("config.set", options={"key": key, "value": None}, text="Give its price in a file"),)
+        return (Remedy("config.set", options={"key": key, "value": None}, text="Set a file with its price"),)
 
 
 @dataclass(eq=False)
 class SpendingUncounted(InvalidRequest):
-    """A limit of money or tokens needs somebody who counts, and nobody counts what another agent spends."""
+    """The spending of an external agent is not measured, so a limit on it cannot be enforced."""
 
     message = (
-        "cannot keep a limit in dollars or tokens: what {program} spends is not counted here; limit the "
+        "cannot enforce a limit in dollars or tokens: the spending of {program} is not measured; limit the "
         "time instead, or set a limit in {program}"
     )
     program: str
@@ -129,11 +125,11 @@ class SpendingUncounted(InvalidRequest):
 
 @dataclass(eq=False)
 class ModelUnavailable(Unavailable):
-    """It does not answer: too many requests, a timeout, a broken server, after all retries.
+    """The model did not answer after all retries: too many requests, a timeout or a server error.
 
-    `charged` says that the provider may charge for it all the same, because it had the request and did not
-    turn it down; `took` are the tokens that it says it took: input, output, and those of the input that it
-    had kept."""
+    `charged` is true if the provider may still bill the call, because it received the request and did not
+    reject it. `took` holds the tokens that the provider reported: input, output and cached input.
+    """
 
     model: str
     problem: str
@@ -149,10 +145,11 @@ class ModelUnavailable(Unavailable):
 
 @dataclass(eq=False)
 class BudgetExhausted(Conflict):
-    """The next call might take the plan over what it may spend; so it is not made.
+    """The next call could exceed the budget of the plan, so it is not made.
 
-    `limit` is the one to raise (`usd`, `tokens`, `steps`, `seconds`), and `least` the total that allows the
-    call, if that is known."""
+    `limit` names the limit to raise (`usd`, `tokens`, `steps` or `seconds`). `least` is the smallest value
+    that allows the call, if known.
+    """
 
     message = "the budget does not allow the next call: {what}"
     plan_id: str
@@ -168,7 +165,7 @@ class BudgetExhausted(Conflict):
 
 @dataclass(eq=False)
 class ActorStopped(Conflict):
-    """An actor was stopped because it got nowhere, or as far as its limits allow."""
+    """An actor was stopped because it made no progress or reached its limits."""
 
     message = "actor {actor} was stopped: {reason}"
     actor: str
@@ -177,12 +174,12 @@ class ActorStopped(Conflict):
 
 @dataclass(eq=False)
 class AgentFailed(ActorStopped):
-    """An actor was stopped because another agent, to which it gave the work, did not do it."""
+    """An actor was stopped because the agent it delegated to failed."""
 
 
 @dataclass(eq=False)
 class UnknownGraph(InvalidRequest):
-    """No graph of that name was given to the bridge."""
+    """The bridge has no graph with this name."""
 
     name: str
     known: tuple[str, ...] = ()
@@ -194,15 +191,15 @@ class UnknownGraph(InvalidRequest):
 
 @dataclass(eq=False)
 class BlockingOnLoop(InvalidRequest):
-    """A wait on an event loop's own thread for something that only this loop can do."""
+    """A blocking call on the thread of the event loop that has to do the work."""
 
-    message = "{what} on the event loop's own thread would wait for itself; await it instead"
+    message = "{what} would deadlock on the thread of its event loop; await it instead"
     what: str
 
 
 @dataclass(eq=False)
 class GraphFailed(Fault):
-    """A graph run ended with an error that is not ours; the original is its `__cause__`."""
+    """A graph run raised a foreign exception, which is the `__cause__`."""
 
     message = "graph {graph!r} failed: {problem}"
     graph: str
@@ -211,7 +208,7 @@ class GraphFailed(Fault):
 
 @dataclass(eq=False)
 class LoopStopped(Fault):
-    """Somebody stopped the event loop under the runs it was serving."""
+    """Foreign code stopped the event loop while it served runs."""
 
     message = "the event loop of {what} was stopped from outside; close it and make a new one"
     what: str
@@ -219,7 +216,7 @@ class LoopStopped(Fault):
 
 @dataclass(eq=False)
 class InvalidCondition(InvalidRequest):
-    """A condition of a route is no condition, or cannot be decided with the values that there are."""
+    """The condition of a route is malformed, or cannot be evaluated with the given values."""
 
     message = "the condition {text!r}: {problem}"
     text: str
@@ -228,23 +225,23 @@ class InvalidCondition(InvalidRequest):
 
 @dataclass(eq=False)
 class ThreadBusy(Unavailable):
-    """A run goes on under that name already; two at once would overwrite each other's checkpoints."""
+    """Another run uses this thread; two concurrent runs would overwrite each other's checkpoints."""
 
-    message = "{thread_id} is being run already; wait until that run has ended"
+    message = "{thread_id} is already running; wait until that run ends"
     thread_id: str
 
 
 @dataclass(eq=False)
 class QuestionRefused(InvalidRequest):
-    """What is asked of the context pipeline cannot be answered by anyone."""
+    """The request to the context pipeline is invalid."""
 
-    message = "cannot look for context: {problem}"
+    message = "cannot search for context: {problem}"
     problem: str
 
 
 @dataclass(eq=False)
 class SourceMissing(InvalidRequest):
-    """What is to be searched is not there."""
+    """The place to search does not exist."""
 
     message = "cannot search {place}: {problem}"
     place: str
@@ -253,7 +250,7 @@ class SourceMissing(InvalidRequest):
 
 @dataclass(eq=False)
 class SourceChanged(Conflict):
-    """A file changed after the snapshot was made, and what it said then is to be had no more."""
+    """A file changed after the snapshot, and its old content is gone."""
 
-    message = "{path} has changed since it was looked at; ask again"
+    message = "{path} changed after it was read; ask again"
     path: str

@@ -1,11 +1,4 @@
-"""Plans, their moves and what they wait for.
-
-Actions, policies and trust.
-
-Plans and their changesets.
-
-Jobs, their workers and their handlers.
-"""
+"""Errors of plans, actions, policies, trust, changesets and jobs."""
 
 from __future__ import annotations
 
@@ -55,7 +48,7 @@ __all__ = [
 
 @dataclass(eq=False)
 class UnknownPlan(InvalidRequest):
-    """No plan of that id exists in this store."""
+    """The store has no plan with this id."""
 
     message = "there is no plan {plan_id!r}"
     plan_id: str
@@ -67,18 +60,19 @@ class UnknownPlan(InvalidRequest):
 
 @dataclass(eq=False)
 class AmbiguousPlan(InvalidRequest):
-    """A shortened id fits several plans."""
+    """An abbreviated id matches several plans."""
 
     plan_id: str
     matches: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.plan_id!r} fits several plans: {', '.join(self.matches)}; write more of the id"
+        matches = ", ".join(self.matches)
+        return f"{self.plan_id!r} matches several plans: {matches}; use more characters of the id"
 
 
 @dataclass(eq=False)
 class IllegalPlanMove(InvalidRequest):
-    """The state machine of a plan has no such move."""
+    """The state machine of a plan does not allow this transition."""
 
     message = "plan {plan_id} is {standing} and cannot become {wanted}"
     plan_id: str
@@ -88,7 +82,7 @@ class IllegalPlanMove(InvalidRequest):
 
 @dataclass(eq=False)
 class PlanError(InvalidRequest):
-    """The plan cannot do what was asked in its present situation."""
+    """The plan cannot do this in its current state."""
 
     message = "plan {plan_id}: {reason}"
     plan_id: str
@@ -98,26 +92,26 @@ class PlanError(InvalidRequest):
 
 @dataclass(eq=False)
 class TreeTooLarge(PlanError):
-    """The plan may have no further sub-plan: it lies too deep, or has too many."""
+    """The plan cannot have another sub-plan: it is nested too deeply, or has too many."""
 
 
 @dataclass(eq=False)
 class CallDenied(PlanError):
-    """A person was asked whether a call may be made, and said no."""
+    """A person denied the call."""
 
 
 @dataclass(eq=False)
 class StalePlan(Conflict):
-    """Somebody else moved the plan since it was read."""
+    """The plan changed after it was read."""
 
-    message = "plan {plan_id} is no longer at version {version}; nothing was changed, look again and decide"
+    message = "plan {plan_id} is no longer at version {version}; nothing was changed, reload it and try again"
     plan_id: str
     version: int
 
 
 @dataclass(eq=False)
 class NeedsHuman(Conflict):
-    """The plan goes no further without a person's decision."""
+    """The plan waits for a person."""
 
     message = "plan {plan_id} waits for you: {what}"
     exit_code = 3
@@ -129,7 +123,7 @@ class NeedsHuman(Conflict):
 
 @dataclass(eq=False)
 class ActorAsks(NeedsHuman):
-    """An actor asks a person. `question_id` names the question for good: an answer is to that one alone."""
+    """An actor asks a person a question. `question_id` identifies it: an answer applies to that one only."""
 
     question_id: str = ""
     choices: tuple[str, ...] = ()
@@ -137,7 +131,7 @@ class ActorAsks(NeedsHuman):
 
 @dataclass(eq=False)
 class PlanFailed(Conflict):
-    """The plan ended with an error, which it carries."""
+    """The plan ended with an error."""
 
     message = "plan {plan_id} failed: {problem}"
     exit_code = 1
@@ -149,9 +143,9 @@ class PlanFailed(Conflict):
 
 @dataclass(eq=False)
 class RethinkNeeded(Conflict):
-    """What the plan came to shows that it was decided wrongly: it goes back to Strategize by itself."""
+    """The result shows that the strategy was wrong: the plan returns to Strategize without a person."""
 
-    message = "plan {plan_id} is to be thought through again: {findings}"
+    message = "plan {plan_id} needs a new strategy: {findings}"
 
     plan_id: str
     findings: str
@@ -159,7 +153,7 @@ class RethinkNeeded(Conflict):
 
 @dataclass(eq=False)
 class UnknownDecision(InvalidRequest):
-    """The plan has no such decision."""
+    """The plan has no decision with this number."""
 
     message = "plan {plan_id} has no decision {number}; it has {count}"
     plan_id: str
@@ -173,16 +167,16 @@ class UnknownDecision(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownFile(InvalidRequest):
-    """The plan changed no such file."""
+    """The plan did not change this file."""
 
-    message = "plan {plan_id} changed no file {path!r}; its diff lists the files it changed"
+    message = "plan {plan_id} did not change {path!r}; its diff lists the changed files"
     plan_id: str
     path: str
 
 
 @dataclass(eq=False)
 class UnknownCheckpoint(InvalidRequest):
-    """The plan has no such checkpoint."""
+    """The plan has no checkpoint with this name."""
 
     message = "plan {plan_id} has no checkpoint {checkpoint}"
     plan_id: str
@@ -195,7 +189,7 @@ class UnknownCheckpoint(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownAction(InvalidRequest):
-    """No action of that name exists here."""
+    """There is no action with this name."""
 
     name: str
     nearest: str | None = None
@@ -211,15 +205,15 @@ class UnknownAction(InvalidRequest):
 
 @dataclass(eq=False)
 class ActionExists(InvalidRequest):
-    """An action of that name exists already."""
+    """An action with this name already exists."""
 
-    message = "there is an action {name!r} already; delete it first, or replace it"
+    message = "action {name!r} already exists; delete it first, or replace it"
     name: str
 
 
 @dataclass(eq=False)
 class InvalidAction(InvalidRequest):
-    """The YAML is not an action. Every mistake is named, with its line, all at once."""
+    """The YAML is not a valid action. `problems` lists every mistake with its line."""
 
     source: str
     problems: tuple[str, ...]
@@ -230,7 +224,7 @@ class InvalidAction(InvalidRequest):
 
 @dataclass(eq=False)
 class InvalidArguments(InvalidRequest):
-    """The arguments do not fit the action's."""
+    """The arguments do not match those that the action declares."""
 
     message = "action {action}: {problem}"
     action: str
@@ -243,20 +237,22 @@ class InvalidArguments(InvalidRequest):
 
 @dataclass(eq=False)
 class InvalidGoals(InvalidRequest):
-    """The YAML is no list of goals. Every mistake is named, with its line, all at once."""
+    """The YAML is not a valid list of goals. `problems` lists every mistake with its line."""
 
     source: str
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.source} is no list of goals that can be run: {'; '.join(self.problems)}"
+        return f"{self.source} is not a valid list of goals: {'; '.join(self.problems)}"
 
 
 @dataclass(eq=False)
 class NotTrusted(Conflict):
-    """Something that the repository brings along would run, and nobody has said that it may. `resource` is
-    the repository's name for whoever does not know it by its path; `confirm` says that trusting it was asked
-    for and not confirmed."""
+    """A file of the repository would run code and is not trusted.
+
+    `resource` is the name of the repository for clients that do not know its path. `confirm` is true if the
+    person asked to trust it and did not confirm.
+    """
 
     message = "{what} comes with the repository and is not trusted"
     exit_code = 3
@@ -275,7 +271,7 @@ class NotTrusted(Conflict):
 
 @dataclass(eq=False)
 class PolicyDenied(InvalidRequest):
-    """The policy forbids it."""
+    """The policy denies the operation."""
 
     message = "{what} is denied by the policy ({profile}: {capability})"
     what: str
@@ -285,7 +281,7 @@ class PolicyDenied(InvalidRequest):
 
 @dataclass(eq=False)
 class NetworkNotDenied(PolicyDenied):
-    """The policy denies the network, and a command could use it: nothing isolates commands here."""
+    """The policy denies the network, and a command could use it because commands are not isolated."""
 
     message = (
         "{what} cannot run: profile {profile} denies the network, and without bubblewrap the network cannot "
@@ -296,37 +292,36 @@ class NetworkNotDenied(PolicyDenied):
 
 @dataclass(eq=False)
 class NotIsolated(InvalidRequest):
-    """Other people's plans are to be run, and nothing isolates their commands."""
+    """A server or worker would run the commands of other users' plans without isolation."""
 
-    message = "commands of plans would not be isolated: {problem}; {remedy}"
+    message = "commands of plans would run without isolation: {problem}; {remedy}"
     problem: str
     remedy: str
 
 
 @dataclass(eq=False)
 class NoActiveChangeset(PlanError):
-    """A change was to be recorded, and no changeset is open."""
+    """A change cannot be recorded: no changeset is open."""
 
     reason: str = "no changeset is active; call start_changeset() first"
 
 
 @dataclass(eq=False)
 class AmbiguousChangeset(PlanError):
-    """Several changesets are open and none is current here: filing the change would be a guess."""
+    """Several changesets are open and none is current, so the right one for a change is unknown."""
 
     reason: str = "several changesets are active and none is current here"
     active: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return (
-            f"plan {self.plan_id}: {self.reason} ({', '.join(self.active)}); "
-            "pass changeset=… to say which one is meant"
+            f"plan {self.plan_id}: {self.reason} ({', '.join(self.active)}); pass changeset=… to choose one"
         )
 
 
 @dataclass(eq=False)
 class ForeignChangeset(PlanError):
-    """A plan records only into changesets of its own."""
+    """The changeset belongs to another plan."""
 
     message = "plan {plan_id}: {reason} ({changeset_id}); pass a handle of this plan"
     reason: str = "the changeset belongs to another plan"
@@ -335,7 +330,7 @@ class ForeignChangeset(PlanError):
 
 @dataclass(eq=False)
 class ChangesetClosed(InvalidRequest):
-    """A closed changeset is immutable."""
+    """The changeset is closed and cannot be changed."""
 
     message = "changeset {changeset_id} is closed; start a new one to record more changes"
     changeset_id: str
@@ -343,7 +338,7 @@ class ChangesetClosed(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownChangeset(InvalidRequest):
-    """No changeset of that id exists in this store."""
+    """The store has no changeset with this id."""
 
     message = "there is no changeset {changeset_id!r}"
     changeset_id: str
@@ -351,15 +346,15 @@ class UnknownChangeset(InvalidRequest):
 
 @dataclass(eq=False)
 class DuplicateKey(InvalidRequest):
-    """An idempotency key came back with different content: a retry must repeat what it retries."""
+    """An idempotency key was reused with different content."""
 
-    message = "key {key!r} was used before for something else; use a fresh key"
+    message = "key {key!r} was used for different content; use a new key"
     key: str
 
 
 @dataclass(eq=False)
 class UnknownJob(InvalidRequest):
-    """No job of that id exists in this store."""
+    """The store has no job with this id."""
 
     message = "there is no job {job_id!r}"
     job_id: str
@@ -383,7 +378,7 @@ class UnknownJobKind(InvalidRequest):
 
 @dataclass(eq=False)
 class IllegalJobMove(InvalidRequest):
-    """The state machine of a job has no such move."""
+    """The state machine of a job does not allow this transition."""
 
     message = "job {job_id} is {state} and cannot become {wanted}"
     job_id: str
@@ -393,7 +388,7 @@ class IllegalJobMove(InvalidRequest):
 
 @dataclass(eq=False)
 class JobAlreadyEnded(Conflict):
-    """The job had ended before the request came; nothing was changed."""
+    """The job ended before the request; nothing was changed."""
 
     message = "job {job_id} already {state}; nothing was changed"
     exit_code = 1  # trying again will not help
@@ -404,11 +399,11 @@ class JobAlreadyEnded(Conflict):
 
 @dataclass(eq=False)
 class StaleFence(Conflict):
-    """The job belongs to somebody else now: this worker lost its lease, and its write was refused."""
+    """This worker lost its lease on the job to another worker, so its write was refused."""
 
     message = (
-        "job {job_id}: fencing token {fence} is out of date, another worker owns the "
-        "job; the write was refused, stop working on it"
+        "job {job_id}: fencing token {fence} is out of date, another worker owns the job; "
+        "the write was refused, stop working on it"
     )
     job_id: str
     fence: int
@@ -416,7 +411,7 @@ class StaleFence(Conflict):
 
 @dataclass(eq=False)
 class HandlerFailed(Fault):
-    """A job's handler raised; the job carries this as its durable error."""
+    """The handler of a job raised an exception; the job stores this error."""
 
     message = "the {kind} handler failed: {problem}"
     kind: str

@@ -1,4 +1,4 @@
-"""What a person can do about an error, as data: each surface renders it in its own way."""
+"""Remedies of errors as data, which the CLI, the page and the API each render in their own form."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OptionValue = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Remedy:
-    """An operation that helps. The CLI shows a command line, the page a button, the API a field.
+    """An operation that resolves an error. The CLI shows a command line, the page a button, the API a field.
 
-    `action` is the operation as the CLI and the API name it: `plan.resume`, `job.list`, `trust`. `plan` is
-    the plan it acts on. `options` are named as the API's fields are, `limits.usd`; None is a value that the
-    person chooses. `text` says what it is for, in a few words: "List the plans".
+    `action` is the name of the operation in the CLI and the API: `plan.resume`, `job.list`, `trust`. `plan`
+    is the plan it acts on. `options` uses the field names of the API, such as `limits.usd`; the value None
+    means that the person chooses it. `text` states the purpose in a few words: "List the plans".
     """
 
     action: str
@@ -38,12 +38,12 @@ def remedies_to_json(remedies: Sequence[Remedy]) -> list[JsonValue]:
 
 
 def offered(remedies: Sequence[Remedy]) -> dict[str, JsonValue]:
-    """Return what a waiting plan keeps of them: `remedy` in words, `remedies` as data."""
+    """Return the remedies as a waiting plan stores them: `remedy` as text, `remedies` as data."""
     return {"remedy": "; ".join(one.text for one in remedies), "remedies": remedies_to_json(remedies)}
 
 
 def remedies_from_json(value: object) -> tuple[Remedy, ...]:
-    """Return the remedies of a JSON value; none if another version wrote them differently."""
+    """Return the remedies in a JSON value, or none if another version wrote them in another format."""
     from msgspec import ValidationError, convert
 
     try:

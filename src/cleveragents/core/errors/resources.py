@@ -1,7 +1,4 @@
-"""Stores, queues and time.
-
-Events and the audit log.
-"""
+"""Errors of databases, queues, deadlines, events and the audit log."""
 
 from __future__ import annotations
 
@@ -32,8 +29,10 @@ __all__ = [
 
 @dataclass(eq=False)
 class StoreBusy(Unavailable):
-    """The database stayed busy for longer than the write was prepared to wait; `cause` says who kept it, and
-    what to do about that, where it is known."""
+    """The database stayed busy for longer than the write could wait.
+
+    `cause` names the process that held the lock and the remedy, if known.
+    """
 
     waited_seconds: float
     cause: str = ""
@@ -45,24 +44,24 @@ class StoreBusy(Unavailable):
 
 @dataclass(eq=False)
 class StoreFull(Unavailable):
-    """The disk, or a quota, has no room for the write."""
+    """The disk or a quota is full."""
 
-    message = "no space left for {location}; nothing was written, free some and try again"
+    message = "no space left for {location}; nothing was written, free some space and try again"
     location: str
 
 
 @dataclass(eq=False)
 class OutcomeUnknown(Unavailable):
-    """A commit was under way and its answer never came: the write may have been kept, or not."""
+    """The answer to a commit was lost: the write may or may not have succeeded."""
 
-    message = "{location}: {problem}; the write may have been kept or not, look before trying again"
+    message = "{location}: {problem}; the write may or may not have succeeded, check before you try again"
     location: str
     problem: str
 
 
 @dataclass(eq=False)
 class DatabaseFailed(Fault):
-    """The database answered with an error that nobody foresaw."""
+    """The database returned an unexpected error."""
 
     message = "{location} failed: {problem}; nothing was written, please report it"
     location: str
@@ -71,11 +70,11 @@ class DatabaseFailed(Fault):
 
 @dataclass(eq=False)
 class DatabaseUnreachable(Unavailable):
-    """The database's server does not answer, or hung up."""
+    """The database server does not answer, or closed the connection."""
 
     message = (
         "cannot reach {location}: {problem}; nothing was written, try again; "
-        "if it stays so, check: is the server up, are database and login right?"
+        "if this persists, check the server, the database name and the login"
     )
     location: str
     problem: str
@@ -83,7 +82,7 @@ class DatabaseUnreachable(Unavailable):
 
 @dataclass(eq=False)
 class DatabaseUnusable(InvalidRequest):
-    """What the configured URL points at cannot serve as our database."""
+    """The configured URL does not lead to a usable database."""
 
     message = "cannot use {location} as the database: {problem} (settings: database.url, state.directory)"
     location: str
@@ -92,16 +91,16 @@ class DatabaseUnusable(InvalidRequest):
 
 @dataclass(eq=False)
 class QueueFull(Unavailable):
-    """A bounded queue has no room and its policy is to refuse."""
+    """A bounded queue is full, and its policy is to refuse new items."""
 
-    message = "{queue} holds its limit of {bound}; wait until some of it is done"
+    message = "{queue} is full (limit: {bound}); try again later"
     queue: str
     bound: int
 
 
 @dataclass(eq=False)
 class BreakerOpen(Unavailable):
-    """A circuit breaker refuses the call for now."""
+    """A circuit breaker is open and refuses the call."""
 
     message = "{name!r} failed too often; refused for another {retry_after_seconds:.1f} s"
     name: str
@@ -110,7 +109,7 @@ class BreakerOpen(Unavailable):
 
 @dataclass(eq=False)
 class Closed(Unavailable):
-    """The component was closed; it takes no new work."""
+    """The component is closed and accepts no new work."""
 
     message = "{what} is closed"
     what: str
@@ -118,7 +117,7 @@ class Closed(Unavailable):
 
 @dataclass(eq=False)
 class DeadlineExceeded(Unavailable):
-    """The time allowed for a step has passed."""
+    """An operation exceeded its time limit."""
 
     message = "{what} did not end within {seconds:g} s"
     what: str
@@ -127,7 +126,7 @@ class DeadlineExceeded(Unavailable):
 
 @dataclass(eq=False)
 class Cancelled(Unavailable):
-    """The work was cancelled; `reason` says by whom or why."""
+    """The work was cancelled. `reason` states the cause."""
 
     exit_code = 130
 
@@ -139,7 +138,7 @@ class Cancelled(Unavailable):
 
 @dataclass(eq=False)
 class UnknownEventType(InvalidRequest):
-    """An event's type is not one of `EventType`."""
+    """The name is not an `EventType`."""
 
     name: str
     nearest: str | None = None
@@ -151,7 +150,7 @@ class UnknownEventType(InvalidRequest):
 
 @dataclass(eq=False)
 class InvalidPayload(InvalidRequest):
-    """A payload holds something JSON cannot carry."""
+    """A payload holds a value that JSON cannot represent."""
 
     message = "{where}: {problem}; use only JSON values (text, numbers, lists, objects)"
     where: str
@@ -160,7 +159,7 @@ class InvalidPayload(InvalidRequest):
 
 @dataclass(eq=False)
 class AuditElsewhere(InvalidRequest):
-    """The audit log of this database is ordered and attested under another state directory."""
+    """Another state directory attests the audit log of this database."""
 
     message = "the audit log is attested by the state directory named {home}; verify it there"
     home: str
@@ -172,7 +171,7 @@ class AuditElsewhere(InvalidRequest):
 
 @dataclass(eq=False)
 class AuditLogBroken(Fault):
-    """The audit log is not what it was when it was written."""
+    """The audit log was changed after it was written."""
 
     message = "audit log, row {position}: {problem}"
     position: int

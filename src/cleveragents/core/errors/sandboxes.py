@@ -1,8 +1,6 @@
-"""Sandboxes and the repositories they are made from.
+"""Errors of sandboxes, git, applying and tools.
 
-What keeps a plan from being applied or undone. All of these leave the user's files as they were.
-
-Tools: what they refuse, and why.
+An error of applying or undoing leaves the user's files unchanged.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ __all__ = [
 
 @dataclass(eq=False)
 class SandboxRefused(InvalidRequest):
-    """What is there cannot be a sandbox's, or made one of, and why."""
+    """The repository or sandbox cannot be used."""
 
-    message = "{resource} cannot be used as it is: {reason}"
+    message = "cannot use {resource}: {reason}"
     resource: str
     reason: str
     remedies: tuple[Remedy, ...] = ()
@@ -43,24 +41,24 @@ class SandboxRefused(InvalidRequest):
 
 @dataclass(eq=False)
 class SandboxMissing(InvalidRequest):
-    """The plan's sandbox was removed, so what needs its files cannot be done."""
+    """The operation needs the sandbox of the plan, which was removed."""
 
-    message = "the sandbox of plan {plan_id} was removed ({location}), and this cannot be done without it"
+    message = "the sandbox of plan {plan_id} was removed ({location}), and this needs it"
     plan_id: str
     location: str
 
 
 @dataclass(eq=False)
 class SandboxBusy(Unavailable):
-    """Another call writes in the sandbox; one at a time."""
+    """Another call uses the sandbox."""
 
-    message = "another process works in the sandbox of plan {plan_id}; wait for it, or cancel the plan"
+    message = "another process uses the sandbox of plan {plan_id}; wait for it, or cancel the plan"
     plan_id: str
 
 
 @dataclass(eq=False)
 class QuotaExceeded(Unavailable):
-    """The sandboxes use as much disk as they may."""
+    """The sandboxes have used up their disk quota."""
 
     message = "no space left for sandboxes: they use {used_bytes} of {quota_bytes} bytes"
     used_bytes: int
@@ -78,16 +76,16 @@ class QuotaExceeded(Unavailable):
 
 @dataclass(eq=False)
 class RemoteUnreachable(Unavailable):
-    """A git remote did not answer as it should; what was to be done there may be tried again."""
+    """A git remote cannot be reached or refused the login; the operation can be tried again."""
 
-    message = "{location} cannot be reached: {problem}; git's own settings say how to log in there"
+    message = "cannot reach {location}: {problem}; check the URL and git's credentials"
     location: str
     problem: str
 
 
 @dataclass(eq=False)
 class GitFailed(Fault):
-    """git refused a step that should have worked; its own words are in `problem`."""
+    """A git command failed unexpectedly; `problem` is its error output."""
 
     message = "git {command} failed: {problem}"
     command: str
@@ -96,7 +94,7 @@ class GitFailed(Fault):
 
 @dataclass(eq=False)
 class ApplyConflict(Conflict):
-    """The plan's changes and the present files overlap; `details` shows each place with both sides."""
+    """The changes of the plan conflict with the working tree; `details` shows both sides."""
 
     exit_code = 3
 
@@ -108,14 +106,14 @@ class ApplyConflict(Conflict):
     def __str__(self) -> str:
         named = ", ".join(self.paths)
         return (
-            f"plan {self.plan_id} was not {self.wanted}: it conflicts with the present state of {named}; "
+            f"plan {self.plan_id} was not {self.wanted}: it conflicts with the current state of {named}; "
             "nothing was changed"
         )
 
 
 @dataclass(eq=False)
 class ApplyRefused(Conflict):
-    """The plan cannot be applied as asked, for a reason a person can remove."""
+    """The plan cannot be applied for a reason that a person can resolve."""
 
     message = "plan {plan_id} was not {wanted}: {reason}; nothing was changed"
     exit_code = 3
@@ -140,7 +138,7 @@ class CheckFailed(Conflict):
 
 @dataclass(eq=False)
 class ApplyBusy(Unavailable):
-    """Another apply to the same repository did not end in time."""
+    """Another apply to the same repository is still running."""
 
     message = "another plan is being applied to {resource}; nothing was changed, try again"
     resource: str
@@ -148,7 +146,7 @@ class ApplyBusy(Unavailable):
 
 @dataclass(eq=False)
 class UnknownTool(InvalidRequest):
-    """There is no tool of that name."""
+    """There is no tool with this name."""
 
     name: str
     known: tuple[str, ...] = ()
@@ -159,7 +157,7 @@ class UnknownTool(InvalidRequest):
 
 @dataclass(eq=False)
 class InvalidToolCall(InvalidRequest):
-    """The arguments are not what the tool's schema says."""
+    """The arguments do not match the schema of the tool."""
 
     message = "{tool}: {problem}"
     tool: str
@@ -168,16 +166,16 @@ class InvalidToolCall(InvalidRequest):
 
 @dataclass(eq=False)
 class OutsideSandbox(InvalidRequest):
-    """A path leads out of the sandbox, or into what nobody may touch there."""
+    """A path leads out of the sandbox or to a protected file in it."""
 
-    message = "{path!r} {reason}; only files inside the sandbox can be touched"
+    message = "{path!r} {reason}; use a path inside the sandbox"
     path: str
     reason: str
 
 
 @dataclass(eq=False)
 class ToolRefused(InvalidRequest):
-    """The tool understood, and cannot do it."""
+    """The call is valid, and the tool cannot carry it out."""
 
     message = "{tool}: {reason}"
     tool: str
@@ -186,7 +184,7 @@ class ToolRefused(InvalidRequest):
 
 @dataclass(eq=False)
 class EditMismatch(InvalidRequest):
-    """The text to be replaced is not in the file as given; `diagnosis` says where they part."""
+    """The file does not contain the text to replace; `diagnosis` shows where they differ."""
 
     message = "{path}: {diagnosis}; nothing was changed"
     path: str

@@ -1,9 +1,4 @@
-"""The server, its users, projects and workers.
-
-What somebody asked for and cannot have, whoever asks and however.
-
-Configuration.
-"""
+"""Errors of the server, users, projects, resources, remotes and the configuration."""
 
 from __future__ import annotations
 
@@ -38,9 +33,9 @@ __all__ = [
 
 @dataclass(eq=False)
 class InvalidName(InvalidRequest):
-    """A name, a branch or an address that cannot be one."""
+    """A name, a branch or an address is malformed."""
 
-    message = "{name!r} cannot be a {what}; it should be {allowed}"
+    message = "{name!r} is not a valid {what}; it should be {allowed}"
     what: str
     name: str
     allowed: str
@@ -48,9 +43,9 @@ class InvalidName(InvalidRequest):
 
 @dataclass(eq=False)
 class InvalidResource(InvalidRequest):
-    """A project or a resource that cannot be added, or not be used for this."""
+    """A project or a resource cannot be added, or cannot be used for this operation."""
 
-    message = "{what} {name!r} will not do: {problem}"
+    message = "cannot use {what} {name!r}: {problem}"
     what: str
     name: str
     problem: str
@@ -58,7 +53,7 @@ class InvalidResource(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownUser(InvalidRequest):
-    """There is no such user, or no such token of theirs."""
+    """There is no user or token with this name."""
 
     message = "there is no user or token {name!r}"
     name: str
@@ -70,7 +65,7 @@ class UnknownUser(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownProject(InvalidRequest):
-    """There is no such project."""
+    """There is no project with this name."""
 
     message = "there is no project {name!r}"
     name: str
@@ -82,7 +77,7 @@ class UnknownProject(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownResource(InvalidRequest):
-    """There is no such resource."""
+    """There is no resource with this name."""
 
     message = "there is no resource {name!r}"
     name: str
@@ -94,18 +89,18 @@ class UnknownResource(InvalidRequest):
 
 @dataclass(eq=False)
 class AlreadyThere(InvalidRequest):
-    """Something of that name exists."""
+    """An object with this name already exists."""
 
-    message = "there is a {what} {name!r} already; remove it first, or choose another name"
+    message = "{what} {name!r} already exists; remove it first, or choose another name"
     what: str
     name: str
 
 
 @dataclass(eq=False)
 class StillUsed(Conflict):
-    """It cannot be removed: something needs it."""
+    """The object cannot be removed, because another one uses it."""
 
-    message = "{what} {name!r} is still used: {by}"
+    message = "{what} {name!r} is still in use: {by}"
     exit_code = 1
     what: str
     name: str
@@ -114,17 +109,17 @@ class StillUsed(Conflict):
 
 @dataclass(eq=False)
 class ChangedMeanwhile(Conflict):
-    """Files that were to be trusted have another content than the one that was shown."""
+    """Files to trust changed after they were shown."""
 
-    message = "not as it was shown: {files}; look at it again"
+    message = "changed after you saw them: {files}; review them again"
     files: str
 
 
 @dataclass(eq=False)
 class NotAuthenticated(InvalidRequest):
-    """The server does not know who asks."""
+    """The request has no valid token."""
 
-    message = "the server wants a token that it knows: {remedy}"
+    message = "the server needs a valid token: {remedy}"
     exit_code = 1
     remedy: str
     remedies: tuple[Remedy, ...] = ()
@@ -132,9 +127,9 @@ class NotAuthenticated(InvalidRequest):
 
 @dataclass(eq=False)
 class NotAllowed(InvalidRequest):
-    """Who asks may not do this."""
+    """The role of the user does not allow the operation."""
 
-    message = "this needs the role {needed}, and {name} is {role}; an admin can change that"
+    message = "this needs the role {needed}, and {name} has the role {role}; ask an admin to change it"
     exit_code = 1
     name: str
     role: str
@@ -143,23 +138,23 @@ class NotAllowed(InvalidRequest):
 
 @dataclass(eq=False)
 class KeyReused(InvalidRequest):
-    """An idempotency key came with another request than before."""
+    """An idempotency key was reused for a different request."""
 
-    message = "the idempotency key {key!r} came with another request before; take a new one for each"
+    message = "idempotency key {key!r} was used for another request; use a new key for each request"
     key: str
 
 
 @dataclass(eq=False)
 class RequestUnderWay(Conflict):
-    """The same request, with the same idempotency key, is being worked on."""
+    """A request with the same idempotency key is still running."""
 
-    message = "the request with the idempotency key {key!r} is still being worked on; ask again in a while"
+    message = "the request with idempotency key {key!r} is still running; try again later"
     key: str
 
 
 @dataclass(eq=False)
 class PortTaken(Unavailable):
-    """The server cannot listen where it should."""
+    """The server cannot listen on its address."""
 
     message = "cannot listen on {address}: {problem}"
     exit_code = 1
@@ -170,7 +165,7 @@ class PortTaken(Unavailable):
 
 @dataclass(eq=False)
 class TooManyRequests(Unavailable):
-    """Somebody asks more often than the server allows."""
+    """The client exceeded the request rate of the server."""
 
     message = "too many requests; try again in {seconds:.0f} s"
     seconds: float
@@ -178,18 +173,20 @@ class TooManyRequests(Unavailable):
 
 @dataclass(eq=False)
 class ServerUnreachable(Unavailable):
-    """No server answers where one should be."""
+    """No server answers at the configured URL."""
 
-    message = "no server answers at {url}: {problem}; look whether it runs, or work here with --server local"
+    message = (
+        "no server answers at {url}: {problem}; check that it runs, or pass --server local to work without it"
+    )
     url: str
     problem: str
 
 
 @dataclass(eq=False)
 class ServerFailed(Conflict):
-    """The server answered that it could not: what it said, with its own code."""
+    """The server answered with an error that this version does not know."""
 
-    message = "the server says: {problem}"
+    message = "the server answered: {problem}"
     exit_code = 1
     problem: str
     code: str
@@ -199,36 +196,40 @@ class ServerFailed(Conflict):
 
 @dataclass(eq=False)
 class EngineUnavailable(Unavailable):
-    """The engine that runs jobs cannot be reached."""
+    """The job engine does not answer."""
 
-    message = "the job engine {engine} cannot be reached: {problem}"
+    message = "cannot reach the job engine {engine}: {problem}"
     engine: str
     problem: str
 
 
 @dataclass(eq=False)
 class RemoteMoved(Conflict):
-    """The branch of a remote is no longer where it was; nothing was pushed."""
+    """The branch of a remote moved; nothing was pushed."""
 
-    message = "{branch} of {location} moved meanwhile; nothing was pushed, apply it again to merge with it"
+    message = "{branch} of {location} moved; nothing was pushed, apply the plan again to merge with it"
     location: str
     branch: str
 
 
 @dataclass(eq=False)
 class RemoteHeld(RemoteMoved):
-    """Another push to the branch is under way, or was when it died; nothing was pushed."""
+    """Another push, running or crashed, holds the lock on the branch; nothing was pushed."""
 
-    message = "another push holds {branch} of {location}; nothing was pushed, apply it again ({problem})"
+    message = (
+        "another push has locked {branch} of {location} ({problem}); nothing was pushed, apply the plan again"
+    )
     problem: str
 
 
 @dataclass(eq=False)
 class RequestRefused(InvalidRequest):
-    """The request contradicts itself, or asks for what its subject does not have. `where` says in which of
-    its fields, as the API calls them: `limits.usd`."""
+    """The request is inconsistent, or not possible for its subject.
 
-    message = "this cannot be asked for: {problem}"
+    `where` names the field in the API, for example `limits.usd`.
+    """
+
+    message = "invalid request: {problem}"
     problem: str
     where: str | None = None
     remedies: tuple[Remedy, ...] = ()

@@ -1,1 +1,1 @@
-"""Text that people and programs read: redaction, control characters, templates."""
+"""Text for people and programs: redaction, control characters, templates."""

@@ -1,12 +1,11 @@
-"""Escapes for characters that control a terminal or change how the text around them reads.
+"""Escapes for control characters and for unusual file names.
 
-These are control characters (C0, DEL, C1), format characters (bidirectional overrides, zero-width
-characters, tags), line and paragraph separators, and lone surrogates.
+Escaped are characters that control a terminal or change how the surrounding text reads: control characters
+(C0, DEL, C1), format characters (bidirectional overrides, zero-width characters, tags), line and paragraph
+separators, and lone surrogates.
 
-Names of files as people and models see them: on one line, harmless, and each spelt in one way only.
-
-A name on disk may hold line breaks, what steers a terminal, and bytes that are no Unicode. Such a name is put
-into quotes with these spelt out, as git does it; every other name is shown as it is.
+A file name on disk may hold line breaks, terminal controls and bytes that are not Unicode. Such a name is
+quoted and escaped, as git does it; every other name is shown unchanged. No two names have the same spelling.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = [
 IGNORED_BY_HFS = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
-"""Characters that the file system of a Mac ignores in names, for `str.translate`."""
+"""Characters that macOS file systems ignore in names, for `str.translate`."""
 
 
 CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -50,7 +49,7 @@ _ESCAPE = re.compile(rb'\\([0-3][0-7]{2}|[abtnvfr"\\])')
 
 
 class _Escapes(dict[int, str]):
-    """A table for `str.translate` that remembers the characters that it has seen, up to a bound."""
+    """A table for `str.translate` that caches the characters it has seen, up to a limit."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -65,14 +64,14 @@ class _Escapes(dict[int, str]):
 
 
 class _LineEscapes(_Escapes):
-    """Keeps line feeds and tabs."""
+    """A table that keeps line feeds and tabs."""
 
     def escape(self, character: str) -> str:
         return character if character in "\n\t" else super().escape(character)
 
 
 class _JsonEscapes(_Escapes):
-    """Spells characters as JSON does, in UTF-16 code units; keeps the line feeds between its lines."""
+    """A table that escapes characters as JSON does, in UTF-16 code units, and keeps line feeds."""
 
     def escape(self, character: str) -> str:
         units = character.encode("utf-16-be", "surrogatepass").hex()
@@ -84,10 +83,9 @@ _ESCAPES, _LINE_ESCAPES, _JSON_ESCAPES = _Escapes(), _LineEscapes(), _JsonEscape
 
 
 def escape_controls(text: str, *, keep_lines: bool = False) -> str:
-    r"""Return the text with its control characters spelt out, such as `\x1b`.
+    r"""Return the text with its control characters escaped, such as `\x1b`.
 
-    With `keep_lines`, line feeds and tabs stay; without, the result is one line. To escape twice changes
-    nothing.
+    With `keep_lines`, line feeds and tabs stay; otherwise the result is one line. Escaping is idempotent.
     """
     if text.isprintable():
         return text
@@ -95,18 +93,18 @@ def escape_controls(text: str, *, keep_lines: bool = False) -> str:
 
 
 def escape_controls_in_json(document: str) -> str:
-    r"""Return the JSON document, of the same values, with control characters as `\uXXXX`."""
+    r"""Return the JSON document with control characters as `\uXXXX`; its values do not change."""
     return document if document.isprintable() else document.translate(_JSON_ESCAPES)
 
 
 def shown(path: str) -> str:
-    """The path as text that can be shown and told back."""
+    """Return the path as text that can be displayed, and converted back by `named_by`."""
     spelt = "".join(map(_spelt, path))
-    return path if spelt == path else f'"{spelt}"'  # guard: no two names are spelt alike
+    return path if spelt == path else f'"{spelt}"'  # guard: no two names have the same spelling
 
 
 def named_by(text: str) -> str:
-    """The path that is shown as that text; a text that is no spelling names itself."""
+    """Return the path that `shown` displays as this text; any other text is returned unchanged."""
     if _QUOTED.fullmatch(text) is None:
         return text
     return _ESCAPE.sub(_meant, _bytes(text[1:-1])).decode("utf-8", "surrogateescape")
@@ -121,7 +119,7 @@ def _spelt(character: str) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """As on disk. A model may tell what no name there can hold, half a character."""
+    """Return the name as bytes on disk. A model may send a lone surrogate, which no name on disk can hold."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

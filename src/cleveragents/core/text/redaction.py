@@ -1,37 +1,31 @@
-"""Keeps secrets out of whatever people or programs get to read.
+"""Redaction: mask secrets in everything that people or programs read.
 
-A secret is found in three ways, because none suffices alone: by its value where that is known
-(`known_secrets`), by the name before it, and by its shape (`secret_patterns`). All are looked for in the text
-as it was written; what they find is merged where it overlaps or touches, and masked once. So a known value
-within a longer secret never leaves the rest of it. Redacting too much costs a look at the configuration;
-redacting too little cannot be undone.
+A secret is found in three ways, because none suffices alone: by its value, if known (`known_secrets`), by the
+name before it, and by its shape (`secret_patterns`). All are searched in the original text; overlapping or
+adjacent matches are merged and masked once. So a known value within a longer secret never exposes the rest of
+it. Redacting too much costs a look at the configuration; redacting too little cannot be undone.
 
-That does not hold for the contents of files, which a model reads and writes back: `password = load()` is no
-secret, and masked it would be lost. So there are two levels. `redact` and `redact_text` go by name and by
-shape: for logs, errors, goals, command lines and what commands print. `redact_content` and
-`redact_content_text` are for the contents of files: only known secrets, and shapes that nothing else has.
-These mask within lines, so that every line keeps its number.
+File contents are different: a model reads them and writes them back. `password = load()` is not a secret, and
+masking it would destroy it. So there are two levels. `redact` and `redact_text` search by name and shape: for
+logs, errors, goals, command lines and command output. `redact_content` and `redact_content_text` are for file
+contents: they mask only known secrets and unmistakable shapes, and keep every line number.
 
-What a person approves, trusts or reviews must be the exact text: a name or a shape could hide code from
-them, as in `PASSWORD="$(rm -rf .)" ls`. There, `redact_known` and `redact_known_text` mask only known values.
+A person must approve, trust or review the exact text: masking by name or shape could hide code, as in
+`PASSWORD="$(rm -rf .)" ls`. For this, `redact_known` and `redact_known_text` mask only known values.
 
-Masks a text that comes in pieces as the whole of it would be masked.
+`PieceMask` masks a text that arrives in pieces exactly like the whole text. A piece may end in the middle of
+a secret, or between a name and its value. The end of the received text is therefore held back until it is
+certain that it is not part of a secret: the last word, a name without its value, a quoted value without its
+closing quote, a private key without its end, or the beginning of a known value. The text is never cut inside
+a secret or right after one. Memory is bounded: a secret longer than the limit is masked to the end of its
+line, or of its key.
 
-A piece may end in the middle of a secret, or between a name and its value. So the end of what came is held
-back, as it was written, until what follows shows that nothing of it is part of a secret: the last word, a
-name whose value may follow, a quoted value without its closing quote, a private key without its end, the
-beginning of a known value. The text is never cut inside a secret or right behind one, so the pieces together
-are masked as the whole text is.
-
-Memory is bounded. A secret that is longer than the bound is masked to the end of its line, or of its key.
-
-Secrets whose exact values are known, and who holds them.
-
-A component that gets hold of a secret (a provider's key, a variable of an MCP server) adds it to a
-`KnownSecrets`, which belongs to the composition root or to the component itself. As long as that object
-exists and was not told to forget, every redaction in this process masks the values: a secret that one thread
-holds may reach a log line or an error in any other, so masking must not depend on where it happens. The
-values live in the object alone. This module keeps weak references to the objects, and no value.
+`KnownSecrets` holds secrets whose exact values are known. A component that obtains a secret (the key of a
+provider, a variable of an MCP server) adds it to a `KnownSecrets`, which belongs to the composition root or
+to the component. While that object exists and has not been cleared, every redaction in this process masks its
+values: a secret of one thread may reach a log line or an error in any other thread, so masking must not
+depend on where it happens. Only the object holds the values; this module keeps weak references to the
+objects.
 """
 
 from __future__ import annotations
@@ -82,19 +76,19 @@ _DEPTH_LIMIT = 16
 _LINE = re.compile(r"[^\r\n]+")
 
 SHORTEST_VALUE = 6
-"""At the end of the text, so much of a known value that is cut off is masked."""
+"""The shortest prefix of a known value that is masked if the text ends inside the value."""
 _MOST_HELD = 3 * LONGEST_WORD
 
 _LONGEST_END = 64
-"""What ends a secret that is too long to be held is shorter."""
+"""The maximum length of the pattern that ends a secret too long to be buffered."""
 
 _SHORTEST = 8
-"""A shorter secret would be found within ordinary words, and all of them masked."""
+"""Shorter secrets are ignored: they would match inside ordinary words."""
 _lock = threading.RLock()  # reentrant: a finalizer that runs while it is held may create or drop an owner
 
 
 class KnownSecrets:
-    """The secrets that one owner knows, held in memory alone.
+    """The secrets of one owner, held only in memory.
 
     Thread safety: any thread may add, forget or redact at any time. Changes happen under one lock; readers
     take no lock and see a value either before or after it was added.
@@ -105,22 +99,25 @@ class KnownSecrets:
 
     @property
     def values(self) -> frozenset[str]:
-        """Everything to mask: each secret as it is, and as it stands in JSON."""
+        """The strings to mask: each secret as it is, and as it is written in JSON."""
         return self._values
 
     def add(self, secret: str) -> None:
-        """Mask the secret from now on, wherever this process redacts. One that is too short is ignored."""
+        """Mask the secret from now on, in every redaction of this process.
+
+        Secrets that are too short are ignored.
+        """
         if len(secret) < _SHORTEST:
             return
         spelled = (json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
         global _owners
-        with _lock:  # two secrets that are added at once are both kept, and so are two owners
+        with _lock:  # concurrent additions of secrets or owners are all kept
             if not self._values:
                 _owners = (*_owners_except(self), weakref.ref(self))
             self._values = self._values.union((secret, *spelled))
 
     def forget(self) -> None:
-        """Drop all values. A secret that is added afterwards is masked again."""
+        """Drop all values. Secrets added afterwards are masked again."""
         global _owners
         with _lock:
             self._values = frozenset()
@@ -128,17 +125,19 @@ class KnownSecrets:
 
 
 _owners: tuple[weakref.ref[KnownSecrets], ...] = ()
-"""Those that know a secret. Most never do, and every redaction asks all of these."""
+"""The owners with at least one secret. Most owners never have one, and every redaction checks all in this
+set.
+"""
 
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
-    """The same text with everything that looks like a secret, or is one of `secrets`, masked."""
+    """Return the text with everything masked that looks like a secret or is one of `secrets`."""
     found = [(start, end) for _, start, end in find_in_text(text)]
     return mask_spans(text, [*found, *value_spans(text, known_values().union(secrets))])
 
 
 def redact(value: object, secrets: Collection[str] = (), *, depth: int = 0) -> object:
-    """The same value, through mappings and sequences, with secrets masked by name and by shape."""
+    """Return the value, through mappings and sequences, with secrets masked by name and by shape."""
     if isinstance(value, str):
         return redact_text(value, secrets)
     if depth >= _DEPTH_LIMIT:
@@ -158,18 +157,18 @@ def redact(value: object, secrets: Collection[str] = (), *, depth: int = 0) -> o
 
 
 def redact_content_text(text: str) -> str:
-    """The same text of a file with known secrets masked, and what can only be one; names mean nothing."""
+    """Return the text of a file with known and unmistakable secrets masked; names are ignored."""
     found = [(start, end) for _, start, end in find_in_content(text)]
     return mask_spans(text, [*found, *value_spans(text, known_values())])
 
 
 def redact_content(value: object) -> object:
-    """The same value, through mappings and sequences, with each text of it masked as that of a file is."""
+    """Return the value, through mappings and sequences, with each text masked like the text of a file."""
     return _each_text(value, redact_content_text)
 
 
 def redact_known_text(text: str) -> str:
-    """Return the text with known secrets masked and everything else as it is. Line breaks are kept."""
+    """Return the text with known secrets masked and everything else unchanged. Line breaks are kept."""
     spans = value_spans(text, known_values())
     return mask_spans(text, [line.span() for span in spans for line in _LINE.finditer(text, *span)])
 
@@ -194,13 +193,15 @@ def _each_text(value: object, masked: Callable[[str], str], depth: int = 0) -> o
 
 
 def url_password(url: str) -> str | None:
-    """The password inside a URL as it was written, or None; so that it can be masked wherever it turns up."""
+    """Return the password inside a URL as written, or None, so that it can be masked everywhere."""
     return next(iter(url_passwords(url)), None)
 
 
 def mask_spans(text: str, spans: Iterable[Span], first: int = 0, last: int | None = None) -> str:
-    """The text from `first` to `last` with the mask in place of each span; of those that overlap or touch,
-    one. No span may begin before `first` or end after `last`."""
+    """Return the text from `first` to `last` with the mask in place of each span.
+
+    Overlapping or adjacent spans share one mask. No span may begin before `first` or end after `last`.
+    """
     pieces: list[str] = []
     for start, end in _merged(spans):
         pieces += (text[first:start], MASK)
@@ -210,8 +211,10 @@ def mask_spans(text: str, spans: Iterable[Span], first: int = 0, last: int | Non
 
 
 def spans_around(known: Collection[Span], others: Iterable[Span]) -> list[Span]:
-    """The known spans, each with all of the others that overlap or touch it: a known value within a longer
-    secret hides all of it."""
+    """Return the known spans, each extended by the other spans that overlap or touch it.
+
+    A known value within a longer secret thereby hides all of it.
+    """
     starts = sorted(start for start, _ in known)
     merged = _merged([*known, *others]) if known else []
     return [span for span in merged if bisect_left(starts, span[0]) < bisect_left(starts, span[1])]
@@ -253,11 +256,12 @@ def known_values() -> frozenset[str]:
 
 
 class PieceMask:
-    """Mask one text that comes in pieces. Not thread-safe: use it in the thread that made it, or under its
-    owner's lock.
+    """A mask for one text that arrives in pieces.
 
-    `values` are the known secrets, asked for with each piece. With `only_known` names and shapes alone are
-    left as they are: what is masked is each of the values, and any longer secret that it is a part of.
+    Not thread-safe: use it in the thread that made it, or under the lock of its owner.
+
+    `values` returns the known secrets and is called for each piece. With `only_known`, names and shapes alone
+    are not masked: only known values are, and longer secrets that contain one.
     """
 
     def __init__(
@@ -265,13 +269,13 @@ class PieceMask:
     ) -> None:
         self._values = values
         self._only_known = only_known
-        self._text = ""  # behind one character that was told already: it shows where a word begins
+        self._text = ""  # begins with one character already returned: it shows where a word begins
         self._told = 0
         self._until: re.Pattern[str] | None = None
         self._skipped = ""
 
     def feed(self, piece: str) -> str:
-        """Return what can be told by now, without secrets."""
+        """Return the text that is certain by now, with secrets masked."""
         if self._until is not None:
             piece = self._after_skipped(self._until, piece)
         text, first = self._text + piece, self._told
@@ -282,18 +286,18 @@ class PieceMask:
         matches = self._matches(text, known)
         cut = self._cut(text, values, matches)
         if self._only_known and not any(end > cut for _, end in known):
-            # What is held is no known secret: it is told when it gets long.
+            # The buffered text is not a known secret, so it is returned when it gets long.
             cut = max(cut, min(value_begins(text, values, first), len(text) - LONGEST_WORD))
         most = max(_MOST_HELD, 2 * max(map(len, values), default=0))
-        if len(text) - cut > most:  # guard: memory stays bounded, and the secret hidden
+        if len(text) - cut > most:  # guard: memory stays bounded, and the secret stays hidden
             return self._skip_from(text, cut, matches, known)
         self._text, self._told = text[max(cut - 1, 0) :], min(cut, 1)
         return mask_spans(text, self._masked(matches, known, cut), first, cut)
 
     def pause(self) -> str:
-        """Return what is held back and no secret can begin with, such as a prompt: nothing came for long.
+        """Return the buffered text that cannot begin a secret, such as a prompt, after a long silence.
 
-        What may be a part of a secret stays held, however long the pause is.
+        Text that may be part of a secret stays buffered, however long the pause is.
         """
         if self._until is not None:
             return ""
@@ -306,12 +310,12 @@ class PieceMask:
 
     @property
     def holds(self) -> bool:
-        """Whether something is held back, or the end of a secret is still to come."""
+        """Whether text is buffered, or the end of a secret has not arrived yet."""
         return self._until is not None or len(self._text) > self._told
 
     @property
     def rest(self) -> str:
-        """What is held back, if this is the end: of a known value that was cut off not even its beginning."""
+        """Return the buffered text as if this were the end; a truncated known value is masked, too."""
         values, size = self._values(), len(self._text)
         known = value_spans(self._text, values, self._told)
         begins = value_begins(self._text, values, self._told)
@@ -321,7 +325,7 @@ class PieceMask:
         return mask_spans(self._text, spans, self._told)
 
     def finish(self) -> str:
-        """Return the rest: nothing more comes."""
+        """Return the rest: no more text arrives."""
         rest = self.rest
         self._text, self._told, self._until, self._skipped = "", 0, None, ""
         return rest
@@ -337,8 +341,8 @@ class PieceMask:
     def _cut(
         self, text: str, values: Collection[str], matches: Iterable[SecretMatch], *, paused: bool = False
     ) -> int:
-        """Up to where all is decided, whatever comes next."""
-        cut = value_begins(text, values, self._told)  # guard: a value that is cut in two is a value
+        """Return the position up to which all is decided, whatever comes next."""
+        cut = value_begins(text, values, self._told)  # guard: a value that is cut in two is still a value
         cut = min(cut, undecided_from(text, self._told, paused=paused))
         for match in sorted(matches, reverse=True):
             if match.begin < cut <= match.end or match.end == len(text):
@@ -346,7 +350,7 @@ class PieceMask:
         return cut
 
     def _skip_from(self, text: str, cut: int, matches: list[SecretMatch], known: list[Span]) -> str:
-        """Mask from there on, to where the secret ends."""
+        """Mask from this position to the end of the secret."""
         start = min((match.start for match in matches if match.begin == cut), default=cut)
         spans = [*self._masked(matches, known, cut), (start, len(text))]
         told = mask_spans(text, spans, self._told)
@@ -364,7 +368,7 @@ class PieceMask:
 
 
 def value_spans(text: str, values: Iterable[str], first: int = 0) -> list[tuple[int, int]]:
-    """Return where any of the values stands in the text, also where they overlap."""
+    """Return the spans of all values in the text, including overlapping ones."""
     spans: list[tuple[int, int]] = []
     for value in values:
         start = text.find(value, first) if value else -1
@@ -378,7 +382,7 @@ def value_spans(text: str, values: Iterable[str], first: int = 0) -> list[tuple[
 
 
 def value_begins(text: str, values: Iterable[str], first: int = 0) -> int:
-    """Return where the end of the text may be the beginning of a value; its length where it is none."""
+    """Return the position where the text may end with the beginning of a value, or its length."""
     begins = len(text)
     for value in filter(None, values):
         place = text.find(value[0], max(first, len(text) - len(value) + 1), begins)

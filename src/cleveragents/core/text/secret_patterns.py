@@ -1,12 +1,12 @@
-"""The names and shapes by which a secret is found in a text.
+"""Patterns that find secrets in a text by name and by shape.
 
-By *name*: a value after `password=` or `PGPASSWORD:`. By *shape*: a URL with a password in it, a bearer
-token, a provider's key. All functions look at the text as it was written, and none changes it: `redaction`
-merges what they find and masks it once.
+By *name*: a value after `password=` or `PGPASSWORD:`. By *shape*: a URL with a password, a bearer token, the
+key of a provider. The functions search the original text and do not change it: `redaction` merges their
+matches and masks them once.
 
-A hostile text must not stall us, and a long secret must not stick out. So every expression either cannot
-fail once it reads on, or reads a bounded stretch, or is ended by the next place where it could begin: the
-work stays proportional to the text.
+A hostile text must not stall the search, and no part of a long secret may stay visible. So every expression
+either cannot fail once it has started, or reads a bounded stretch, or stops at the next place where it could
+start. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ __all__ = [
 ]
 
 LONGEST_WORD = 8192
-"""A longer stretch without a space is no name and begins no shape. A quoted value is no longer either."""
+"""The maximum length of a name or a quoted value; a longer stretch without a space starts no match."""
 
 _OVERLAP = 128
-"""A name, its separators and quotes are shorter: so far before the end of a value another may begin."""
+"""The maximum length of a name with its separators and quotes: within this distance of the end of a value the
+next one may begin.
+"""
 
 
 class SecretMatch(NamedTuple):
-    """A place where a secret stands: what shows that it is one begins at `begin`, and `start` to `end` is
-    to be masked."""
+    """A secret in a text: the match begins at `begin`, and `start` to `end` is masked."""
 
     begin: int
     start: int
@@ -47,11 +48,11 @@ _WORDS = (
 )
 SECRET_NAME = re.compile(rf"{_WORDS}|token$|[_-]pwd$|cookie", re.IGNORECASE)
 
-# The password runs to the last "@": people write "@" and "/" in passwords without encoding them.
+# The password extends to the last "@": people write "@" and "/" in passwords without encoding them.
 _URL = re.compile(r"(://[^\s/:@\"']{0,1024}+:)([^\s\"']++)")
 
-# A secret word, perhaps with a tail as in `SECRET_KEY`, a separator, and a value: within quotes, which may be
-# escaped and may never be closed, or up to where a bare value ends.
+# A secret word, possibly with a suffix as in `SECRET_KEY`, a separator, and a value: either in quotes, which
+# may be escaped and may never be closed, or up to the end of a bare value.
 _NAME = rf"""
     (?: (?i:{_WORDS}) (?: s\b | [_0-9A-Z]\w{{0,40}}+ )?+ | (?i:token|(?<=[_;-])pwd) )
     \\{{0,3}}["']?  \s{{0,4}}+  [:=]{{1,2}}+  >?  \s{{0,4}}+
@@ -61,7 +62,7 @@ _SCHEME = r"(?i:Bearer|Basic|Digest|Token|ApiKey|Negotiate)"
 _WITH_SCHEME = rf"""(?: {_SCHEME} \s{{1,4}}+ (?! [\s"'] ) )?+"""
 _QUOTED = r"(?: (?! (?P=quote) ) (?: \\++. | [^\\] ) )"
 _LITERAL = r"(?:None|null|NULL|[Tt]rue|[Ff]alse)"
-# Part of a bare value, unless it ends a command or begins the next parameter of a query: `&sslmode=…`.
+# Part of a bare value, unless it ends a command or starts the next query parameter: `&sslmode=…`.
 _AMPERSAND = r"& (?! & | [A-Za-z_] [\w.%\[\]-]{0,63}+ = )"
 _NAMED = re.compile(
     rf"""
@@ -75,7 +76,7 @@ _NAMED = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# No word of any language, whatever follows.
+# These are not words of any language, whatever follows.
 _TELLING = (
     r"gh[pousr]_[A-Za-z0-9]{20,}+|glpat-[A-Za-z0-9_-]{16,}+|hf_[A-Za-z0-9]{20,}+|AIza[A-Za-z0-9_-]{30,}+"
     r"|A[KS]IA[A-Z0-9]{16}|xox[abeprs]-[A-Za-z0-9-]{10,}+|npm_[A-Za-z0-9]{30,}+"
@@ -87,12 +88,12 @@ _WEB_TOKEN = re.compile(
 _KEY_BEGIN = "-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----"
 _KEY_END = "-----END [A-Z ]{0,30}PRIVATE KEY-----"
 
-# Each keeps its first group and masks the rest.
+# Each pattern keeps its first group and masks the rest.
 _SHAPES = (
     _NAMED,
     re.compile(r"(\b(?:set-)?cookie\\{0,3}[\"']?\s{0,4}:\s{0,4}[\"']?)[^\s\"'][^\r\n\"']*+", re.IGNORECASE),
     re.compile(r"([?&](?:sig|signature|key|x-amz-signature)=)[^\s&\"']{8,}+", re.IGNORECASE),
-    # Not the ordinary words, as in "basic authentication".
+    # Excludes ordinary words, as in "basic authentication".
     re.compile(
         r"(\b(?:bearer|basic)\s{1,4}+)(?![a-z]{1,14}+(?![\w.~+/=-]))[a-z0-9._~+/=-]{8,}+", re.IGNORECASE
     ),
@@ -103,14 +104,14 @@ _SHAPES = (
     re.compile(rf"({_KEY_BEGIN}).*?(?:(?={_KEY_END})|\Z)", re.DOTALL),
 )
 
-# The same for the contents of files, where `sk-loading-indicator` is a style, `pk_members` a constraint, and
-# `{password}` is filled in elsewhere.
+# The same for file contents, where `sk-loading-indicator` is a style, `pk_members` a constraint, and
+# `{password}` a placeholder.
 _CONTENT_SHAPES = (
     re.compile(
         r"(://[^\s/:@\"']*+:)(?!%[s(]|(?i:pass(?:word|wd)?|pw)@)[^\s\"'/{}$<>`\\]{1,256}(?=@[A-Za-z0-9\[])"
     ),
     re.compile(r"([?&](?:sig|x-amz-signature)=)[A-Za-z0-9%+/=_-]{40,}+", re.IGNORECASE),
-    # A long stretch without a separator, perhaps after a few short ones, as in `sk-proj-…`.
+    # A long stretch without a separator, possibly after a few short ones, as in `sk-proj-…`.
     re.compile(
         r"((?<![A-Za-z0-9]))(?:sk-(?=(?:[A-Za-z0-9]{0,15}+[-_]){0,8}?[A-Za-z0-9]{16})[A-Za-z0-9_-]++"
         r"|[spr]k_(?:live|test)_[A-Za-z0-9]{16,}+|sk_[0-9a-f]{32,}+|github_pat_[A-Za-z0-9]{16,}+\w*+|"
@@ -120,8 +121,8 @@ _CONTENT_SHAPES = (
     _WEB_TOKEN,
 )
 
-# A private key in full, or as much of it as there is. A line may end as it does within a string: `\n`; and it
-# may begin as in a diff, or with its number.
+# A complete or truncated private key. A line may end as it does within a string, with `\n`, and may start as
+# in a diff or with a line number.
 _GAP = r"(?:\\[nr]|[\s\"',+]|(?<=[\r\n])(?:-(?!-)|[0-9]{1,7}\t))"
 _KEY_BLOCK = re.compile(
     rf"""
@@ -136,7 +137,7 @@ _KEY_BLOCK = re.compile(
 )
 _KEY_LINE = re.compile(r"(?<!\\)[A-Za-z0-9+/=]++")
 
-# What a text may end with that more text would make a name with a value.
+# The end of a text that more text could complete to a name with a value.
 _NAME_AT_END = re.compile(
     rf"""
     (?:
@@ -168,7 +169,7 @@ _END_OF_KEY = re.compile(_KEY_END)
 
 
 def find_in_text(text: str, first: int = 0) -> list[SecretMatch]:
-    """Return every secret that a name or a shape shows in a log, an error or what a command printed."""
+    """Return all secrets with a known name or shape in a log, an error or the output of a command."""
     matches = [
         SecretMatch(match.start(), start, end)
         for match in _URL.finditer(text, first)
@@ -180,7 +181,7 @@ def find_in_text(text: str, first: int = 0) -> list[SecretMatch]:
 
 
 def find_in_content(text: str) -> list[SecretMatch]:
-    """Return what can only be a secret in the content of a file, where a name means nothing."""
+    """Return all unmistakable secrets in the content of a file, where names prove nothing."""
     matches = [match for shape in _CONTENT_SHAPES for match in _found(shape, text, 0)]
     for block in _KEY_BLOCK.finditer(text):
         lines = _KEY_LINE.finditer(text, *block.span(3))
@@ -189,13 +190,13 @@ def find_in_content(text: str) -> list[SecretMatch]:
 
 
 def undecided_from(text: str, first: int = 0, *, paused: bool = False) -> int:
-    """Return from where on more text may still show or lengthen a secret; what was found before it stays.
+    """Return the position after which more text may still reveal or extend a secret.
 
-    A match of `find_in_text` that reaches the end of the text is undecided, too. Usually the last word is
-    undecided as a whole; if `paused`, only if more text could make a secret of it.
+    A match of `find_in_text` that reaches the end of the text is undecided, too. Usually the whole last word
+    is undecided; if `paused`, only if more text could turn it into a secret.
     """
     size = len(text)
-    # No quoted value is longer than the bound, and a URL has neither spaces nor quotes.
+    # No quoted value is longer than the limit, and a URL has neither spaces nor quotes.
     recent = max(first, size - 2 * LONGEST_WORD)
     unbroken = max(first, *(text.rfind(mark, first) + 1 for mark in " \t\r\n\"'"))
     tail = text[max(first, size - LONGEST_WORD) :]
@@ -208,8 +209,11 @@ def undecided_from(text: str, first: int = 0, *, paused: bool = False) -> int:
 
 
 def _undecided_end(word: str) -> int:
-    """Return how much of the end of a word may be the beginning of a secret. Names and shapes have none of
-    these characters inside, but a URL may have them before its password, and a value behind `=`."""
+    """Return how much of the end of a word may be the beginning of a secret.
+
+    Names and shapes contain none of these characters, but a URL may have them before its password, and a
+    value after `=`.
+    """
     if "://" in word or "=" in word:
         return len(word)
     if word.endswith("?"):
@@ -218,12 +222,12 @@ def _undecided_end(word: str) -> int:
 
 
 def end_of_masking(text: str, begin: int) -> re.Pattern[str]:
-    """Return what ends a secret that begins there and is too long to be held until its end is seen."""
+    """Return the pattern that ends a secret that begins here and is too long to be buffered."""
     return _END_OF_KEY if _BEGIN_OF_KEY.match(text, begin) else _END_OF_LINE
 
 
 def url_passwords(text: str) -> list[str]:
-    """Return the passwords in the URLs of the text, as they were written."""
+    """Return the passwords in the URLs of the text, as written."""
     return [text[start:end] for match in _URL.finditer(text) for start, end in _password_spans(match)]
 
 
@@ -233,7 +237,7 @@ def _password_spans(match: re.Match[str]) -> list[tuple[int, int]]:
 
 
 def _found(shape: re.Pattern[str], text: str, first: int) -> list[SecretMatch]:
-    """All matches. A value may end with the name of the next secret: `password=token: …`."""
+    """Return all matches. A value may end with the name of the next secret: `password=token: …`."""
     matches: list[SecretMatch] = []
     match = shape.search(text, first)
     while match is not None:

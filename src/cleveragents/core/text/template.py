@@ -1,11 +1,11 @@
-"""Templates: `${name}` in the values of a step, filled in once, without ever becoming code.
+"""Templates: `${name}` in the values of a step, substituted once and never executed as code.
 
-A text that is exactly `${name}` becomes the value itself, with its type; where that is a list inside a list,
-its elements take its place. Inside a longer text the value is spelt out. `$${` is a plain `${`. What was
-filled in is not looked at again, so a value that holds `${…}` stays as it is.
+A text that is exactly `${name}` becomes the value itself, with its type; a list inside a list is replaced by
+its elements. Inside a longer text the value is converted to text. `$${` is a literal `${`. Substituted values
+are not expanded again, so a value that contains `${…}` stays unchanged.
 
-In a shell script a value is never spliced into the text: the script gets it as a positional parameter, and
-`${name}` becomes a quoted reference to that. Whatever the value holds, the shell does not parse it.
+A shell script gets each value as a positional parameter, and `${name}` becomes a quoted reference to it. The
+shell therefore never parses the value.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Place", "filled", "shell_argv", "template_problems"]
 
 Place = tuple[str | int, ...]
 
-# An escape, a reference, or one that was never closed.
+# An escape, a reference, or a reference that is not closed.
 _REFERENCE = re.compile(r"(?P<escape>\$\$\{)|\$\{(?P<name>[^{}\n]*)\}|(?P<open>\$\{)")
 
 
 def filled(template: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
-    """The template with its references filled in; they all have a value."""
+    """Return the template with its references substituted; every reference must have a value."""
     if isinstance(template, str):
         return _filled_text(template, values)
     if isinstance(template, Mapping):
@@ -36,7 +36,7 @@ def filled(template: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def shell_argv(script: str, values: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """The command that runs the script with these values as its parameters."""
+    """Return the command that runs the script with these values as parameters."""
     parts: list[str] = []
     parameters: list[str] = []
     quote = ""
@@ -66,8 +66,10 @@ def template_problems(
     script: bool = False,
     noun: str = "argument",
 ) -> Iterator[tuple[Place, str]]:
-    """What is wrong with the references of a template, and where in it. `lists` are the names of lists,
-    `noun` is what a name stands for."""
+    """Return the problems with the references of a template, and their places.
+
+    `lists` holds the names of lists. `noun` describes a name in messages.
+    """
     for place, text in _texts(template, ()):
         for found in _REFERENCE.finditer(text):
             problem = _problem(found, text, names, () if script else lists, noun)
@@ -80,16 +82,16 @@ def _problem(
 ) -> str | None:
     if found["escape"]:
         return None
-    literal = " (a plain ${ is written $${)"
+    literal = " (write $${ for a literal ${)"
     if found["open"]:
-        return f"the ${{ in {_shown(text)} is never closed{literal}"
+        return f"the ${{ in {_shown(text)} is not closed{literal}"
     name = found["name"]
     if name not in names:
         near = get_close_matches(name, list(names), n=1)
-        hint = f"did you mean ${{{near[0]}}}?" if near else f"there are: {', '.join(names) or 'none'}"
+        hint = f"did you mean ${{{near[0]}}}?" if near else f"known: {', '.join(names) or 'none'}"
         return f"there is no {noun} {name!r}; {hint}{literal}"
     if name in lists and found[0] != text:
-        return f"{name} is a list, so ${{{name}}} has to stand alone, as an element of its own"
+        return f"{name} is a list, so ${{{name}}} must be a separate element"
     return None
 
 
@@ -130,14 +132,17 @@ def _parameters(numbers: range, quote: str) -> str:
     references = [f"${{{number}}}" for number in numbers]
     if quote == '"':
         return " ".join(references)
-    # Without quotes of its own a value would be split, and its wildcards expanded.
+    # Without quotes the shell would split the value and expand its wildcards.
     words = " ".join(f'"{reference}"' for reference in references)
-    # Inside single quotes nothing is expanded: they are closed before it and opened again after it.
+    # Single quotes prevent expansion, so they are closed before the reference and opened again after it.
     return f"'{words}'" if quote == "'" else words
 
 
 def _quote_after(text: str, quote: str) -> str:
-    """Which quotes are open behind `text`. Were it ever mistaken, a value might be split, never executed."""
+    """Return the quote that is open at the end of `text`.
+
+    A mistake could split a value, but never execute it.
+    """
     skip = False
     for character in text:
         if skip:
