@@ -1,8 +1,6 @@
-"""The port of job engines: one machine with its database, or a distributed engine.
+"""Job engines: the port, and the embedded engine, which only needs the database.
 
-It is here and not among the ports, because it names handlers of jobs.
-
-Jobs on our own database: the engine that needs nothing but that.
+The port is in this module, not among the ports, because it refers to job handlers.
 """
 
 from __future__ import annotations
@@ -24,8 +22,11 @@ __all__ = ["EmbeddedJobEngine", "EngineWorker", "JobEngine", "WorkerRequest"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """A worker to be run: it takes jobs of `queues`, whatever their kind, and those of the kinds that have a
-    handler of their own. A kind `name:id` is run by the handler of `name`."""
+    """The kinds and queues of jobs that a worker runs.
+
+    It runs jobs of any kind from `queues`, and private jobs of the kinds that have a handler. The handler of
+    `name` also runs jobs of the kind `name:id`.
+    """
 
     handlers: Mapping[str, JobHandler]
     name: str = "worker"
@@ -34,66 +35,70 @@ class WorkerRequest:
 
 
 class EngineWorker(Protocol):
-    """A worker that runs, until it is drained or closed."""
+    """A running worker, until it is drained or closed."""
 
     def drain(self, timeout: float) -> bool:
-        """Takes no more jobs and lets running ones end; True if all did. Past the time, the rest are told to
-        stop and are given back, for another worker to go on with."""
+        """Claim no more jobs and let running ones end; return whether all did.
+
+        After the timeout, the remaining jobs are stopped and given back, for another worker to continue.
+        """
         ...
 
     def close(self) -> None:
-        """Drains without waiting. A second call changes nothing."""
+        """Drain without waiting. A second call changes nothing."""
         ...
 
 
 class JobEngine(Protocol):
-    """Jobs, wherever they run. From any thread and any process.
+    """Submits and runs jobs on one machine or many. Safe in any thread and process.
 
-    A job runs under a fence: whoever was given it later has a higher one, and what the earlier one writes is
-    refused, however the engine tells its workers apart. What `submit` returned survives a kill -9 of
-    everybody, and is run by some worker in the end. `list` may lag behind; `get` does not.
+    A job runs under a fence: a later owner has a higher one, and writes of an earlier owner are refused,
+    however the engine identifies its workers. A job that `submit` returned survives a kill -9 of all
+    processes and will be run by some worker. `list` may lag behind; `get` does not.
     """
 
     @property
     def name(self) -> str:
-        """As the settings call it."""
+        """The name of the engine in the settings."""
         ...
 
     @property
     def phases_apart(self) -> bool:
-        """Whether it wants a job back at the end of each phase of its plan, and hands out the next one."""
+        """Whether the engine schedules each phase of a plan as a separate run of its job."""
         ...
 
     def submit(self, new: NewJob) -> Job:
-        """A queued job. A repeated `key` returns the first job; with other content, `DuplicateKey`.
-        `QueueFull` when as many as the settings allow are queued; `EngineUnavailable`."""
+        """Submit a job. A repeated `key` returns the first job.
+
+        Raises `DuplicateKey` if the content of a repeated key differs, `QueueFull` at the limit of queued
+        jobs, and `EngineUnavailable`.
+        """
         ...
 
     def get(self, job_id: str) -> Job:
-        """`UnknownJob`."""
+        """Return a job. Raises `UnknownJob`."""
         ...
 
     def list(
         self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
     ) -> Sequence[Job]:
-        """Jobs by id, oldest first, in any of the states (all, if none is named), after that id."""
+        """Return jobs by id, oldest first, in any of the states (all, if empty), after this id."""
         ...
 
     def cancel(self, job_id: str, reason: str) -> Job:
-        """A queued job is cancelled at once; of a running one, the code that runs is told.
-        `JobAlreadyEnded`, `UnknownJob`."""
+        """Cancel a queued job immediately; signal a running one. Raises `JobAlreadyEnded` or `UnknownJob`."""
         ...
 
     def run_worker(self, request: WorkerRequest) -> EngineWorker:
-        """Starts a worker in this process; whoever asks for it drains or closes it."""
+        """Start a worker in this process; the caller drains or closes it."""
         ...
 
     def drain(self, timeout: float) -> bool:
-        """Drains all workers that this engine runs in this process."""
+        """Drain all workers that this engine runs in this process."""
         ...
 
     def close(self) -> None:
-        """Closes them. A second call changes nothing."""
+        """Close all workers. A second call changes nothing."""
         ...
 
 
@@ -101,10 +106,10 @@ class EmbeddedJobEngine:
     """`JobEngine` over a job store; its workers are `AsyncWorker`s, made by `make_worker`.
 
     Thread safety:
-        Owner: who made it; any thread may call any method. Who made the workers closes them.
-        Lock: none; the list of workers is only appended to, and looked at as a copy, each in one step.
-        Guarantee: what `submit` returned is kept, and some worker runs it in the end; each attempt has a
-            fence of its own, and what an earlier one writes is refused.
+        Owner: the code that made it; any thread may call any method. The creator of a worker closes it.
+        Lock: none; the list of workers is only appended to, and read as a copy, each in one step.
+        Guarantee: a job that `submit` returned is kept, and some worker will run it; each attempt has a
+            fence of its own, and writes of an earlier one are refused.
     Cancel safety: an interrupted `drain` may be called again.
     """
 
@@ -148,7 +153,7 @@ class EmbeddedJobEngine:
     def cancel(self, job_id: str, reason: str) -> Job:
         job = self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
         for worker in self._running():
-            # At once, and not only when the worker looks next.
+            # Immediately, instead of at the worker's next poll.
             with suppress(JobAlreadyEnded):
                 worker.cancel(job_id, reason)
         return job
@@ -163,7 +168,7 @@ class EmbeddedJobEngine:
         deadline = self._clock.monotonic() + timeout
         workers = self._running()
         for worker in workers:
-            worker.stop_claiming()  # none takes what another gives back
+            worker.stop_claiming()  # no worker claims a job that another gives back
         left = [worker.drain(max(0.0, deadline - self._clock.monotonic())) for worker in workers]
         return all(left)
 

@@ -1,9 +1,9 @@
-"""Python's collector of unreachable objects, which takes it easy while a worker works.
+"""Tuning of Python's garbage collector while a worker runs.
 
-It looks at young objects after every 700 of them, and now and then at all there are: hundreds of thousands
-that belong to modules and live as long as the process. For plans at work that was a tenth of all they took.
-So what there is when the first worker comes is left alone until the last one has gone, and young objects are
-looked at less often.
+The collector scans young objects after every 700 allocations, and occasionally all objects: hundreds of
+thousands that belong to modules and live as long as the process. For running plans this was a tenth of the
+total time. Existing objects are therefore frozen when the first worker starts until the last one ends, and
+young objects are scanned less often.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _YOUNG_OBJECTS = 10_000
 
 
 class CollectorPause:
-    """The collector of this process, calm while anybody holds it so.
+    """The garbage collector of this process, relaxed while there is at least one holder.
 
     Thread safety:
-        Owner: the module; any thread may hold and let go, as often as it holds.
-        Lock: `_lock` guards the number of holders, what was set before and what is ours to thaw, while the
-            collector is told.
-        Guarantee: it is calm from before the first `hold` returns until the last holder lets go; then it is
-            as it was before.
-    Cancel safety: who is interrupted before `hold` returns may have made it calm for good, and nothing else.
+        Owner: the module; any thread may call `hold` and `let_go`, in pairs.
+        Lock: `_lock` guards the number of holders, the previous settings and whether we froze objects,
+            including the calls to the collector.
+        Guarantee: it is relaxed from before the first `hold` returns until the last holder lets go; then
+            the previous settings are restored.
+    Cancel safety: an interrupt before `hold` returns may leave it relaxed for good, and nothing else.
     """
 
     def __init__(self) -> None:
@@ -35,29 +35,29 @@ class CollectorPause:
         self._froze = False
 
     def hold(self) -> None:
-        """Until `release_hold`, objects that are there now are not looked at."""
+        """Exclude all current objects from collection until `release_hold`."""
         with self._lock:
             self._holders += 1
             if self._holders > 1:
                 return
             self._before = gc.get_threshold()
             youngest, *older = self._before
-            if 0 < youngest < _YOUNG_OBJECTS:  # guard: who has turned it off wants none of it
+            if 0 < youngest < _YOUNG_OBJECTS:  # guard: respects a collector that is turned off
                 gc.set_threshold(_YOUNG_OBJECTS, *older)
             self._froze = gc.get_freeze_count() == 0
             if self._froze:
                 gc.freeze()
 
     def release_hold(self) -> None:
-        """What is unreachable of them by now is found again."""
+        """Include the frozen objects in collection again."""
         with self._lock:
             self._holders -= 1
             if self._holders:
                 return
-            if self._froze:  # guard: what somebody else froze is theirs to thaw
+            if self._froze:  # guard: objects that other code froze stay frozen
                 gc.unfreeze()
             gc.set_threshold(*self._before)
 
 
 COLLECTOR = CollectorPause()
-"""The one of this process."""
+"""The instance of this process."""

@@ -1,8 +1,6 @@
-"""Where jobs are kept, claimed and ended.
+"""Ports of the job store and the worker registry, and the handlers of jobs.
 
-Who works: for people to look at. No lease depends on it.
-
-What runs a kind of job, and where.
+The registry is for display only: no lease depends on it.
 """
 
 from __future__ import annotations
@@ -39,8 +37,11 @@ HandlerFunction = Callable[["AsyncJob"], object]
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What an owner learns by reporting that it lives. One that was not `heard` kept no lease: somebody holds
-    the job just now, and the owner reports again."""
+    """The answer to a heartbeat.
+
+    Without `heard`, the lease was not renewed: another transaction holds the job now, and the owner sends the
+    heartbeat again.
+    """
 
     beat: int
     cancel_reason: str | None
@@ -49,7 +50,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
-    """Who wants a job, and which: as for `JobStore.claim`."""
+    """The worker that claims a job, and the acceptable jobs. See `JobStore.claim`."""
 
     worker: WorkerIdentity
     kinds: frozenset[str]
@@ -58,7 +59,7 @@ class JobClaim:
 
 @dataclass(frozen=True, slots=True)
 class JobHandoff:
-    """An attempt that ended, and the job that its worker goes on with, if there was one."""
+    """An ended attempt, and the next job that its worker claimed, if any."""
 
     ended: Job
     following: Job | None
@@ -67,96 +68,98 @@ class JobHandoff:
 class JobStore(Protocol):
     """The job table. Every method is one atomic step, from any thread and any process.
 
-    Each move is kept together with its event, in one transaction. What a method returned survives a
-    kill -9. `now` is always the caller's wall clock: it orders the queue and is shown to people; no
-    lease depends on it.
+    Each move is stored together with its event, in one transaction. A returned result survives a kill -9.
+    `now` is always the caller's wall clock: it orders the queue and is displayed; no lease depends on it.
     """
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
-        """A queued job. A repeated `key` returns the first job; with other content, `DuplicateKey`. Lanes are
-        not compared: their bounds follow the settings.
+        """Submit a job. A repeated `key` returns the first job.
 
-        `QueueFull` when its queue would hold more than `queue_bound` jobs that wait; never by one more,
-        whoever submits beside it. What is tried again or goes on is let in without a bound.
+        Raises `DuplicateKey` if the content of a repeated key differs; lanes are not compared, because their
+        limits follow the settings. Raises `QueueFull` if its queue would hold more than `queue_bound` waiting
+        jobs, even with concurrent submissions. Retried or continued jobs are exempt from the limit.
         """
         ...
 
     def get(self, job_id: str) -> Job:
-        """The job as it stands. `UnknownJob`."""
+        """Return the job. Raises `UnknownJob`."""
         ...
 
     def list(
         self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
     ) -> Sequence[Job]:
-        """Jobs by id, oldest first, in any of the states (all, if none is named), after that id."""
+        """Return jobs by id, oldest first, in any of the states (all, if empty), after this id."""
         ...
 
     def claim(
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
-        """The most urgent queued job of these kinds whose `not_before` has come, now running and owned.
+        """Claim the most urgent queued job of these kinds whose `not_before` has passed, or return None.
 
-        It is one of the queue "", or of the queues that are named: there, a kind `name:id` counts as one of
-        `name`, too. What is in another queue is not touched.
+        The job is from the queue "" or from one of `queues`, where a kind `name:id` also matches `name`.
+        Other queues are not touched.
 
-        Highest priority first, then oldest. Fence and attempt are raised by one, beat is 0. At most
-        one caller ever gets a given fence. A job with a bound is passed over while `at_most` jobs of its
-        kind run, whatever their own bounds are: it never makes one more. The same holds for each of its
-        lanes. None: there is nothing to do.
+        Highest priority first, then oldest. Fence and attempt are increased by one, beat is 0. At most one
+        caller ever gets a given fence. A job with a limit is skipped while `at_most` jobs of its kind run,
+        whatever their own limits are; the same holds for each of its lanes.
         """
         ...
 
     def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
-        """Raises the beat of each of these jobs, given with their fences, by one. A job that is no longer its
-        fence's stays as it is, and is not among the answers. Waits for nobody: one that somebody else is
-        about to move stays as it is, too, and its answer says that it was not heard."""
+        """Increase the beat of each of these jobs, given with their fences, by one.
+
+        Jobs that no longer have this fence are unchanged and missing in the result. Never waits: a job that
+        another transaction is moving is unchanged, too, and its answer is not `heard`.
+        """
         ...
 
     def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
-        """Of these jobs, given with their fences: the reasons of those of which a cancel was requested."""
+        """Return the cancel reasons of those jobs, given with their fences, that are to be cancelled."""
         ...
 
     def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
-        """Ends the attempt. `StaleFence` when the job is no longer this fence's; then nothing changed.
+        """End the attempt. Raises `StaleFence`, without any change, if the job no longer has this fence.
 
-        A QUEUED outcome puts the job back for another attempt, unless none is left (then it is
-        failed) or a cancel was requested (then it is cancelled).
+        A QUEUED outcome queues the job for another attempt, unless none is left (then it is failed) or a
+        cancel was requested (then it is cancelled).
         """
         ...
 
     def finish_and_claim(
         self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
     ) -> JobHandoff:
-        """`finish` and then `claim`, in one step: the place that the one leaves is free for the other.
+        """Finish an attempt and claim the next job in one step: the freed place is available to the claim.
 
-        Where `finish` would raise, this does, and nothing is claimed. It may follow that there is no job
-        though one could be claimed: whoever has room for it then asks by `claim`.
+        Raises whatever `finish` raises; nothing is claimed then. It may return no job although one could be
+        claimed; the caller then uses `claim`.
         """
         ...
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
-        """A queued job is cancelled at once; a running one is marked for its owner to see.
+        """Cancel a queued job immediately; mark a running one for its owner.
 
-        The first reason stays, unless it was a mere stop and this one is not. `JobAlreadyEnded` when there
-        is nothing left to cancel; a second request for a job still running changes nothing and returns it
-        as it is.
+        The first reason stays, unless it was a mere stop and this one is not. Raises `JobAlreadyEnded` if
+        there is nothing left to cancel. A second request for a running job changes nothing and returns it.
         """
         ...
 
     def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
-        """Takes a running job from an owner found dead or silent, provided it still stands at exactly
-        that fence and beat; otherwise `StaleFence`. Waits for nobody: `StoreBusy` while another moves it.
+        """Take a running job from a dead or silent owner if it still has exactly this fence and beat.
 
-        It is queued again at once, or failed with `error` if no attempt is left, or cancelled if a
-        cancel was requested. The old fence is worthless from then on.
+        Raises `StaleFence` otherwise. Never waits: raises `StoreBusy` while another transaction moves the
+        job. The job is queued again, or failed with `error` if no attempt is left, or cancelled if a cancel
+        was requested. The old fence is invalid from then on.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A worker as it last said it is: working, draining or gone. `home` names its state directory.
-    `isolation` is that of the commands it runs; None for workers of versions that did not report it."""
+    """The last report of a worker: working, draining or gone.
+
+    `home` names its state directory. `isolation` is that of the commands it runs; None for workers of
+    versions that did not report it.
+    """
 
     id: str
     name: str
@@ -174,14 +177,14 @@ class WorkerRecord:
 
 
 class WorkerRegistry(Protocol):
-    """Workers of all machines. Every method is one atomic step."""
+    """The workers of all machines. Every method is one atomic step."""
 
     def report(self, worker: WorkerRecord) -> None:
-        """Keeps what the worker says of itself; the first and the last report of one are events."""
+        """Store the report of a worker; its first and last reports are events."""
         ...
 
     def list(self) -> Sequence[WorkerRecord]:
-        """The latest first; those that went long ago are forgotten."""
+        """Return workers, latest first; those gone for long are omitted."""
         ...
 
 
@@ -189,11 +192,10 @@ class WorkerRegistry(Protocol):
 class JobHandler:
     """A function that runs jobs of one kind and returns a JSON value.
 
-    `isolation="thread"` calls `run` on a thread of the worker: quick, but nothing can end it; it must watch
+    `isolation="thread"` calls `run` on a thread of the worker: fast, but it cannot be killed and must watch
     its token. `isolation="process"` runs `target`, an import path `package.module:function`, in a process
-    that is ended for real, with everything it started.
-    What it raises is a failure and is tried again, except an `InvalidRequest`, which fails at once, and a
-    `Cancelled` after its token was cancelled.
+    that can be killed with everything it started. An exception is a failure and is retried, except an
+    `InvalidRequest`, which fails the job immediately, and a `Cancelled` after its token was cancelled.
     """
 
     run: HandlerFunction | None = None
@@ -208,7 +210,7 @@ class JobHandler:
 
 
 def handler_for(kind: str, handlers: Mapping[str, JobHandler]) -> JobHandler:
-    """The handler of that kind; or of `name`, if that is `name:id`. `UnknownJobKind`."""
+    """Return the handler of a kind, where `name:id` uses the handler of `name`. Raises `UnknownJobKind`."""
     handler = handlers.get(kind) or handlers.get(_name_of(kind))
     if handler is None:
         raise UnknownJobKind(kind, tuple(sorted(handlers)))
@@ -216,7 +218,7 @@ def handler_for(kind: str, handlers: Mapping[str, JobHandler]) -> JobHandler:
 
 
 def is_for(job: Job, handlers: Mapping[str, JobHandler], queues: Collection[str]) -> bool:
-    """Whether a worker with these handlers claims it, if it takes from those shared queues."""
+    """Return whether a worker with these handlers and shared queues claims the job."""
     if job.queue == "":
         return job.kind in handlers
     return job.queue in queues and (job.kind in handlers or _name_of(job.kind) in handlers)

@@ -1,4 +1,4 @@
-"""A thread that does one thing again and again until it is told to stop."""
+"""A thread that repeats one step until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["ServiceThread", "start_daemon"]
 
 
 def start_daemon(name: str, work: Callable[[], None]) -> None:
-    """Runs `work` on a thread that does not keep the interpreter from ending."""
+    """Run `work` on a thread that does not keep the interpreter from ending."""
     threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class ServiceThread:
-    """Calls `step`, waits for as long as it says or until woken, and calls it again.
+    """Calls `step`, waits for as long as it returns or until woken, and calls it again.
 
-    What a step raises is logged, and the next step comes `pause_seconds` later: a busy database must not
-    end a worker. What is merely unavailable is told of when that begins, and when it is over. Any thread may
-    call `wake` and `stop`; its state is in two events.
+    An exception in a step is logged, and the next step follows `pause_seconds` later: a busy database must
+    not end a worker. An `Unavailable` error is logged when it begins and when it is over. Any thread may call
+    `wake` and `stop`; the state is in two events.
     """
 
     def __init__(self, name: str, step: Callable[[], float], *, pause_seconds: float) -> None:
@@ -43,12 +43,12 @@ class ServiceThread:
         self._wakeup.set()
 
     def stop(self) -> None:
-        """Takes effect after the step under way."""
+        """Stop after the current step."""
         self._stopping.set()
         self._wakeup.set()
 
     def join(self, timeout: float) -> bool:
-        """True if the thread is over (or never began)."""
+        """Return whether the thread has ended (or never started)."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -65,7 +65,7 @@ class ServiceThread:
         try:
             pause = self._step()
         except Unavailable as error:
-            # Once, however long it takes: two a second would bury what else is said.
+            # Once, however long it lasts: two lines a second would flood the log.
             if type(error) is not self._away:
                 said = str(error)
                 worker_log().warning("worker.step_waits", service=self._thread.name, error=said)

@@ -1,19 +1,17 @@
-"""Jobs: one piece of work for one worker at a time, as a state machine.
+"""Jobs as a state machine: pieces of work, each for one worker at a time.
 
     queued ──claim──▶ running ──▶ succeeded | failed | cancelled
        ▲                 │
        └─ retry, reclaim ┘         queued ──cancel──▶ cancelled
 
-The *fence* counts claims. Whoever holds the newest fence owns the job; a write under an older one is
-refused. The *beat* counts heartbeats under that fence, so that a peer can see a silent owner without
-comparing two machines' clocks.
+The *fence* counts claims. The holder of the newest fence owns the job; a write under an older one is
+refused. The *beat* counts heartbeats under that fence, so that a peer can detect a silent owner without
+comparing the clocks of two machines.
 
-What each move makes of a job, and the one event that tells of it.
-
-Every store keeps jobs its own way and must move them the same way; so the decisions are here, pure, and a
-store adds only atomicity. An event carries small facts: never the job's payload or result, which may hold
-what nobody should read in a log. Texts that come from elsewhere (an error, the reason of a cancel) have their
-secrets masked here, before a row or an event keeps them for good.
+Each move returns the new job and one event. Stores differ in how they keep jobs, but must move them in the
+same way, so the decisions are here, pure, and a store adds only atomicity. An event contains small facts:
+never the payload or result of a job, which may hold private data. Secrets in foreign texts (an error, the
+reason of a cancel) are masked here, before a row or an event stores them.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ _INTEGER_BOUND = 2**31
 
 
 class JobState(str, Enum):
-    """Where a job stands."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -77,15 +75,17 @@ _MOVES: Mapping[JobState, frozenset[JobState]] = {
 
 
 def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
-    """Raises `IllegalJobMove` unless a job may go from `state` to `wanted`."""
+    """Raise `IllegalJobMove` unless a job may go from `state` to `wanted`."""
     if wanted not in _MOVES[state]:
         raise IllegalJobMove(job_id, state.value, wanted.value)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Lane:
-    """Something that many jobs share, such as a project or a provider of models. A job in it is not begun
-    while `at_most` jobs in the lane run, whatever their own bounds are."""
+    """A concurrency limit shared by many jobs, such as those of a project or a model provider.
+
+    A job in the lane does not start while `at_most` jobs in the lane run, whatever their own limits are.
+    """
 
     name: str
     at_most: int
@@ -97,11 +97,11 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be submitted. A `key` makes the submission idempotent. It is not begun while `at_most` jobs of
-    its kind run, in whatever process; None is no bound.
+    """A job to submit. A `key` makes the submission idempotent.
 
-    In the `queue` "" it is for whoever names its kind; in any other, for every worker of that queue. It is
-    begun only while all of its `lanes` have a place.
+    It does not start while `at_most` jobs of its kind run, in any process; None means no limit. Jobs in the
+    queue "" are for workers that name their kind; jobs in another queue are for every worker of that queue. A
+    job starts only if all of its `lanes` have a free place.
     """
 
     kind: str
@@ -119,7 +119,7 @@ class NewJob:
         if self.at_most is not None and self.at_most < 1:
             raise ValueError("at_most must be at least 1")
         if len({lane.name for lane in self.lanes}) < len(self.lanes):
-            raise ValueError("a job is in a lane once")
+            raise ValueError("a job must not name a lane twice")
         object.__setattr__(self, "lanes", tuple(sorted(self.lanes)))
         if not isinstance(self.payload, FrozenObject):
             where = f"payload of a {self.kind} job"
@@ -128,8 +128,11 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on; if it was
-    `handed_on`, nothing failed, and that is not counted as one more."""
+    """The outcome of an attempt.
+
+    State QUEUED with `retry_at` requests another attempt from then on. With `handed_on` nothing failed, and
+    the attempt is not counted.
+    """
 
     state: JobState
     result: JsonValue = None
@@ -140,8 +143,10 @@ class AttemptOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """What a handler returns that did a part of its job, of which there is a record: any worker may go on.
-    Not for handlers that run in a process of their own."""
+    """The return value of a handler that completed and recorded a part of its job: any worker may continue.
+
+    Not for handlers in a separate process.
+    """
 
 
 HANDED_ON = HandedOn()
@@ -149,7 +154,7 @@ HANDED_ON = HandedOn()
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the store holds it; a snapshot, never updated in place."""
+    """A stored job; a snapshot, never updated in place."""
 
     id: str
     kind: str
@@ -175,7 +180,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The job after the move, and what to tell."""
+    """The job after a move, and the event that reports it."""
 
     job: Job
     event_type: EventType
@@ -183,7 +188,7 @@ class Move:
 
 
 def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
-    """A queued job. `InvalidPayload` for what no database can keep."""
+    """Return a queued job. Raises `InvalidPayload` for values that no database can store."""
     _ensure_storable("kind of a job", new.kind)
     _ensure_storable("key of a job", new.key or "")
     _ensure_storable("queue of a job", new.queue)
@@ -215,15 +220,18 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
 
 
 def ensure_same(job: Job, new: NewJob) -> None:
-    """Raises `DuplicateKey` unless `new` repeats the submission that made `job`. Lanes may differ: their
-    bounds are what the settings say today, and whoever submits again must not fail for that."""
+    """Raise `DuplicateKey` unless `new` repeats the submission of `job`.
+
+    Lanes may differ: their limits follow the current settings, and a repeated submission must not fail for
+    that.
+    """
     wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most, new.queue)
     if wanted != (job.kind, job.payload, job.priority, job.max_attempts, job.at_most, job.queue):
         raise DuplicateKey(job.key or "")
 
 
 def claimed(job: Job, worker: WorkerIdentity, now: datetime) -> Move:
-    """The job as `worker` gets it: a new fence, one attempt more, no beat yet."""
+    """Return the job claimed by `worker`: a new fence, one more attempt, no beat yet."""
     ensure_job_move(job.id, job.state, JobState.RUNNING)
     running = replace(
         job,
@@ -238,8 +246,8 @@ def claimed(job: Job, worker: WorkerIdentity, now: datetime) -> Move:
 
 
 def ensure_owned(job: Job, fence: int, beat: int | None = None) -> None:
-    """Raises `StaleFence` unless the job is running under that fence (and stands at that beat)."""
-    if job.state is not JobState.RUNNING:  # guard: a job that was taken back belongs to nobody
+    """Raise `StaleFence` unless the job is running under this fence (and at this beat)."""
+    if job.state is not JobState.RUNNING:  # guard: a job that was taken back has no owner
         raise StaleFence(job.id, fence)
     if job.fence != fence:  # guard: the job belongs to a later claim
         raise StaleFence(job.id, fence)
@@ -248,11 +256,14 @@ def ensure_owned(job: Job, fence: int, beat: int | None = None) -> None:
 
 
 def finished(job: Job, outcome: AttemptOutcome, now: datetime) -> Move:
-    """The end of an attempt. An attempt that did its work has succeeded, cancel request or not."""
+    """Return the job after an attempt.
+
+    An attempt that completed its work has succeeded, even if a cancel was requested.
+    """
     ensure_job_move(job.id, job.state, outcome.state)
     error = _tellable(outcome.error)
     if outcome.handed_on:
-        # guard: who does the next part has as many attempts left as who did this one
+        # guard: the next part has as many attempts left as this one
         job = replace(job, attempt=job.attempt - 1)
         return _attempt_again(job, error, now, now, EventType.JOB_HANDED_ON)
     if outcome.state is JobState.QUEUED:
@@ -262,13 +273,15 @@ def finished(job: Job, outcome: AttemptOutcome, now: datetime) -> Move:
 
 
 def reclaimed(job: Job, error: str, now: datetime) -> Move:
-    """The job without the owner it was taken from."""
+    """Return the job without the owner it was taken from."""
     return _attempt_again(job, _tellable(error), now, now, EventType.JOB_RECLAIMED)
 
 
 def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
-    """A queued job is cancelled, a running one marked; None if it is marked already. Who wants it cancelled
-    is heard where it was merely to stop. `JobAlreadyEnded`."""
+    """Cancel a queued job or mark a running one; return None if it is already marked.
+
+    A cancel replaces the reason of a mere stop. Raises `JobAlreadyEnded`.
+    """
     if job.state.ended:
         raise JobAlreadyEnded(job.id, job.state.value)
     heard = job.cancel_reason
@@ -312,14 +325,14 @@ def _facts(job: Job) -> dict[str, JsonValue]:
 
 def _ensure_storable(where: str, text: str) -> None:
     if _storable(text) != text:
-        raise InvalidPayload(where, "it holds a NUL or half a surrogate pair")
+        raise InvalidPayload(where, "it contains a NUL or a lone surrogate")
 
 
 def _tellable(text: str | None) -> str | None:
-    """Text that may be kept and shown: messages quote addresses, settings and whatever else was at hand."""
+    """Return the text with secrets masked: messages contain addresses, settings and other private data."""
     return None if text is None else _storable(redact_text(text))
 
 
 def _storable(text: str) -> str:
-    """Text as every database takes it: messages quote file names, and those may hold anything."""
+    """Return the text in a form that every database accepts; file names in messages may hold any bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")

@@ -1,1 +1,1 @@
-"""Jobs in processes of their own, which can be found and ended."""
+"""Jobs in separate processes, which can be found and killed."""

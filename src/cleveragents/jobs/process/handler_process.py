@@ -1,4 +1,4 @@
-"""The handler's half of a runner: imports the function, calls it, puts what it did into one line."""
+"""The handler side of a runner: imports the function, calls it, and reports the result in one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["run_handler"]
 
 
 def run_handler(program: dict[str, Any], orders: int) -> bytes:
-    """Runs the program's function; the report, ending in a newline. Never raises."""
+    """Run the program's function and return its report, ending in a newline. Never raises."""
     token = CancellationToken()
     ending = _Ending(program, token)
     with ending:
@@ -40,7 +40,7 @@ def run_handler(program: dict[str, Any], orders: int) -> bytes:
 
 @dataclass
 class _Ending:
-    """Makes a report of whatever leaves its block: that is the process's whole life, and somebody waits."""
+    """Turns any exception that leaves the block into a report: the worker waits for one."""
 
     program: dict[str, Any]
     token: CancellationToken
@@ -59,9 +59,9 @@ class _Ending:
 
 
 def _log(program: dict[str, Any], problem: str, error: BaseException) -> None:
-    """One line of JSON on stderr, as the worker logs; where it was raised, but no variable's value.
+    """Write one line of JSON to stderr, like the worker's log: the traceback, but no values of variables.
 
-    Not by structlog: nobody has configured it here, its own way prints all variables, and it loads slowly.
+    Not with structlog: it is not configured here, prints all variables by default, and loads slowly.
     """
     import traceback
 

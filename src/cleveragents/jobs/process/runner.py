@@ -1,10 +1,10 @@
-"""`python -m cleveragents.jobs.process.runner`: a job's handler in a process that can be ended.
+"""`python -m cleveragents.jobs.process.runner`: a job's handler in a process that can be killed.
 
-Two processes. The *guard* (this one) never runs foreign code: it is the subreaper below which every orphan
-of the attempt stays, holds the worker's lease, and ends the whole tree when the handler is done, when the
-lease runs out, or when the worker dies (end-of-file on the control pipe). So an attempt outlives neither its
-worker nor its worker's claim to the job, even if the worker is stopped or killed and cannot say anything.
-The *handler* is a fork of it; it may hang, crash or ignore signals as it likes.
+There are two processes. The *guard* (this one) never runs foreign code: as a subreaper it adopts every orphan
+of the attempt. It holds the worker's lease, and ends the whole tree when the handler is done, when the lease
+expires, or when the worker dies (end of file on the control pipe). So an attempt never outlives its worker or
+the worker's claim to the job, even if the worker is stopped or killed. The *handler* is a fork of it; it may
+hang, crash or ignore signals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_SLEEP_SECONDS = 1.0
 
 
 def main() -> int:
-    """Runs the program that the control pipe names; 0 when its report was delivered."""
+    """Run the program from the control pipe; return 0 when its report was delivered."""
     control = os.dup(sys.stdin.fileno())
     reports = os.dup(sys.stdout.fileno())
     lines = _Lines(control)
@@ -58,20 +58,20 @@ def main() -> int:
 
 @dataclass
 class _Lines:
-    """Lines of JSON from a pipe, as they come."""
+    """Lines of JSON from a pipe."""
 
     descriptor: int
     ended: bool = False
     _buffer: bytearray = field(default_factory=bytearray)
 
     def read(self) -> None:
-        """Waits for more."""
+        """Wait for more input."""
         chunk = os.read(self.descriptor, _CHUNK_BYTES)
         self.ended = not chunk
         self._buffer += chunk
 
     def take(self) -> dict[str, object] | None:
-        """The next whole line that has come, if there is one."""
+        """Return the next complete line, or None."""
         line, end, rest = self._buffer.partition(b"\n")
         if not end:
             return None
@@ -94,15 +94,15 @@ class _Guard:
     _status: int | None = None
 
     def watch(self) -> bytes | None:
-        """The report, once no process of the attempt is left; None if there is nobody to report to."""
+        """Return the report once no process of the attempt is left; None if the worker is gone."""
         wake_out, wake_in = os.pipe()
         os.set_blocking(wake_in, False)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-            # The tree is ended below us, not with us: whoever wants that asks the worker.
+            # Signals to this process do not end the tree: cancel through the worker.
             signal.signal(number, lambda *_: None)
         clock = SystemClock()
-        self._obey()  # what came together with the program
+        self._obey()  # commands that arrived together with the program
         while not self._answered and self._status is None:
             left = self.lease_until - clock.monotonic()
             if left <= 0 or self.lines.ended:
@@ -129,19 +129,19 @@ class _Guard:
         self._reap()
 
     def _hear(self, chunk: bytes) -> None:
-        # A newline ends the answer; so does the end of the file, which a forked grandchild may delay.
+        # A newline ends the answer; so does the end of file, which a forked grandchild may delay.
         self._answer += chunk
         self._answered = not chunk or chunk.endswith(b"\n") or len(self._answer) > REPORT_LIMIT_BYTES
 
     def _drain_answers(self) -> None:
-        """What the handler wrote just before it died is still in the pipe."""
+        """Read what the handler wrote just before it died and is still in the pipe."""
         os.set_blocking(self.answers, False)
         with contextlib.suppress(BlockingIOError):
             while not self._answered:
                 self._hear(os.read(self.answers, _CHUNK_BYTES))
 
     def _let_handler_exit(self, clock: SystemClock, wake: int) -> None:
-        """It has answered; its own exit comes before any signal of ours, within the grace."""
+        """Let a handler that has answered exit within the grace period before it is signalled."""
         deadline = min(clock.monotonic() + _LEFTOVER_GRACE_SECONDS, self.lease_until)
         while self._status is None and clock.monotonic() < deadline and not self.lines.ended:
             self._serve(wake, deadline - clock.monotonic())
@@ -154,7 +154,7 @@ class _Guard:
                 _write_all(self.orders, json.dumps(order).encode() + b"\n")
 
     def _reap(self) -> bool:
-        """Buries the dead, adopted ones included; True if none is left to die."""
+        """Reap dead children, including adopted ones; return whether none is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -175,7 +175,7 @@ class _Guard:
             self._reap()
             return descendants(os.getpid())
 
-        # `find` takes a snapshot, over which a forking chain may hop; having no child left is exact.
+        # `find` takes a snapshot, which a chain of forks may escape; having no child left is exact.
         while not self._reap():
             end_tree(find, grace_seconds=grace_seconds)
 
@@ -191,7 +191,7 @@ class _Guard:
 
 
 def _become_handler(program: dict[str, object], orders: int, answers: int) -> int:
-    """The forked half: everything foreign happens here."""
+    """Run the forked half: all foreign code runs here."""
     from cleveragents.jobs.process.handler_process import run_handler
 
     # Handlers print; neither pipe to the worker is theirs.
@@ -219,7 +219,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         while view:
             view = view[os.write(descriptor, view) :]
     except BrokenPipeError:
-        return  # nobody is interested any more
+        return  # the reader is gone
 
 
 if __name__ == "__main__":

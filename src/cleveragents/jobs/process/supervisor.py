@@ -1,14 +1,9 @@
-"""The processes of jobs on this machine.
+"""The processes of jobs on this machine, and the worker's end of a job's runner.
 
-The worker's end of a job's runner: a control pipe to it, one report back.
-
-Down the control pipe go lines of JSON: the program first, then `{"lease_until": …}` after every heartbeat
-and at most one `{"cancel": …}`. The pipe's end-of-file is the worker's death. Up the other pipe comes one
-line, when the handler and everything it started have ended.
-
-What a worker tells a job's runner: lines of JSON, from several threads, without ever waiting.
-
-The processes of a job.
+The control pipe carries lines of JSON to the runner: the program first, then `{"lease_until": …}` after every
+heartbeat and at most one `{"cancel": …}`. Its end of file means that the worker died. The other pipe returns
+one line when the handler and everything it started have ended. Several threads write to the control pipe and
+never wait.
 """
 
 from __future__ import annotations
@@ -78,7 +73,7 @@ class PsutilProcessSupervisor:
             return marked(MARKER_VARIABLE, marker, stopping=True)
 
         ended = sorted(end_tree(find, grace_seconds=grace_seconds, stop=stop))
-        end_cgroups_of(marker)  # guard: what emptied its variables carries no marker
+        end_cgroups_of(marker)  # guard: a process that cleared its environment has no marker
         return ended
 
     def launch(self, marker: str, program: JobProgram) -> JobProcess:
@@ -88,13 +83,13 @@ class PsutilProcessSupervisor:
 class RunnerProcess:
     """`JobProcess` over `python -m cleveragents.jobs.process.runner`.
 
-    `renew` and `cancel` may come from any thread; `wait` and `close` are the launching thread's. A `wait`
-    that is given up may be called again: what was read so far is kept.
+    Any thread may call `renew` and `cancel`; only the launching thread calls `wait` and `close`. An abandoned
+    `wait` may be called again: input read so far is kept.
     """
 
     def __init__(self, program: JobProgram, environment: Mapping[str, str]) -> None:
         self._report = bytearray()
-        # A session of its own: a Ctrl-C at the worker's terminal is the worker's to interpret.
+        # A separate session: Ctrl-C at the worker's terminal is for the worker to handle.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "cleveragents.jobs.process.runner"],
             stdin=subprocess.PIPE,
@@ -152,7 +147,7 @@ class RunnerProcess:
 
 
 def _send_program(control: int, program: JobProgram) -> None:
-    """The first line; then the pipe no longer waits for anybody."""
+    """Send the first line; after that the pipe is non-blocking."""
     job = program.job
     line = {
         "target": program.target,
@@ -165,7 +160,7 @@ def _send_program(control: int, program: JobProgram) -> None:
         "path": [str(entry) for entry in sys.path],
     }
     view = memoryview(json.dumps(line).encode() + b"\n")
-    with contextlib.suppress(BrokenPipeError):  # it died already: `wait` tells how
+    with contextlib.suppress(BrokenPipeError):  # it died already: `wait` reports how
         while view:
             view = view[os.write(control, view) :]
     os.set_blocking(control, False)
@@ -180,12 +175,12 @@ class WritableEnd(Protocol):
 
 
 class ControlPipe:
-    """Renewals of the lease and a cancel, until it is closed.
+    """Lease renewals and a cancel, until it is closed.
 
     Thread safety:
         Owner: the `RunnerProcess` that made it; heartbeats, cancels and the close come from several threads.
         Lock: `_lock` guards the pipe's end and the lease, held for one write that never waits.
-        Guarantee: nothing is written after `close`, and the lease that the other side hears of only grows.
+        Guarantee: nothing is written after `close`, and the lease sent to the other side only grows.
     Cancel safety: no call waits.
     """
 
@@ -197,7 +192,7 @@ class ControlPipe:
 
     def renew(self, lease_until: float) -> None:
         with self._lock:
-            if lease_until <= self._lease_until:  # guard: a renewal that was overtaken shortens nothing
+            if lease_until <= self._lease_until:  # guard: an overtaken renewal never shortens the lease
                 return
             self._lease_until = lease_until
             self._write({"lease_until": lease_until})
@@ -207,32 +202,32 @@ class ControlPipe:
             self._write({"cancel": reason[:_REASON_LIMIT]})
 
     def close(self) -> None:
-        """The other side sees the end of the file. Twice is harmless."""
+        """Close the pipe; the other side sees the end of file. Closing twice is harmless."""
         with self._lock:
             self._closed = True
             self._end.close()
 
     def _write(self, message: Mapping[str, object]) -> None:
-        if self._closed:  # guard: the end is gone
+        if self._closed:  # guard: the pipe is closed
             return
-        # A runner that is gone needs no news; one that does not read lets its lease run out.
+        # A dead runner needs no message; one that does not read lets its lease expire.
         with contextlib.suppress(BrokenPipeError):
             self._end.write(json.dumps(message).encode() + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A handler came back with this value, which may or may not be JSON."""
+    """The return value of a handler, which may or may not be JSON."""
 
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """A handler did not come back with a value: it raised, or its process died.
+    """The failure of a handler: it raised, or its process died.
 
-    `permanent`: another attempt would end the same way. `cancelled`: it says that it stopped because it
-    was told to. `refusal`: code and fields of the error, if it is one of ours and permanent.
+    `permanent`: another attempt would end the same way. `cancelled`: the handler reports that it stopped on
+    request. `refusal`: code and fields of the error, if it is one of ours and permanent.
     """
 
     problem: str
@@ -243,10 +238,10 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class JobProgram:
-    """What a process of its own is to run: `target` is `package.module:function`.
+    """The program of a separate process: `target` is `package.module:function`.
 
-    `lease_until` is a reading of `Clock.monotonic`, which all processes of a boot share: the process ends
-    itself and its whole tree at that moment unless the lease was renewed.
+    `lease_until` is a value of `Clock.monotonic`, which all processes since a boot share: the process ends
+    itself and its whole tree at that time unless the lease is renewed.
     """
 
     job: Job
@@ -255,56 +250,56 @@ class JobProgram:
 
 
 class JobProcess(Protocol):
-    """An attempt that runs in a process of its own. Any thread may call it; no call but `wait` waits."""
+    """An attempt in a separate process. Any thread may call it; only `wait` blocks."""
 
     def renew(self, lease_until: float) -> None:
-        """The worker still owns the job, until then."""
+        """Extend the worker's lease until this time."""
         ...
 
     def cancel(self, reason: str) -> None:
-        """Cancels the handler's token over there."""
+        """Cancel the handler's token in the process."""
         ...
 
     def wait(self, timeout: float) -> Returned | Raised | None:
-        """What the handler did, once it and all its processes ended; None if that takes longer."""
+        """Return the result of the handler once it and all its processes ended; None after the timeout."""
         ...
 
     def close(self) -> None:
-        """Gives up the connection; a process that still runs ends itself and its tree."""
+        """Close the connection; a process that still runs ends itself and its tree."""
         ...
 
 
 class ProcessSupervisor(Protocol):
-    """Finds and ends whole trees of processes, by the marker they inherit and by descent.
+    """Finds and ends whole process trees, by the marker they inherit and by descent.
 
-    Any thread may call it. A *marker* names one attempt of one job; processes started with
-    `environment(marker)` carry it, and so do their children, double-forked and `setsid` ones included.
+    Any thread may call it. A *marker* identifies one attempt of one job; processes started with
+    `environment(marker)` inherit it, and so do their children, including double-forked and `setsid` ones.
     """
 
     def identity(self, worker_id: str) -> WorkerIdentity:
-        """Who this process is, in terms any process can check."""
+        """Return the identity of this process, which any process can check."""
         ...
 
     def is_alive(self, worker: WorkerIdentity) -> bool | None:
-        """Whether that process still runs; None if it is on another machine, where nobody here can tell."""
+        """Return whether the process is alive; None if it is on another machine and unknown here."""
         ...
 
     def environment(self, marker: str) -> Mapping[str, str]:
-        """Environment variables that mark a process as belonging to `marker`."""
+        """Return environment variables that mark a process as belonging to `marker`."""
         ...
 
     def alive(self, marker: str) -> Sequence[int]:
-        """Pids of living processes of the marker (never this process itself)."""
+        """Return the pids of live processes with the marker (never this process)."""
         ...
 
     def end(self, marker: str, *, grace_seconds: float) -> Sequence[int]:
-        """Ends them all: politely, then by force after the grace. Returns the pids that were ended.
+        """End all processes with the marker, by force after the grace period; return their pids.
 
-        When it returns, none is alive. A process that appears meanwhile is ended, too.
+        When it returns, none is alive. A process that appears meanwhile is ended, too. Raises
         `DeadlineExceeded` if they multiply faster than they can be ended.
         """
         ...
 
     def launch(self, marker: str, program: JobProgram) -> JobProcess:
-        """Starts the program in a process that carries the marker."""
+        """Start the program in a process with the marker."""
         ...

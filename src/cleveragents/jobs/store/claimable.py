@@ -1,16 +1,15 @@
-"""Which queued job is to be claimed next: the most urgent one of those that may run now.
+"""The next job to claim: the most urgent of those that may run now.
 
-A job with a bound may run while fewer than that many of its kind do; one in lanes, while each of them has a
-place. The usual look costs one statement: only where it comes upon a job with a bound or lanes, those that
-run are counted, and only where there is no place, it looks again, past the jobs which would have to wait. So
-neither a full kind nor a full lane holds up anybody else, however many of its jobs are queued.
+A job with a limit may run while fewer jobs of its kind do; a job in lanes, while each lane has a place. The
+usual query costs one statement. Only if it finds a job with a limit or lanes, the running jobs are counted;
+only if there is no place, it queries again, skipping the jobs that would have to wait. So neither a full kind
+nor a full lane delays other jobs, however many are queued.
 
-Turns: an attempt that ends and the job that its thread goes on with, in one transaction.
-
-The threads of a worker come back at about the same time, and a transaction costs about the same for one of
-them as for all. So whoever comes while a transaction is under way shares the next one. What is decided for
-each is decided by itself: one that lost its job is told so, one whose job somebody else holds just now waits
-for that alone, and the others go on.
+Turns combine the end of an attempt and the claim of the next job of its thread in one transaction. The
+threads of a worker finish at about the same time, and a transaction costs about the same for one of them as
+for all. So threads that arrive during a transaction share the next one. Each is decided separately: one that
+lost its job gets an error, one whose job is locked by another transaction waits alone, and the others
+continue.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ _RUNNING = (
 )
 _at_work = jobs.alias("at_work")
 _taken = job_lanes.alias("taken")
-# An expression instead of the column: no index tempts a planner to begin with all jobs that ever were in a
-# lane, rather than with the few that run.
+# An expression instead of the column: otherwise a planner may start with all jobs that were ever in a
+# lane, instead of the few that run.
 _LANE = (_taken.c.lane + "").label("lane")
 _PLACES_TAKEN = (
     select(_LANE, func.count().label("running"))
@@ -94,24 +93,29 @@ _TAKEN_IN = _PLACES_TAKEN.where(_LANE.in_(bindparam("lanes", expanding=True)))
 
 _THESE = select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
 _HELD = _THESE.with_for_update()
-# guard: whoever shares a transaction with others waits for no row, or all would wait for whoever holds one
+# guard: a shared transaction waits for no row, or all its callers would wait for the one who holds it
 _UNHELD = _THESE.with_for_update(skip_locked=True)
 _Answer: TypeAlias = JobHandoff | CleverAgentsError | None
 
 
 class LostRace(Exception):
-    """Somebody else took the last place in this very moment: look again, in a new transaction."""
+    """Another transaction took the last place at this moment: query again, in a new transaction."""
 
 
 class SlotsLocked(LostRace):
-    """Somebody else keeps the places and does not go on, as who was stopped in the middle: look again later,
-    for who waits for it here has others to see to."""
+    """Another transaction holds the places and does not proceed, for example because its process was stopped.
+
+    The caller queries again later instead of waiting here.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimFilter:
-    """Jobs to be claimed: due at `now`, private ones of these kinds, and those of the shared queues whose
-    kind is one of these or begins with one and a colon."""
+    """The jobs that a claim accepts, due at `now`.
+
+    These are private jobs of `kinds`, and jobs of the shared queues whose kind is one of them or begins with
+    one and a colon.
+    """
 
     kinds: tuple[str, ...]
     now: int
@@ -127,21 +131,21 @@ class ClaimFilter:
 
 @dataclass(frozen=True, slots=True)
 class _Looks:
-    """Statements: for any job there is, and for the one to be claimed."""
+    """Statements: one for any claimable job, and one for the job to claim."""
 
     any: Select[Any]
     most_urgent: Select[Any]
 
 
 def any_claimable(connection: Connection, wanted: ClaimFilter) -> bool:
-    """Whether there is a job for `most_urgent` to find. Holds nothing."""
+    """Return whether `most_urgent` would find a job. Takes no locks."""
     return _found(connection, wanted, held=False) is not None
 
 
 def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | None:
-    """The job to be claimed, held until the end of the transaction; its places are kept for it as long.
+    """Return the job to claim, locked, with its places, until the end of the transaction.
 
-    `LostRace` when a place was lost while waiting for whoever claims jobs of the same kind or lanes.
+    Raises `LostRace` if a place was lost while waiting for other claims of the same kind or lanes.
     """
     row = _found(connection, wanted, held=True)
     if row is not None and not is_plain(row):
@@ -150,23 +154,28 @@ def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | Non
 
 
 def most_urgent_few(connection: Connection, wanted: ClaimFilter, most: int) -> Sequence[RowMapping]:
-    """So many at most, held, by urgency; no place is counted. Whoever claims them stops at the first that is
-    not plain: locks of lanes are taken for one job in a transaction, or two would wait in a circle."""
+    """Return up to `most` jobs by urgency, locked; no place is counted.
+
+    The caller claims them up to the first that is not plain: locks of lanes are taken for one job per
+    transaction, or two transactions would deadlock.
+    """
     few = _few(connection.dialect.name, bool(wanted.queues), most)
     return connection.execute(few, wanted.parameters).mappings().all()
 
 
 def is_plain(row: RowMapping) -> bool:
-    """Whether the job takes up no place that is counted."""
+    """Return whether the job needs no counted place."""
     return row["at_most"] is None and row["lanes"] is None
 
 
 def has_places(connection: Connection, row: RowMapping) -> bool:
-    """Whether a job that is held may run now; then its places are kept for it as `most_urgent` keeps them."""
+    """Return whether a locked job may run now; its places are then held as in `most_urgent`."""
     bound = row["at_most"]
-    if bound is not None and _running(connection, row["kind"]) >= bound:  # guard: as everybody else's claims
+    if (
+        bound is not None and _running(connection, row["kind"]) >= bound
+    ):  # guard: the same limit as for all claims
         return False
-    if _lanes_are_full(connection, row):  # guard: as everybody else's claims
+    if _lanes_are_full(connection, row):  # guard: the same limit as for all claims
         return False
     _ensure_kept(connection, row)
     return True
@@ -183,20 +192,19 @@ def _found(connection: Connection, wanted: ClaimFilter, *, held: bool) -> RowMap
         if row is None:
             return None
         running = None if row["at_most"] is None else _running(connection, row["kind"])
-        if running is not None and running >= row["at_most"]:  # guard: no more of a kind run than the bound
+        if running is not None and running >= row["at_most"]:  # guard: no more of a kind run than the limit
             full[row["kind"]] = running
             continue
-        if _lanes_are_full(connection, row):  # guard: no more in a lane run than the bound
+        if _lanes_are_full(connection, row):  # guard: no more in a lane run than the limit
             past_full_lanes = True
             continue
         return row
 
 
 def _ensure_kept(connection: Connection, row: RowMapping) -> None:
-    """Where transactions run beside each other, two could see the same place free: they take turns by kind
-    and by lane.
+    """Serialize claims by kind and by lane, because concurrent transactions could see the same free place.
 
-    All take them in the same order, and who was overtaken ends: nobody waits in a circle.
+    All take the locks in the same order, and an overtaken transaction ends: there is no deadlock.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -206,14 +214,16 @@ def _ensure_kept(connection: Connection, row: RowMapping) -> None:
     try:
         hold_in_order(connection, names)  # guard: two cannot take the last place
     except DBAPIError as error:
-        if is_held(error):  # guard: who ends a job need not wait for the next one
+        if is_held(error):  # guard: ending a job must not wait for the next claim
             raise SlotsLocked from error
         raise
     bound = row["at_most"]
-    # guard: counted again, now that nobody else may claim one of the kind
+    # guard: counted again, now that no other transaction can claim one of the kind
     if bound is not None and _running(connection, row["kind"]) >= bound:
         raise LostRace
-    if _lanes_are_full(connection, row):  # guard: counted again, now that nobody else may claim one of them
+    if _lanes_are_full(
+        connection, row
+    ):  # guard: counted again, now that no other transaction can claim one of them
         raise LostRace
 
 
@@ -248,24 +258,24 @@ def _looks(dialect: str, shared: bool, past_full_lanes: bool) -> _Looks:
 
 @cache
 def _few(dialect: str, shared: bool, most: int) -> Select[Any]:
-    # A literal, because a planner that does not know how few they are would rather sort all that wait.
+    # A literal: a planner that does not know how small it is would sort all waiting jobs.
     number = literal_column(str(most), Integer)
     return _looks(dialect, shared, past_full_lanes=False).most_urgent.limit(number)
 
 
 def _has_places() -> ColumnElement[bool]:
-    """That no lane of the job is full."""
+    """Return the condition that no lane of the job is full."""
     busy = _PLACES_TAKEN.cte("busy")
     full = (
         select(job_lanes.c.lane)
-        .join(busy, busy.c.lane == job_lanes.c.lane + "")  # so as above: it begins with the job
+        .join(busy, busy.c.lane == job_lanes.c.lane + "")  # as above: the plan begins with the job
         .where(job_lanes.c.job_id == jobs.c.id, job_lanes.c.at_most <= busy.c.running)
     )
     return or_(jobs.c.lanes.is_(None), ~exists(full.correlate(jobs)))
 
 
 def _past(statement: Select[Any], full: Mapping[str, int]) -> Select[Any]:
-    if not full:  # as it is, a statement that was compiled once is known again without being looked through
+    if not full:  # unchanged, so that SQLAlchemy finds the compiled statement without inspecting it
         return statement
     return statement.where(*(_may_run(kind, running) for kind, running in full.items()))
 
@@ -276,7 +286,7 @@ def _may_run(kind: str, running: int) -> ColumnElement[bool]:
 
 @dataclass(frozen=True, slots=True)
 class HandoffRequest:
-    """An end of an attempt, and what is wanted next."""
+    """The end of an attempt, and the next claim."""
 
     job_id: str
     fence: int
@@ -290,10 +300,10 @@ class JobHandoffs:
 
     Thread safety:
         Owner: the job store; any thread may run a turn.
-        Lock: none of its own; `GroupCommit` has one thread at a time write for all who wait.
-        Guarantee: an end and the claim that follows it are kept together or not at all; nobody gets a job
-            whose own attempt did not end; each gets one job at most.
-    Cancel safety: as `GroupCommit`; a job that was claimed for who is gone falls silent and is reclaimed.
+        Lock: none of its own; `GroupCommit` lets one thread at a time write for all that wait.
+        Guarantee: an end and the claim that follows it are stored together or not at all; no thread gets a
+            job if its own attempt did not end; each gets one job at most.
+    Cancel safety: as `GroupCommit`; a job claimed for a thread that is gone becomes silent and is reclaimed.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
@@ -304,7 +314,7 @@ class JobHandoffs:
         )
 
     def run(self, wish: HandoffRequest) -> JobHandoff:
-        """`StaleFence`, `UnknownJob`, and what a write raises."""
+        """Run one turn. Raises `StaleFence`, `UnknownJob`, or an error of the write."""
         answer = self._group.run(wish)
         if answer is None:
             (answer,) = self._commit([wish], _HELD)
@@ -314,10 +324,10 @@ class JobHandoffs:
         return answer
 
     def _commit(self, wishes: Sequence[HandoffRequest], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
-        """None for whom the look did not find, be it that somebody holds its job or that there is none."""
+        """Return the results of a batch; None for turns whose job is locked or does not exist."""
         try:
             return self._database.write(lambda connection: self._write(connection, wishes, look))
-        except LostRace:  # the ends need not wait for that: whoever has a free slot looks again by itself
+        except LostRace:  # the ends need not wait for that: a free slot queries again by itself
             return self._database.write(
                 lambda connection: self._write(connection, wishes, look, claiming=False)
             )
@@ -331,7 +341,7 @@ class JobHandoffs:
         claiming: bool = True,
     ) -> Sequence[_Answer]:
         ends = _ends(connection, wishes, look)
-        # Whoever wants something else than the first one ends with it, and looks by itself.
+        # A turn with a different claim than the first one ends here, and claims by itself.
         going_on = [
             number
             for number, end in enumerate(ends)
@@ -345,11 +355,12 @@ class JobHandoffs:
         following = {number: move.job for number, move in zip(going_on, claims, strict=False)}
         return [_answer(end, following.get(number)) for number, end in enumerate(ends)]
 
-    def _claims(
-        self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]
-    ) -> Sequence[Move]:
-        """The most urgent jobs, one for each at most. One that takes up a counted place is claimed by itself,
-        after the places of what has ended are given back: then nothing is left `unkept`."""
+    def _claims(self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]) -> Sequence[Move]:
+        """Return the most urgent jobs, at most one for each turn.
+
+        A job with a counted place is claimed alone, after the places of ended jobs are released: then nothing
+        is left `unkept`.
+        """
         claim = wishes[0].claim
         now = max(wish.now for wish in wishes)
         wanted = ClaimFilter(tuple(sorted(claim.kinds)), microseconds(now), tuple(claim.queues))
@@ -380,7 +391,7 @@ def _end(held: dict[str, Job], wish: HandoffRequest, waited: bool) -> Move | Cle
         move = finished(job, wish.outcome, wish.now)
     except CleverAgentsError as error:
         return error
-    held[job.id] = move.job  # guard: whoever ends it once more in the same transaction comes too late
+    held[job.id] = move.job  # guard: a second end of it in the same transaction comes too late
     return move
 
 

@@ -1,12 +1,9 @@
-"""Jobs as rows of `jobs`, and back.
+"""Jobs as rows of `jobs`, their moves, and the locks of transactions.
 
-Payloads and results are kept as ASCII JSON: it carries any text JSON can, on every database.
-
-Moves of jobs as they are kept: the row after each, and the event that tells of it.
-
-Names that transactions on PostgreSQL take turns by: what is counted and then relied on.
-
-Whoever lost a job writes nothing more for it: asked in the transaction that writes.
+Payloads and results are stored as ASCII JSON, which represents any JSON text on every database. A move writes
+the row and its event. On PostgreSQL, transactions that count rows and rely on the count take turns by named
+locks. Writes for a job check its fence in the same transaction, so a worker that lost the job writes nothing
+more.
 """
 
 from __future__ import annotations
@@ -63,9 +60,9 @@ _MOVE = (
     update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
 )
 _HOLD = text("SELECT pg_advisory_xact_lock(:ours, :name)")
-_OURS = 0x6A6F6273  # "jobs": keeps our locks apart from everybody else's
+_OURS = 0x6A6F6273  # "jobs": separates our locks from those of other programs
 
-# Held until the transaction is over: nobody takes the job over meanwhile; its heartbeat goes on.
+# Held until the transaction ends: the job cannot be taken over meanwhile, but its heartbeat continues.
 RUNS = (
     select(jobs.c.number)
     .where(
@@ -78,7 +75,7 @@ RUNS = (
 
 
 def row_of(job: Job) -> dict[str, object]:
-    """All columns but `number`, which the database gives."""
+    """Return all columns except `number`, which the database assigns."""
     return {
         "id": job.id,
         "kind": job.kind,
@@ -95,18 +92,18 @@ def row_of(job: Job) -> dict[str, object]:
 
 
 def lane_rows_of(job: Job) -> list[dict[str, object]]:
-    """Its rows of `job_lanes`, by which the jobs of a lane are found."""
+    """Return the rows of `job_lanes`, by which the jobs of a lane are found."""
     return [{"job_id": job.id, "lane": lane.name, "at_most": lane.at_most} for lane in job.lanes]
 
 
 def lanes_in(row: RowMapping) -> tuple[Lane, ...]:
-    """The lanes of the job that the row holds."""
+    """Return the lanes of the job in the row."""
     text = row["lanes"]
     return () if text is None else tuple(Lane(name, at_most) for name, at_most in json.loads(text))
 
 
 def changed_of(job: Job) -> dict[str, object]:
-    """The columns that a move may change: the payload, which may be large, is not written again."""
+    """Return the columns that a move may change; the payload, which may be large, is not rewritten."""
     owner = job.owner
     return {
         "state": job.state.value,
@@ -126,7 +123,7 @@ def changed_of(job: Job) -> dict[str, object]:
 
 
 def job_of(row: RowMapping) -> Job:
-    """The job that the row holds."""
+    """Return the job in the row."""
     return record_in(
         Job,
         row,
@@ -148,7 +145,7 @@ def _encoded(value: JsonValue) -> str:
 
 
 def keep_moves(connection: Connection, moves: Sequence[Move], identifiers: IdentifierSource) -> None:
-    """Writes them in the transaction under way, in their order. Whoever decided them holds the rows."""
+    """Write the moves in the current transaction, in order. The caller holds the rows."""
     if not moves:
         return
     changes = [{"job_id": move.job.id, **changed_of(move.job)} for move in moves]
@@ -157,24 +154,26 @@ def keep_moves(connection: Connection, moves: Sequence[Move], identifiers: Ident
 
 
 def event_of(move: Move, identifiers: IdentifierSource) -> DomainEvent:
-    """What tells of the move, at the moment when it was made."""
+    """Return the event of the move, with the time of the move."""
     job = move.job
     return DomainEvent(move.event_type, job.id, identifiers.new(), job.updated_at, move.facts)
 
 
 def hold_in_order(connection: Connection, names: Iterable[str]) -> None:
-    """Waits for all of them, and holds them until the end of the transaction. Two names of the same number
-    are one lock, which makes somebody wait in vain and nothing worse."""
+    """Lock all names until the end of the transaction.
+
+    Two names with the same number share one lock, which only causes an unnecessary wait.
+    """
     numbers = {zlib.crc32(name.encode()) - 2**31 for name in names}
-    for number in sorted(numbers):  # guard: everybody takes them in the same order
+    for number in sorted(numbers):  # guard: all transactions take the locks in the same order
         connection.execute(_HOLD, {"ours": _OURS, "name": number})
 
 
 def ensure_owned(connection: Connection, fence: Fence | None) -> None:
-    """Returns while the job runs under that token, or where no fence is given. `StaleFence`."""
+    """Raise `StaleFence` unless the job runs under this fence. Does nothing without a fence."""
     if fence is None:
         return
     runs = prepared(RUNS, connection.dialect.name)
     held = runs.run(connection, {"job_id": fence.job_id, "token": fence.token}).first()
-    if held is None:  # guard: a stale worker's writes are refused
+    if held is None:  # guard: writes of a stale worker are refused
         raise StaleFence(fence.job_id, fence.token)

@@ -1,10 +1,8 @@
-"""The job table on a database: every move one transaction, with its event in the outbox.
+"""The job table and the worker registry in a database: each move is one transaction with its event.
 
-Whoever moves a job holds it: on SQLite the transaction is the only one that writes, on PostgreSQL the row
-is locked, and a claim skips rows that others hold. So a decision is never made on what is out of date.
-Which job is the next to be claimed, `claimable_jobs` says.
-
-Who works, on a database.
+A transaction that moves a job locks it: SQLite has only one write transaction at a time; PostgreSQL locks the
+row, and a claim skips locked rows. So no decision is based on stale data. `claimable_jobs` selects the next
+job to claim.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ _WAITING_IN_QUEUE = (
 _COUNT_WAITING = select(func.count()).select_from(_WAITING_IN_QUEUE.subquery())
 
 GONE = "gone"
-"""The last thing a worker says of itself."""
+"""The last state in a worker's reports."""
 _REMEMBERED = timedelta(days=1)
 
 
@@ -97,7 +95,7 @@ class SqlJobStore:
         self._database = database
         self._identifiers = identifiers
         self._turns = JobHandoffs(database, identifiers)
-        # A submission that comes second at the very same time finds the first one's key, and inserts nothing.
+        # The second of two concurrent submissions finds the key of the first, and inserts nothing.
         new = insert_into(jobs, database.dialect).on_conflict_do_nothing(index_elements=["key"])
         self._submit = new.returning(jobs.c.number)
         self._found = False
@@ -152,7 +150,7 @@ class SqlJobStore:
                 return None
             return self._keep(connection, claimed(job_of(row), worker, now))
 
-        # Idle workers ask all day long, and SQLite has one write lock for everybody: they look first.
+        # Idle workers poll all day, and SQLite has a single write lock: they read first.
         if not self._found and not self._any_claimable(wanted):
             return None
         while True:
@@ -160,14 +158,18 @@ class SqlJobStore:
                 job = self._database.write(unit)
             except SlotsLocked:
                 return None
-            except LostRace:  # somebody else has a job for it: no two can do so to each other for ever
+            except LostRace:  # another worker got a job: this cannot repeat forever
                 continue
             self._found = job is not None
             return job
 
     def claim_this(self, job_id: str, worker: WorkerIdentity, *, now: datetime) -> Job | None:
-        """The job, owned by `worker`, for whoever has been told by others that it is to run it. None while it
-        is not due, has no place or another owner, or has ended meanwhile. `UnknownJob`."""
+        """Claim a specific job for `worker`.
+
+        Returns None while it is not due, has no place or another owner, or has ended.
+
+        For a worker that an external engine told to run this job. Raises `UnknownJob`.
+        """
 
         def unit(connection: Connection) -> Job | None:
             row = connection.execute(_HELD_BY_ID, {"job_id": job_id}).mappings().first()
@@ -229,7 +231,7 @@ class SqlJobStore:
             ensure_owned(job, fence, beat)
             return reclaimed(job, error, now)
 
-        # guard: a sweep looks at many, and waits for none that somebody holds
+        # guard: a sweep examines many jobs, and waits for no locked one
         return self._move(job_id, decide, by_id=_UNHELD_BY_ID)
 
     def _any_claimable(self, wanted: ClaimFilter) -> bool:
@@ -265,10 +267,13 @@ def _held(connection: Connection, job_id: str, by_id: Select[Any]) -> Job:
 
 
 def _beat(held: Mapping[str, int], now: datetime) -> ReturningUpdate[tuple[str, int, str | None]]:
-    """Of those that nobody else is about to move. What a plan writes meanwhile asks only that its job stays
-    its own, which a beat does not change: neither waits for the other."""
+    """Beat the jobs that no other transaction is moving.
+
+    Writes of a plan only check that its job keeps its owner, which a beat does not change: neither waits for
+    the other.
+    """
     ours = select(jobs.c.id).where(_is_held(held))
-    # guard: one job that somebody holds, for however long, must not cost the others their leases
+    # guard: one locked job, for however long, must not cost the others their leases
     ours = ours.with_for_update(key_share=True, skip_locked=True)
     return (
         update(jobs)
@@ -279,19 +284,19 @@ def _beat(held: Mapping[str, int], now: datetime) -> ReturningUpdate[tuple[str, 
 
 
 def _is_held(held: Mapping[str, int]) -> ColumnElement[bool]:
-    """The running jobs among these, each if it is still that fence's."""
+    """Return the condition for those running jobs that still have their fence."""
     pairs = tuple_(jobs.c.id, jobs.c.fence).in_(list(held.items()))
     return and_(jobs.c.state == JobState.RUNNING.value, pairs)
 
 
 def _take_turns(connection: Connection, queue: str) -> None:
-    """Where transactions run beside each other, two could find the last room in a queue."""
+    """Serialize submissions to a queue, because concurrent transactions could see the same last place."""
     if connection.dialect.name == "postgresql":
         hold_in_order(connection, [f"queue {queue}"])  # guard: counted by one at a time
 
 
 def _ensure_room(connection: Connection, queue: str, bound: int) -> None:
-    """`QueueFull` when the job that was just inserted is one too many."""
+    """Raise `QueueFull` if the job just inserted exceeds the limit."""
     waiting = connection.execute(_COUNT_WAITING, {"queue": queue, "most": bound + 1}).scalar_one()
     if waiting > bound:  # guard: a bounded queue
         raise QueueFull(f"the queue {queue!r}", bound)
@@ -316,7 +321,7 @@ class SqlWorkerRegistry:
                 connection.execute(workers.insert(), row)
                 append_to_outbox(connection, self._event(EventType.WORKER_JOINED, said))
                 _forget(connection, said)
-            elif held == GONE:  # guard: a report that comes late does not bring it back
+            elif held == GONE:  # guard: a late report does not bring the worker back
                 return
             else:
                 connection.execute(update(workers).where(mine).values(row))
@@ -338,7 +343,7 @@ class SqlWorkerRegistry:
 
 
 def _forget(connection: Connection, newcomer: WorkerRecord) -> None:
-    """Those that nobody heard of for long; whoever comes sweeps, so there are never many."""
+    """Delete workers not seen for long; each new worker does this, so there are never many."""
     long_ago = microseconds(newcomer.seen_at - _REMEMBERED)
     connection.execute(delete(workers).where(workers.c.seen_at < long_ago))
 

@@ -1,1 +1,1 @@
-"""The worker: claims jobs, runs attempts, keeps leases, takes over from the dead."""
+"""The worker: claims jobs, runs attempts, keeps leases, and takes over from dead workers."""

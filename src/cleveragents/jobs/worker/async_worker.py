@@ -1,4 +1,4 @@
-"""Cancellation, and the worker that runs jobs in the background."""
+"""Cancellation tokens, and the worker that runs jobs in the background."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from cleveragents.jobs.worker.log import NO_STORE, worker_log
 __all__ = ["AsyncJob", "AsyncWorker", "CancellationToken"]
 
 _CLOSE_SECONDS = 10.0
-# Longer than a store is patient: a thread that waits for a slow one is no reason to fail.
+# Longer than the patience of a store: a thread that waits for a slow store must not fail.
 _JOIN_SECONDS = 90.0
 
 
 class CancellationToken:
-    """Asks work to stop, from any thread; `reset` makes it ready for the next run.
+    """Requests work to stop, from any thread; `reset` prepares it for the next run.
 
-    Every cancel belongs to one generation, for good. A run that must not miss it holds its own `view()`.
+    Every cancel belongs to one generation, permanently. A run that must not miss it holds its own `view()`.
 
     Thread safety:
-        Owner: whoever starts the work; any thread may share it.
+        Owner: the code that starts the work; any thread may share it.
         Lock: `_lock`, one for a token and all below it, guards the moves (cancel, reset, a child's birth).
             It is held for assignments only, never in a callback or while waiting. Reading takes no lock.
         Guarantee: of all cancels of a generation one returns True, and its reason stays; a waiter of a
@@ -62,18 +62,20 @@ class CancellationToken:
                 self._cancelled.attach(parent)
 
     def cancel(self, reason: str | None = None) -> bool:
-        """True for the one call that cancelled this generation; any other changes nothing."""
+        """Cancel the current generation; return True for the one call that did, False for any other."""
         return self._cancelled.cancel(reason)
 
     def reset(self) -> bool:
-        """True if this call began a new generation, one that is not cancelled.
+        """Start a new generation if the current one is cancelled; return whether this call did.
 
-        A token that was not cancelled stays as it is, and so do its waiters, callbacks and children. A child
+        A token that was not cancelled is unchanged, and so are its waiters, callbacks and children. A child
         stays cancelled once the generation it was made under is.
         """
         with self._lock:
             before = self._cancelled
-            if not before.is_cancelled:  # guard: nobody could cancel the waiters of a generation cast aside
+            if (
+                not before.is_cancelled
+            ):  # guard: waiters of a discarded generation could not be cancelled any more
                 return False
             parent = self._parent
             fresh = CancellationView(self._lock, before.generation + 1)
@@ -86,43 +88,44 @@ class CancellationToken:
         return not born_cancelled
 
     def view(self) -> CancellationView:
-        """The current generation, for a run to hold: a reset cannot un-cancel it."""
+        """Return the current generation, for a run to hold: a reset cannot un-cancel it."""
         return self._cancelled
 
     @property
     def is_cancelled(self) -> bool:
-        return self._cancelled._cause is not None  # not by way of the view's property: loops poll this
+        return self._cancelled._cause is not None  # not through the view's property: loops poll this
 
     @property
     def reason(self) -> str | None:
-        """The reason of the current generation's cancel, if there was one and it gave one."""
+        """The reason of the current generation's cancel; None without a cancel or a reason."""
         return self._cancelled.reason
 
     def raise_if_cancelled(self) -> None:
-        """Returns, or raises `Cancelled` with the reason."""
+        """Raise `Cancelled` with the reason if the current generation is cancelled."""
         self._cancelled.raise_if_cancelled()
 
     def wait(self, timeout: float | None) -> bool:
-        """Blocks until the generation that is current now is cancelled (True), or for so many seconds."""
+        """Block until the generation that is current now is cancelled (True) or the time is up (False)."""
         return self._cancelled.wait(timeout)
 
     async def wait_async(self) -> None:
-        """Returns once the generation that is current when awaited is cancelled."""
+        """Return once the generation that is current when awaited is cancelled."""
         await self._cancelled.wait_async()
 
     def on_cancel(self, callback: Callable[[], None]) -> Registration:
-        """Registers with the current generation (see there); the next one knows nothing of it."""
+        """Register a callback with the current generation only. See `CancellationView.on_cancel`."""
         return self._cancelled.on_cancel(callback)
 
     def child(self) -> CancellationToken:
-        """A token that is cancelled with the current generation (at once, if that has been), never upward.
+        """Return a token that is cancelled with the current generation, but does not cancel its parent.
 
-        It is out of reach once closed, or when nobody holds it, a view or a registration of it any more.
+        It is cancelled immediately if the current generation is. The link ends when the child is closed, or
+        when the child, its views and registrations are garbage.
         """
         return CancellationToken(self._cancelled)
 
     def close(self) -> None:
-        """Ends a child: a cancel of its parent that begins after this does not reach it. Takes no lock."""
+        """End a child: later cancels of its parent do not reach it. Takes no lock."""
         parent = self._parent
         self._parent = None
         if parent is not None:
@@ -137,9 +140,9 @@ class CancellationToken:
 
 @dataclass(eq=False)
 class AsyncJob:
-    """One attempt at a job, as its handler sees it. `token` is this attempt's own and never reset.
+    """One attempt at a job, as its handler sees it. `token` belongs to this attempt and is never reset.
 
-    Whoever starts a process passes `environment` on to it, so that the process ends with the attempt.
+    A handler that starts a process passes `environment` to it, so that the process ends with the attempt.
     """
 
     id: str
@@ -153,7 +156,7 @@ class AsyncJob:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        # Remembered, because looking for processes costs more than a small job: most never ask.
+        # Cached, because looking for processes costs more than a small job: most never ask.
         self.environment_taken = True
         return self.markers
 
@@ -162,12 +165,12 @@ class AsyncWorker:
     """Runs jobs of the kinds it has handlers for: claims, keeps, retries, cancels and recovers them.
 
     A job has one owner at a time: heartbeats keep its lease, every write carries the fencing token of its
-    claim, and a worker that lost the lease stops the run, says so and writes nothing.
+    claim, and a worker that lost the lease stops the run, logs it and writes nothing.
 
     Thread safety:
-        Owner: whoever made it starts and closes it; any thread may submit, cancel, drain and close.
-        Lock: none of its own; what its threads share is in the table of attempts and in each attempt.
-        Guarantee: no more attempts at once than `concurrency`; each ends with at most one write; nothing is
+        Owner: the code that made it starts and closes it; any thread may submit, cancel, drain and close.
+        Lock: none of its own; the state its threads share is in the table of attempts and in each attempt.
+        Guarantee: no more parallel attempts than `concurrency`; each ends with at most one write; nothing is
             claimed after `drain`; after `close` none of its threads runs, counted stragglers excepted.
     Cancel safety: an interrupted `drain`, `run_until_idle` or `close` may be called again.
     """
@@ -215,22 +218,22 @@ class AsyncWorker:
         )
 
     def start(self) -> None:
-        """Begins to claim, and takes up what dead workers left. Once only."""
+        """Start claiming, and recover the jobs of dead workers. Call it once."""
         for service in self._services():
             service.start()
 
     def submit(self, new: NewJob) -> Job:
-        """Queues a job for this worker or its peers. `UnknownJobKind`."""
+        """Queue a job for this worker or its peers. Raises `UnknownJobKind`."""
         handler_for(new.kind, self._handlers)
         job = self._store.submit(new, now=self._clock.now())
         self._claims.wake()
         return job
 
     def cancel(self, job_id: str, reason: str = "cancelled by request") -> Job:
-        """Has the job cancelled, wherever it runs; if here, its token is cancelled at once.
+        """Cancel a job, wherever it runs; if here, its token is cancelled immediately.
 
-        Returns it as it stands: cancelled if it was queued, else running until its owner has ended it.
-        `JobAlreadyEnded` when there is nothing left to cancel, `UnknownJob`.
+        Returns the job: cancelled if it was queued, otherwise running until its owner has ended it. Raises
+        `JobAlreadyEnded` if there is nothing left to cancel, or `UnknownJob`.
         """
         job = self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
         for attempt in self._table.running():
@@ -240,8 +243,10 @@ class AsyncWorker:
         return job
 
     def run_one(self, claim: Callable[[WorkerIdentity], Job | None]) -> bool:
-        """Runs a job, on this thread, that somebody else chose: `claim` takes it for this worker. Whether
-        there was one, and the worker took it."""
+        """Run one job that the caller chose, on this thread: `claim` claims it for this worker.
+
+        Returns whether there was a job and the worker accepted it.
+        """
         if not self._table.reserve():  # guard: nothing is claimed after a drain
             return False
         attempt = self._claimed(lambda: claim(self._identity))
@@ -251,18 +256,18 @@ class AsyncWorker:
         return True
 
     def wake(self) -> None:
-        """Looks for a job now, and not only when its next look is due."""
+        """Look for a job now, instead of at the next poll."""
         self._claims.wake()
 
     def stop_claiming(self) -> None:
-        """Claims nothing more; what runs goes on."""
+        """Claim no more jobs; running jobs continue."""
         self._table.stop_accepting()
 
     def drain(self, timeout: float) -> bool:
-        """Claims nothing more and lets running jobs end; True if all did within the time.
+        """Claim no more jobs and let running ones end; return whether all did within the timeout.
 
-        Past it, the rest are told to stop and are given back, for another worker to go on with. A handler
-        thread that does not stop keeps its job until the lease is over.
+        After that, the rest are stopped and given back, for another worker to continue. A handler thread that
+        does not stop keeps its job until the lease is over.
         """
         self._table.stop_accepting()
         if self._table.wait_idle(timeout):
@@ -274,8 +279,11 @@ class AsyncWorker:
         return False
 
     def run_until_idle(self, timeout: float) -> None:
-        """Returns when no job that it would claim is queued or running anywhere. `DeadlineExceeded`; what has
-        kept the store from being used for a whole lease, as `StoreFull`."""
+        """Return when no job that this worker would claim is queued or running anywhere.
+
+        Raises `DeadlineExceeded`, or an error such as `StoreFull` that made the store unusable for a whole
+        lease.
+        """
         deadline = self._clock.monotonic() + timeout
         while self._unfinished():
             if self._clock.monotonic() >= deadline:
@@ -286,7 +294,7 @@ class AsyncWorker:
             self._table.wait_change(self._options.poll_seconds)
 
     def close(self) -> None:
-        """Drains without waiting and ends the worker's threads. A second call changes nothing."""
+        """Drain without waiting and end the worker's threads. A second call changes nothing."""
         self.drain(0)
         for service in self._services():
             service.stop()
@@ -314,7 +322,7 @@ class AsyncWorker:
         return self._options.poll_seconds
 
     def _claim_one(self) -> bool:
-        """Claims a job into the reserved slot and sets it going; False if there was none."""
+        """Claim a job into the reserved slot and start it; return False if there was none."""
         attempt = self._claimed(self._next_job)
         if attempt is None:
             return False
@@ -331,13 +339,13 @@ class AsyncWorker:
         )
 
     def _claimed(self, claim: Callable[[], Job | None]) -> Attempt | None:
-        """The attempt at what is claimed so, in the reserved slot; without one, the slot is free again."""
+        """Return the attempt at the job claimed into the reserved slot; without a job, release the slot."""
         claimed_at = self._clock.monotonic()
         try:
             job = claim()
             self._faults.reach("job.claim.after")
         except BaseException:
-            # If the claim was kept after all, the job is ours and silent, and will be reclaimed.
+            # If the claim succeeded after all, the job is ours and silent, and will be reclaimed.
             self._table.release()
             raise
         self._table.trouble.over("claiming")
@@ -346,7 +354,7 @@ class AsyncWorker:
             return None
         self._table.trouble.wrote()
         attempt = self._attempt(job, claimed_at)
-        if not self._table.admit(attempt):  # guard: the worker gave up its attempts while this was claimed
+        if not self._table.admit(attempt):  # guard: the worker abandoned its attempts during this claim
             self._give_back(attempt)
         return attempt
 
@@ -362,14 +370,14 @@ class AsyncWorker:
         try:
             self._spawn(f"end-{attempt.job.id}", lambda: self._runner.escalate(attempt))
         except Exception:
-            # No thread to be had just now; the watch comes by again.
+            # No thread can be started now; the watch tries again.
             attempt.not_escalated()
             logger = worker_log(attempt.job)
             logger.exception("job.escalation_failed")
 
     def _beat(self) -> float:
         self._keeper.beat()
-        # It may have stopped an attempt, whose time to stop by itself runs from now.
+        # It may have stopped an attempt, whose grace period starts now.
         self._watch.wake()
         return min(self._options.heartbeat_seconds, self._options.cancel_poll_seconds)
 
@@ -379,7 +387,7 @@ class AsyncWorker:
         return self._options.heartbeat_seconds
 
     def _unfinished(self) -> bool:
-        if self._table.running():  # its own are known without a look at the table of jobs
+        if self._table.running():  # the worker's own jobs are known without a query
             return True
         try:
             found = self._has_queued()

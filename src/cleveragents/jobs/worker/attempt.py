@@ -1,14 +1,8 @@
-"""One attempt at a job, as the threads of its worker share it.
+"""Attempts at jobs: their shared state, the table of a worker, and the outcome rules.
 
-The attempts that a worker has under way, whether it takes more, and what keeps it from its store.
-
-How an attempt ended, decided in one pure place.
-
-What really happened outranks what was wished for, with one exception: once the owner has seen a cancel, the
-job is cancelled, even if its handler comes back with a result (which is kept, and said). A cancel that the
-owner had not seen when the handler came back is too late: the job has succeeded.
-
-What can be set on a worker, and what it counts.
+The rules for the outcome are one pure function. Facts outrank requests, with one exception: once the owner
+has seen a cancel, the job is cancelled, even if its handler returns a result (which is kept and reported). A
+cancel that the owner had not seen when the handler returned is too late: the job has succeeded.
 """
 
 from __future__ import annotations
@@ -61,12 +55,12 @@ _OWNERS_SHARE = 0.8
 
 
 def marker_of(job_id: str, fence: int) -> str:
-    """The name that the processes of one attempt carry."""
+    """Return the marker of the processes of one attempt."""
     return f"{job_id}:{fence}"
 
 
 class StopCause(IntEnum):
-    """Why an attempt was told to stop; the greater outranks the smaller."""
+    """The cause of a stop; a greater one outranks a smaller one."""
 
     DRAIN = 1
     CANCEL = 2
@@ -75,7 +69,7 @@ class StopCause(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """That an attempt was told to stop, why, and when (by `Clock.monotonic`)."""
+    """A request to stop an attempt: its cause, its reason, and its time (by `Clock.monotonic`)."""
 
     cause: StopCause
     reason: str
@@ -83,7 +77,7 @@ class Stop:
 
 
 class Attempt:
-    """Who may stop it, who may end it, and until when it is ours.
+    """The shared state of one attempt: its stop, its settlement and its lease.
 
     Thread safety:
         Owner: the worker that claimed the job; its threads share it.
@@ -108,12 +102,12 @@ class Attempt:
 
     @property
     def renewed_at(self) -> float:
-        """When the last heartbeat that the store acknowledged was sent."""
+        """The time at which the last acknowledged heartbeat was sent."""
         return self._renewed_at
 
     @property
     def lease_until(self) -> float:
-        """When the owner has to let go of the job, unless it is renewed."""
+        """The time at which the owner must give up the job, unless the lease is renewed."""
         return self._renewed_at + self._lease_seconds
 
     @property
@@ -122,11 +116,11 @@ class Attempt:
 
     @property
     def settled(self) -> bool:
-        """Whether somebody has taken it on to report how it ended."""
+        """Whether a thread has claimed the right to report the outcome."""
         return self._settled
 
     def renewed(self, sent_at: float) -> None:
-        """The store acknowledged a heartbeat sent then."""
+        """Record that the store acknowledged a heartbeat sent at this time."""
         with self._lock:
             self._renewed_at = max(self._renewed_at, sent_at)
             process = self._process
@@ -135,11 +129,11 @@ class Attempt:
             process.renew(until)
 
     def stop(self, cause: StopCause, reason: str, now: float) -> bool:
-        """Tells the handler to stop; True if that was news."""
+        """Tell the handler to stop; return whether the stop is new."""
         with self._lock:
-            if self._settled:  # guard: how it ended is decided
+            if self._settled:  # guard: the outcome is decided
                 return False
-            if self._stop is not None and self._stop.cause >= cause:  # guard: the stronger stays
+            if self._stop is not None and self._stop.cause >= cause:  # guard: the stronger stop stays
                 return False
             self._stop = Stop(cause, reason, now)
             process = self._process
@@ -149,8 +143,9 @@ class Attempt:
         return True
 
     def attach(self, process: JobProcess) -> None:
-        """From now on renewals and stops reach the process, too; those that came before do so now."""
-        # Enter first, then look; a stop or renewal is noted first and then looks for a process. One of the
+        """Forward renewals and stops to the process from now on, including earlier ones."""
+        # Attach first, then check; a stop or renewal is recorded first and then looks for a process. One of
+        # the
         # two finds the other, whichever is faster, so no lock is needed.
         self._process = process
         process.renew(self.lease_until)
@@ -159,11 +154,11 @@ class Attempt:
             process.cancel(stop.reason)
 
     def detach(self) -> None:
-        """The process is over."""
+        """Forget the process, which has ended."""
         self._process = None
 
     def settle(self) -> tuple[Stop | None] | None:
-        """The stop (if any) under which it ended, for the one caller that may report it; else None."""
+        """Return the stop (if any) for the one caller that may report the outcome; None for all others."""
         with self._lock:
             if self._settled:  # guard: one end, one report
                 return None
@@ -171,7 +166,7 @@ class Attempt:
             return (self._stop,)
 
     def escalate(self, now: float, patience_seconds: float) -> bool:
-        """True once, when it was told to stop and had its time; at once if the lease is lost."""
+        """Return True once, after the grace period of a stop; immediately if the lease is lost."""
         with self._lock:
             if self._stop is None or self._escalated or self._settled:  # guard: once, and only while it runs
                 return False
@@ -182,20 +177,20 @@ class Attempt:
             return True
 
     def not_escalated(self) -> None:
-        """What `escalate` allowed could not be begun; it will be allowed again."""
-        # No lock: whoever was allowed it is the only one with a say in it.
+        """Allow `escalate` again, because the escalation could not start."""
+        # No lock: only the caller of `escalate` that got True changes it.
         self._escalated = False
 
 
 class AttemptTable:
-    """Slots for attempts. A slot is reserved before a job is claimed, so a drain sees claims under way.
+    """Slots for attempts. A slot is reserved before a job is claimed, so a drain sees running claims.
 
     Thread safety:
         Owner: one worker; its threads share it.
-        Lock: the condition `_changed` guards everything here; held for arithmetic, and while waiting it is
-            let go.
-        Guarantee: attempts and claims under way never exceed the concurrency; after `stop_accepting` no
-            slot is given out; `wait_idle` returns True only when no attempt and no claim is under way.
+        Lock: the condition `_changed` guards everything here; held for arithmetic, and released while
+            waiting.
+        Guarantee: attempts and running claims never exceed the concurrency; after `stop_accepting` no
+            slot is assigned; `wait_idle` returns True only when there is no attempt and no running claim.
     Cancel safety: an interrupted wait leaves nothing behind.
     """
 
@@ -211,11 +206,13 @@ class AttemptTable:
         self._counts: Counter[str] = Counter()
 
     def reserve(self) -> bool:
-        """Takes a slot for a claim, if there is one and more is wanted."""
+        """Reserve a slot for a claim; return False if there is none or the worker is draining."""
         with self._changed:
             if not self._accepting:  # guard: a draining worker claims nothing
                 return False
-            if self._claiming + len(self._attempts) >= self._options.concurrency:  # guard: the bound
+            if (
+                self._claiming + len(self._attempts) >= self._options.concurrency
+            ):  # guard: the concurrency limit
                 return False
             if len(self._stragglers) >= self._options.straggler_limit:  # guard: threads that never end add up
                 return False
@@ -223,20 +220,20 @@ class AttemptTable:
             return True
 
     def may_go_on(self) -> bool:
-        """Whether an attempt that ends may leave its slot to another; until it does, the slot is its own."""
-        # No lock: it is no more than a look, and whoever drains meanwhile waits for what comes of it.
+        """Return whether an attempt that ends may pass its slot on; until then it keeps the slot."""
+        # No lock: this is only a check, and a concurrent drain waits for its result.
         if not self._accepting:  # guard: a draining worker claims nothing
             return False
         return len(self._stragglers) < self._options.straggler_limit
 
     def release(self) -> None:
-        """The claim came back with nothing."""
+        """Release the slot of a claim that found no job."""
         with self._changed:
             self._claiming -= 1
             self._changed.notify_all()
 
     def admit(self, attempt: Attempt) -> bool:
-        """The claim came back with a job; False if it has to be given back, because the worker closes."""
+        """Put a claimed job into its slot; return False if the worker closes and must give it back."""
         with self._changed:
             self._claiming -= 1
             self._attempts.add(attempt)
@@ -244,7 +241,7 @@ class AttemptTable:
             return not self._abandoning
 
     def follow(self, ended: Attempt, attempt: Attempt) -> bool:
-        """As `admit`, into the slot of an attempt that is over: at no moment it is free."""
+        """Like `admit`, into the slot of an ended attempt, which is never free in between."""
         with self._changed:
             self._attempts.discard(ended)
             self._attempts.add(attempt)
@@ -253,14 +250,14 @@ class AttemptTable:
             return not self._abandoning
 
     def leave(self, attempt: Attempt) -> None:
-        """The attempt and its thread are over."""
+        """Remove an attempt whose thread has ended."""
         with self._changed:
             self._attempts.discard(attempt)
             self._stragglers.discard(attempt)
             self._changed.notify_all()
 
     def strand(self, attempt: Attempt) -> None:
-        """The attempt is over, its thread is not: it no longer counts as running, but is remembered."""
+        """Remove an attempt whose thread is still running; the thread is tracked as a straggler."""
         with self._changed:
             if attempt not in self._attempts:  # guard: the thread ended at the last moment
                 return
@@ -269,11 +266,11 @@ class AttemptTable:
             self._changed.notify_all()
 
     def stop_accepting(self) -> None:
-        # No lock: a slot given out at this very moment is under way for whoever waits for idleness.
+        # No lock: a slot assigned at this moment counts as running for `wait_idle`.
         self._accepting = False
 
     def abandon(self) -> Sequence[Attempt]:
-        """All attempts under way; those that claims still bring will be refused by `admit`."""
+        """Return all attempts; `admit` refuses those of claims that are still running."""
         with self._changed:
             self._abandoning = True
             return tuple(self._attempts)
@@ -283,7 +280,7 @@ class AttemptTable:
             return self._changed.wait_for(lambda: not self._attempts and not self._claiming, timeout)
 
     def wait_change(self, timeout: float) -> None:
-        """Returns when an attempt ended, at the latest after the timeout."""
+        """Return when an attempt ended, or after the timeout."""
         with self._changed:
             self._changed.wait(timeout)
 
@@ -292,7 +289,7 @@ class AttemptTable:
             return tuple(self._attempts)
 
     def holds(self, job_id: str) -> bool:
-        """Whether a thread of this worker is still busy with that job, with or without a right to."""
+        """Return whether a thread of this worker is still busy with the job, whether or not it owns it."""
         with self._changed:
             return any(attempt.job.id == job_id for attempt in (*self._attempts, *self._stragglers))
 
@@ -308,10 +305,10 @@ class AttemptTable:
 
 
 def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
-    """What a handler's exception says, without secrets; `told_to_stop` if the attempt's token was cancelled.
+    """Return the report of a handler's exception, without secrets; `told_to_stop` if its token was cancelled.
 
-    A library's own cancel is the job's only if somebody wanted the job to stop. Otherwise something that the
-    handler waited for was cancelled, and that is a failure like any other.
+    A library's own cancellation counts as the job's only if the job was to stop. Otherwise something that the
+    handler waited for was cancelled, and that is an ordinary failure.
     """
     problem = _describe(error)
     library_cancel = _is_library_cancel(error)
@@ -326,7 +323,7 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
 
 
 def _refusal(refused: InvalidRequest) -> JsonValue:
-    """Return code, fields and remedies of its cause if that is ours, else of the refusal itself."""
+    """Return code, fields and remedies of the cause if it is ours, else of the refusal itself."""
     cause = refused.__cause__
     error = cause if isinstance(cause, CleverAgentsError) else refused
     remedies = remedies_to_json(refused.remedies or error.remedies)
@@ -337,7 +334,7 @@ def _refusal(refused: InvalidRequest) -> JsonValue:
 def _describe(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, InvalidRequest):
-        return str(error)  # a refusal in our own words, for whoever asked
+        return str(error)  # our own message, meant for the user
     text = "(its message cannot be read)"
     with contextlib.suppress(Exception):  # it is foreign code, too
         text = str(error)
@@ -345,16 +342,16 @@ def _describe(error: BaseException) -> str:
 
 
 def _is_library_cancel(error: BaseException) -> bool:
-    # By name: to import asyncio for this would double the time a job's process takes to start.
+    # By name: importing asyncio for this would double the start-up time of a job's process.
     return any((kind.__module__, kind.__name__) in _LIBRARY_CANCELS for kind in type(error).__mro__)
 
 
 def outcome_of(
     job: Job, verdict: Returned | Raised, stop: Stop | None, now: datetime, backoff_seconds: float
 ) -> AttemptOutcome | None:
-    """What to write; None when the job is somebody else's by now and nothing may be written."""
+    """Return the outcome to write; None if the job has another owner by now and nothing may be written."""
     cause = stop.cause if stop is not None else None
-    if cause is StopCause.LEASE_LOST:  # guard: whatever was done under a lost lease is not ours to report
+    if cause is StopCause.LEASE_LOST:  # guard: results of a lost lease are not ours to report
         return None
     if stop is not None and cause is StopCause.CANCEL:
         return _cancelled(job, verdict, stop.reason)
@@ -373,7 +370,7 @@ def outcome_of(
 
 
 def backoff_seconds(attempt: int, options: WorkerOptions, jitter: float) -> float:
-    """Doubles with every attempt; `jitter` in [0, 1) takes off up to half, so that herds part."""
+    """Return a delay that doubles with every attempt; `jitter` in [0, 1) subtracts up to half."""
     longest = min(options.retry_limit_seconds, options.retry_seconds * 2.0 ** min(attempt - 1, 30))
     return longest * (1 - jitter / 2)
 
@@ -393,7 +390,7 @@ def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> AttemptOutc
     elif isinstance(verdict, Returned):
         done = _succeeded(job, verdict)
         result = done.result
-        error = f"cancelled ({reason}), though its handler came back: {done.error or 'its result is kept'}"
+        error = f"cancelled ({reason}), although its handler returned: {done.error or 'its result is kept'}"
     elif verdict.cancelled:
         error = f"cancelled ({reason})"
     else:
@@ -403,13 +400,13 @@ def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> AttemptOutc
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """All times in seconds.
+    """Options of a worker. All times are in seconds.
 
-    A peer takes a job whose owner was silent for `lease_seconds`; the owner itself lets go earlier, after
-    `owner_lease_seconds` without an acknowledged heartbeat, so that its processes are gone by then and two
-    clocks of slightly different speed do not matter. `cancel_grace_seconds` is all that a cancelled attempt
-    gets: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared ones that it
-    takes jobs from, besides those that are for who names their kind.
+    A peer takes a job whose owner was silent for `lease_seconds`; the owner itself gives up earlier, after
+    `owner_lease_seconds` without an acknowledged heartbeat, so that its processes are gone by then and
+    slightly different clock speeds do not matter. `cancel_grace_seconds` is the total grace of a cancelled
+    attempt: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared queues it
+    claims from, besides private jobs of its kinds.
     """
 
     name: str = "worker"

@@ -1,4 +1,4 @@
-"""Running an attempt to its end: the handler, its processes, the one write that reports it."""
+"""Execution of an attempt: the handler, its processes, and the single write that reports the outcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """What a thread goes on with: what it claims, and the attempt at a job that was claimed then."""
+    """The next claim of a thread, and the attempt at the job claimed with it."""
 
     claim: JobClaim
     attempt_at: Callable[[Job, float], Attempt]
@@ -51,9 +51,9 @@ class NextAttempt:
 
 @dataclass(frozen=True)
 class AttemptRunner:
-    """`run` is an attempt's thread; `escalate` comes to it from another when it does not stop.
+    """`run` is the thread of an attempt; another thread calls `escalate` when it does not stop.
 
-    Immutable: what the threads share is in the attempt and the table.
+    Immutable: the threads share state in the attempt and the table.
     """
 
     store: JobStore
@@ -68,11 +68,13 @@ class AttemptRunner:
     jitter: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
 
     def run(self, attempt: Attempt, *, claims_next: bool = False) -> None:
-        """Call the handler and report how it ended. With `claims_next`, then do the same for the job that
-        came with the report, until none does. Never raises: it is a thread's whole life."""
+        """Call the handler and report the outcome; with `claims_next`, continue with the next claimed job.
+
+        Never raises: it is the body of a thread.
+        """
         under_way: Attempt | None = attempt
         while under_way is not None:
-            # guard: what one handler leaves in context variables, the next does not find
+            # guard: context variables of one handler are not visible to the next
             under_way = copy_context().run(self._run, under_way, claims_next)
 
     def _run(self, attempt: Attempt, claims_next: bool) -> Attempt | None:
@@ -87,7 +89,7 @@ class AttemptRunner:
                 self._end_processes(attempt, self.options.leftover_grace_seconds)
                 following = self._conclude(attempt, verdict, claims_next)
         except BaseException:
-            # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over. So
+            # The job stays ours and silent; a peer, or this worker, recovers it when the lease is over. So
             # does one that may have been claimed.
             logger = worker_log(job)
             logger.exception("job.attempt_broke", fence=job.fence)
@@ -101,14 +103,14 @@ class AttemptRunner:
         return following
 
     def escalate(self, attempt: Attempt) -> None:
-        """Ends the attempt's processes by force, and then leaves behind a thread that still does not stop.
+        """Kill the processes of the attempt, and then abandon a thread that still does not stop.
 
-        Never raises: it is a thread's whole life, too.
+        Never raises: it is the body of a thread, too.
         """
         try:
             self._end_by_force(attempt)
         except BaseException:
-            # It is left behind all the same; a peer takes the job up when the lease is over.
+            # It is abandoned anyway; a peer recovers the job when the lease is over.
             logger = worker_log(attempt.job)
             logger.exception("job.escalation_broke", fence=attempt.job.fence)
 
@@ -122,7 +124,7 @@ class AttemptRunner:
         self._end_processes(attempt, left)
         left -= self.clock.monotonic() - began
         if self._has_processes(attempt):
-            # What was just killed needs a moment to be noticed by the thread that waits for it.
+            # The waiting thread needs a moment to notice that its process was killed.
             left = max(left, self.options.leftover_grace_seconds)
         if attempt.ended.wait(max(left, 0.0)):
             return
@@ -136,10 +138,10 @@ class AttemptRunner:
             assert handler.run is not None
             return Returned(handler.run(attempt.view))
         except BaseException as error:
-            # Whatever it is, asyncio.CancelledError and SystemExit included: it ends the handler, not us.
+            # Any exception, including asyncio.CancelledError and SystemExit, ends the handler, not us.
             report = raised(error, told_to_stop=attempt.stopped is not None)
             logger = worker_log(attempt.job)
-            # In a sentence: a trace-back is the handler's own code, and its locals may be anybody's secrets.
+            # One sentence: a traceback shows the handler's code, and its locals may hold secrets.
             logger.info("job.handler_raised", kind=attempt.job.kind, problem=report.problem)
             return report
 
@@ -149,7 +151,7 @@ class AttemptRunner:
         try:
             attempt.attach(process)
             while True:
-                # However long it takes: the lease, a cancel or the drain end it, each with its own deadline.
+                # No timeout here: the lease, a cancel or the drain end it, each with its own deadline.
                 verdict = process.wait(_WAIT_SECONDS)
                 if verdict is not None:
                     return verdict
@@ -158,7 +160,7 @@ class AttemptRunner:
             process.close()
 
     def _conclude(self, attempt: Attempt, verdict: Returned | Raised, claims_next: bool) -> Attempt | None:
-        """Reports how it ended; the attempt that follows, if there is one."""
+        """Report the outcome; return the attempt that follows, if any."""
         settled = attempt.settle()
         if settled is None:  # guard: it was reported while the handler still ran
             return None
@@ -181,9 +183,9 @@ class AttemptRunner:
             if stop.cause is StopCause.LEASE_LOST:
                 self._lost(attempt, stop.reason)
             elif stop.cause is StopCause.CANCEL:
-                text = f"cancelled ({stop.reason}); its thread did not stop and was left behind, fenced off"
+                text = f"cancelled ({stop.reason}); its thread did not stop and was abandoned"
                 self._write(attempt, AttemptOutcome(JobState.CANCELLED, error=text))
-            # A drain writes nothing: given back at once, the job might run beside its own straggler. Its
+            # A drain writes nothing: given back immediately, the job might run beside its own straggler. Its
             # heartbeats stop, so a peer takes it when this process is gone or the lease is over.
         finally:
             self.table.strand(attempt)
@@ -192,7 +194,7 @@ class AttemptRunner:
             self.on_slot_free()
 
     def _write(self, attempt: Attempt, outcome: AttemptOutcome, claims_next: bool = False) -> Job | None:
-        """Keeps the outcome, if the job is still ours; the job that was claimed along with that."""
+        """Store the outcome if the job is still ours; return the job claimed with it."""
         job = attempt.job
         self.faults.reach("job.finish.before")
         try:
@@ -212,10 +214,10 @@ class AttemptRunner:
         return turn.following
 
     def _finish(self, attempt: Attempt, outcome: AttemptOutcome, claims_next: bool) -> JobHandoff:
-        """Writes the outcome, again and again while the store cannot and the job is still ours.
+        """Write the outcome; retry while the store fails and the job is still ours.
 
-        Whatever the trouble is: the work is done, and to throw its result away is worse than to try in vain.
-        Only the first try claims: what it may have claimed without saying so falls silent and is reclaimed.
+        Every error is retried: the work is done, and losing its result is worse than retrying in vain. Only
+        the first try claims a job: a claim whose answer was lost becomes silent and is reclaimed.
         """
         job = attempt.job
         tried_before = False
@@ -248,7 +250,7 @@ class AttemptRunner:
             if not tried_before:
                 raise
             now = self.store.get(job.id)
-            # An earlier try whose answer never came may have been kept.
+            # An earlier try whose answer was lost may have succeeded.
             if now.fence == job.fence and now.state is outcome.state:
                 return now
             raise
@@ -258,7 +260,7 @@ class AttemptRunner:
         worker_log(attempt.job).warning("job.lease_lost", fence=attempt.job.fence, why=why)
 
     def _end_older(self, attempt: Attempt) -> None:
-        """Ends what earlier attempts left on this machine, so that nothing of them runs beside this one."""
+        """Kill remaining processes of earlier attempts on this machine: none may run beside this one."""
         for fence in range(1, attempt.job.fence):
             self.supervisor.end(marker_of(attempt.job.id, fence), grace_seconds=0)
 
@@ -268,7 +270,7 @@ class AttemptRunner:
         try:
             ended = self.supervisor.end(attempt.marker, grace_seconds=grace_seconds)
         except Exception:
-            # What is left of them must not keep the attempt from being reported.
+            # A failure to kill them must not keep the attempt from being reported.
             logger = worker_log(attempt.job)
             logger.exception("job.processes_left")
             return

@@ -1,20 +1,18 @@
-"""Keeping a job: heartbeats, and letting go in time when they fail.
+"""Leases: heartbeats of owned jobs, and recovery of jobs whose owner died or is silent.
 
-No wall clock takes part. The owner measures from the moment *before* it sent its last acknowledged
-heartbeat; a peer measures from the moment *after* it first saw that heartbeat; both for a whole lease, each
-on its own clock. So the owner's time is over before any peer's is. Beating waits for the store, watching
-must not: two threads.
+No wall clock takes part. The owner measures from the time *before* it sent its last acknowledged heartbeat; a
+peer measures from the time *after* it first saw that heartbeat; both for a whole lease, each on its own
+clock. So the owner's lease ends before any peer takes the job. Sending heartbeats waits for the store,
+watching must not: these are two threads.
 
-Taking jobs from owners that died or fell silent.
+A dead owner on this machine is detected immediately, by its pid and start time. Any other owner is judged by
+observation: the same fence and beat for a whole lease on *our* monotonic clock, counted from after we first
+saw them. The timestamps of a job are for display and decide nothing here.
 
-A dead owner on this machine is known at once, by its pid and start. Any other is judged by observation: the
-same fence and beat for a whole lease on *our* monotonic clock, counted from after we first saw them. What a
-job's timestamps say is shown to people and decides nothing here.
-
-The processes of the attempt are ended with it, as far as this machine has them. An owner known to be dead
-cannot object, so they end *before* the job says that it is over: a rescuer that dies between the two is
-followed by another. An owner that was only silent may live, so it loses the job first, by compare-and-set,
-and its processes after that; if it beats in the last moment, nothing of it is touched.
+The processes of the attempt are killed with it, as far as they are on this machine. For a dead owner this
+happens *before* the job ends: if the rescuer dies in between, another one follows. A silent owner may be
+alive, so it loses the job first, by compare-and-set, and its processes are killed afterwards; if it beats at
+the last moment, nothing is touched.
 """
 
 from __future__ import annotations
@@ -44,9 +42,9 @@ _PAGE = 100
 
 
 class LeaseKeeper:
-    """Beats for the attempts of a table, and watches their time.
+    """Sends the heartbeats of the attempts in a table, and watches their leases.
 
-    Thread-safe without a lock of its own: `beat` and `watch` run on a thread each, and what they share is in
+    Thread-safe without a lock of its own: `beat` and `watch` run on a thread each, and share state only in
     the attempts.
     """
 
@@ -65,19 +63,21 @@ class LeaseKeeper:
         self._faults = faults
 
     def beat(self) -> None:
-        """One round: a heartbeat where one is due, elsewhere a look whether a cancel was requested.
+        """Run one round: send due heartbeats, and check the other attempts for requested cancels.
 
-        All of a round are one question to the store: with hundreds of attempts on a busy machine, a question
-        for each takes longer than a lease.
+        A round is one query: with hundreds of attempts on a busy machine, a query for each would take longer
+        than a lease.
         """
         silent: list[Attempt] = []
         others: list[Attempt] = []
         now = self._clock.monotonic()
         for attempt in self._table.running():
             stop = attempt.stopped
-            if stop is not None and stop.cause is StopCause.LEASE_LOST:  # guard: what we let go stays let go
+            if (
+                stop is not None and stop.cause is StopCause.LEASE_LOST
+            ):  # guard: a job we gave up stays given up
                 continue
-            if attempt.settled:  # guard: a report that never gets through must not keep the job for ever
+            if attempt.settled:  # guard: a report that never succeeds must not keep the job forever
                 continue
             is_due = now - attempt.renewed_at >= self._options.heartbeat_seconds
             (silent if is_due else others).append(attempt)
@@ -87,7 +87,7 @@ class LeaseKeeper:
             try:
                 ask(attempts)
             except Exception as error:
-                # No reason to stop: the next round may be heard, and the lease decides how long we may go
+                # Not a reason to stop: the next round may succeed, and the lease limits how long we may go
                 # without an answer.
                 if self._table.trouble.met("writing", error, self._clock.monotonic()):
                     continue
@@ -98,15 +98,15 @@ class LeaseKeeper:
                 logger.exception("job.heartbeat_failed")
 
     def watch(self, escalate: Callable[[Attempt], None]) -> float:
-        """Stops attempts whose lease is over, escalates those that had their time; seconds to the next."""
+        """Stop attempts whose lease is over, escalate those past their grace; return the time to the next."""
         patience = self._options.cancel_grace_seconds / 2
         now = self._clock.monotonic()
         next_look = self._options.heartbeat_seconds
         for attempt in self._table.running():
-            if attempt.settled:  # guard: its end is decided, there is nothing left to stop
+            if attempt.settled:  # guard: its outcome is decided, there is nothing left to stop
                 continue
             if attempt.lease_until <= now:
-                attempt.stop(StopCause.LEASE_LOST, "no heartbeat was acknowledged for a lease", now)
+                attempt.stop(StopCause.LEASE_LOST, "no heartbeat was acknowledged for a whole lease", now)
             if attempt.escalate(now, patience):
                 escalate(attempt)
             stop = attempt.stopped
@@ -123,13 +123,13 @@ class LeaseKeeper:
         heard = self._store.heartbeats(held, now=self._clock.now())
         self._faults.reach("job.heartbeat.after")
         for attempt in attempts:
-            # guard: an answer to a later attempt of ours keeps no earlier one
+            # guard: an answer to a later attempt of ours does not renew an earlier one
             answer = heard.get(attempt.job.id) if held[attempt.job.id] == attempt.job.fence else None
             if answer is None:
                 words = str(StaleFence(attempt.job.id, attempt.job.fence))
                 attempt.stop(StopCause.LEASE_LOST, words, self._clock.monotonic())
                 continue
-            if answer.heard:  # guard: what nobody kept extends no lease
+            if answer.heard:  # guard: a heartbeat that was not stored extends no lease
                 attempt.renewed(sent_at)
                 self._table.trouble.wrote()
             if answer.cancel_reason is not None:
@@ -144,13 +144,15 @@ class LeaseKeeper:
                 attempt.stop(StopCause.CANCEL, reason, self._clock.monotonic())
 
     def _logger(self, attempts: Sequence[Attempt]) -> FilteringBoundLogger:
-        """Of one job by name, else of how many."""
+        """Return a logger with the id of a single job, else with the number of jobs."""
         return worker_log(attempts[0].job) if len(attempts) == 1 else worker_log().bind(jobs=len(attempts))
 
 
 def _held(attempts: Sequence[Attempt]) -> dict[str, int]:
-    """By the last fence of each job: of one that a peer took and gave back, a worker may have two attempts,
-    until the first one hears of it."""
+    """Return the attempts by job, with the latest fence of each.
+
+    A worker may have two attempts at a job that a peer took and gave back, until the first one learns of it.
+    """
     return {one.job.id: one.job.fence for one in sorted(attempts, key=lambda attempt: attempt.job.fence)}
 
 
@@ -162,11 +164,11 @@ class _Sight:
 
 
 class JobRecovery:
-    """Sweeps over the running jobs and reclaims those that nobody works on.
+    """Sweeps the running jobs and reclaims those without a live owner.
 
-    Not thread-safe: one thread of the worker sweeps. Its peers do the same at the same time; of all who
-    find the same silent owner one reclaims, and an owner that beats in the last moment keeps its job, both
-    by the store's compare-and-set on fence and beat.
+    Not thread-safe: one thread of the worker sweeps. Its peers do the same concurrently; of all that find the
+    same silent owner one reclaims the job, and an owner that beats at the last moment keeps it, both by the
+    store's compare-and-set on fence and beat.
     """
 
     def __init__(
@@ -188,13 +190,13 @@ class JobRecovery:
         self._seen: dict[str, _Sight] = {}
 
     def sweep(self) -> int:
-        """Looks at every running job once; returns how many were reclaimed."""
+        """Examine every running job once; return the number of reclaimed jobs."""
         before = self._seen
         self._seen = {}
         try:
             return self._sweep(before)
         except BaseException:
-            # A sight stays true until fence or beat moved on, so a broken sweep need not begin anew.
+            # An observation stays valid until fence or beat changes, so a failed sweep need not start over.
             self._seen = {**before, **self._seen}
             raise
 
@@ -207,20 +209,22 @@ class JobRecovery:
             page = self._store.list(states=(JobState.RUNNING,), limit=_PAGE, after=after)
             seen_at = self._clock.monotonic()
             for job in page:
-                # A second attempt must not join one of our own threads; a cancelled job gets none.
-                if job.cancel_reason is None and self._table.holds(job.id):  # guard: our own is at it
+                # A second attempt must not run beside one of our own threads; a cancelled job gets none.
+                if job.cancel_reason is None and self._table.holds(
+                    job.id
+                ):  # guard: our own thread works on it
                     continue
                 try:
                     reclaimed += self._look_at(job, before.get(job.id), asked_at, seen_at)
                 except Exception as error:
                     # This job waits for the next sweep; the others do not.
-                    # What nobody foresaw may be this job's alone.
+                    # An unexpected error may concern only this job.
                     if not isinstance(error, DatabaseFailed) and self._table.trouble.met(
                         "reclaiming", error, seen_at
                     ):
                         failed = True
                         continue
-                    if isinstance(error, Unavailable):  # as one that somebody holds
+                    if isinstance(error, Unavailable):  # for example, another transaction holds it
                         worker_log(job).warning("job.reclaim_failed", problem=str(error))
                         continue
                     logger = worker_log(job)
@@ -232,7 +236,7 @@ class JobRecovery:
             after = page[-1].id
 
     def _look_at(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> bool:
-        """True if nobody worked on it and it was reclaimed."""
+        """Return whether the job had no live owner and was reclaimed."""
         if job.owner is not None and self._supervisor.is_alive(job.owner) is False:
             why = f"its worker {job.owner.id} (pid {job.owner.pid}) died"
             return self._reclaim(job, why, owner_is_dead=True)
@@ -256,7 +260,7 @@ class JobRecovery:
         try:
             self._store.reclaim(job.id, job.fence, job.beat, error=why, now=self._clock.now())
         except StaleFence:
-            return False  # a peer was faster, or the owner lives
+            return False  # a peer was faster, or the owner is alive
         self._faults.reach("job.reclaim.after")
         self._table.trouble.wrote()
         self._table.count("reclaimed")
@@ -266,7 +270,10 @@ class JobRecovery:
         return True
 
     def _end_processes(self, job: Job) -> None:
-        """Of the attempt that is being taken away. Its marker is unique, so elsewhere this finds nothing."""
+        """Kill the processes of the attempt.
+
+        Its marker is unique, so on other machines this finds nothing.
+        """
         ended = self._supervisor.end(marker_of(job.id, job.fence), grace_seconds=0)
         if ended:
             worker_log(job).info("job.processes_ended", count=len(ended))

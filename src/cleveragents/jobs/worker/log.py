@@ -1,7 +1,4 @@
-"""The worker's voice: whatever is said of a job names it, and the plan that it is for.
-
-What keeps a worker from its store: since when, and told when it begins and when it is over.
-"""
+"""The log of the worker: each entry names its job and plan; store trouble is logged once."""
 
 from __future__ import annotations
 
@@ -27,13 +24,15 @@ __all__ = ["NO_STORE", "StoreTrouble", "speaking_of", "worker_log"]
 
 
 NO_STORE = (StoreFull, DatabaseUnreachable, DatabaseUnusable, DatabaseFailed)
-"""The store as a whole cannot be used until somebody sees to it; one that is busy is not meant."""
+"""Errors after which the whole store is unusable until a person acts; a busy store is not one."""
 _Doing = Literal["claiming", "writing", "reclaiming", "looking"]
 
 
 def worker_log(job: Job | None = None) -> FilteringBoundLogger:
-    """A logger, of that job if it is about one; structlog is imported at the first word, because a job's
-    process mostly says none."""
+    """Return a logger, bound to the job if given.
+
+    structlog is imported at first use, because the process of a job rarely logs.
+    """
     import structlog
 
     logger: FilteringBoundLogger = structlog.get_logger("cleveragents.worker")
@@ -42,10 +41,12 @@ def worker_log(job: Job | None = None) -> FilteringBoundLogger:
 
 @contextmanager
 def speaking_of(job: Job) -> Iterator[None]:
-    """Says that it begins. While it lasts, all that is logged by this thread, and by tasks and calls that it
-    starts with its context, names the job and its plan: who logs deep below knows of neither."""
+    """Log that the job begins, and add the job and its plan to all log entries in the block.
+
+    This covers the thread and the tasks and calls started with its context: code deep below knows neither.
+    """
     with logged_with(**_names(job)):
-        # Where nobody has configured it, it goes to stdout, and that is not ours.
+        # An unconfigured structlog writes to stdout, which is not ours.
         if is_logged("info"):
             worker_log(job).info("job.started", kind=job.kind, attempt=job.attempt, fence=job.fence)
         yield
@@ -58,13 +59,14 @@ def _names(job: Job) -> dict[str, str]:
 
 
 class StoreTrouble:
-    """Which uses of the store fail, each since when. A use that succeeds is over its trouble; one that wrote
-    something is a proof for all of them.
+    """The failing uses of the store, each with the time of its first failure.
+
+    A use that succeeds ends its trouble; a successful write ends all.
 
     Thread safety:
         Owner: the table of attempts; every thread of the worker shares it.
         Lock: none; each step is one operation on a dictionary, which is atomic.
-        Guarantee: however often a use fails, that is told once until it succeeds.
+        Guarantee: however often a use fails, that is logged once until it succeeds.
     Cancel safety: no call waits.
     """
 
@@ -72,7 +74,7 @@ class StoreTrouble:
         self._met: dict[_Doing, tuple[float, CleverAgentsError]] = {}
 
     def met(self, doing: _Doing, error: Exception, now: float) -> bool:
-        """Whether the error means that the store cannot be used; told if that is new."""
+        """Return whether the error means that the store is unusable; log it if that is new."""
         if not isinstance(error, NO_STORE):
             return False
         fresh = now, error
@@ -81,17 +83,17 @@ class StoreTrouble:
         return True
 
     def over(self, doing: _Doing) -> None:
-        """That use of it succeeded."""
+        """Record that this use of the store succeeded."""
         if self._met and self._met.pop(doing, None) is not None:
             worker_log().warning("worker.store_goes_on", doing=doing)
 
     def wrote(self) -> None:
-        """Something was kept by it, whatever the use."""
+        """Record that the store completed a write, whatever the use."""
         for doing in tuple(self._met):
             self.over(doing)
 
     def since(self, then: float) -> CleverAgentsError | None:
-        """What has kept it from being used from that moment on, or for longer."""
+        """Return the error that has made the store unusable since this time or longer."""
         for began, error in tuple(self._met.values()):
             if began <= then:
                 return error

@@ -1,4 +1,4 @@
-"""A worker that others can see: what it says of itself, as long as it works."""
+"""Reports of a running worker, for display."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _CLOSE_SECONDS = 10.0
 
 
 class BusyCount:
-    """How many handlers run.
+    """The number of running handlers.
 
     Thread safety:
-        Owner: who made it; every thread that runs a job counts.
+        Owner: the code that made it; every thread that runs a job counts.
         Lock: `_lock` guards the numbers, for arithmetic only.
-        Guarantee: every handler that began is counted once, and is not any more when it is over.
-    Cancel safety: counting waits for nothing.
+        Guarantee: every handler is counted exactly while it runs.
+    Cancel safety: counting never waits.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class BusyCount:
         return self._ended
 
     def counted(self, run: HandlerFunction) -> HandlerFunction:
-        """The same handler, counted."""
+        """Return the handler wrapped so that its calls are counted."""
 
         def counting(job: AsyncJob) -> object:
             with self._lock:
@@ -58,10 +58,10 @@ class BusyCount:
 
 
 class WorkerReports:
-    """Reports a worker again and again, from a thread of its own. Start it, and close it.
+    """Reports a worker periodically, from its own thread. Start it, and close it.
 
-    What it says is for people: where it cannot be kept, the worker goes on all the same.
-    Any thread may call any method; only the last report says that the worker is gone.
+    The reports are for display: if one cannot be stored, the worker continues. Any thread may call any
+    method; only the last report marks the worker as gone.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class WorkerReports:
         self._thread = ServiceThread(f"{first.name}-reports", self._step, pause_seconds=every_seconds)
 
     def start(self) -> None:
-        """The first report is kept when this returns."""
+        """Start; the first report is stored when this returns."""
         self._report()
         self._thread.start()
 
     def draining(self) -> None:
-        """It takes no more jobs."""
+        """Report that the worker claims no more jobs."""
         self._state = "draining"
         self._thread.wake()
 
     def close(self) -> None:
-        """Says that the worker is gone. A second call changes nothing."""
+        """Report that the worker is gone. A second call changes nothing."""
         self._thread.stop()
         self._thread.join(_CLOSE_SECONDS)
         self._state = "gone"
-        with suppress(CleverAgentsError):  # it is missed soon enough
+        with suppress(CleverAgentsError):  # its absence is noticed soon enough
             self._report()
 
     def _step(self) -> float:
