@@ -95,7 +95,7 @@ class HeadFile:
         except FileNotFoundError:
             raise AuditLogBroken(0, f"the head file {self.path} is missing") from None
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise AuditLogBroken(0, f"the head file {self.path} is not readable as one") from error
+            raise AuditLogBroken(0, f"the head file {self.path} is malformed") from error
         if not hmac.compare_digest(seal.encode(errors="replace"), self._seal(tip, self._key()).encode()):
             problem = f"the head file {self.path} was altered, or {self.key_path} is not its key"
             raise AuditLogBroken(tip.rows, problem)

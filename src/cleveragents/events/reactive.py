@@ -166,7 +166,7 @@ class ReactiveEventBus:
         An error of `Receipt.wait` means that the event was emitted but may not be stored.
         """
         if self._sink is None:
-            raise Closed("the durable audit log, without which this bus was built,")
+            raise Closed("the durable audit log (this bus has none)")
         receipts: list[Receipt] = []
         self.emit(event, receipts)
         return receipts[0].wait(timeout)
@@ -332,7 +332,7 @@ class ReactiveEventBus:
         subscription.shut()
         waits = wait and not self._inside_handler()  # two handlers could wait for each other
         if waits and not subscription.wait_idle(timeout):  # guard: no call may run when this returns
-            raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
+            raise DeadlineExceeded("a running call of an unsubscribed handler", timeout)
         return found
 
     def _leave(self, subscription: Subscription) -> bool:

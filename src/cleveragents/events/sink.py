@@ -171,7 +171,7 @@ class DurableAuditSink:
             place = receipt.place
             trouble = self._trouble
         if place is None:
-            raise trouble or DeadlineExceeded("keeping an event", seconds)
+            raise trouble or DeadlineExceeded("storing an event", seconds)
         return place
 
     def close(self, *, timeout: float | None = None) -> None:
@@ -190,7 +190,7 @@ class DurableAuditSink:
         self._thread.join(seconds + 5.0)
         left = len(self._queue)
         if left:
-            raise self._trouble or DeadlineExceeded(f"keeping the last {left} events", seconds)
+            raise self._trouble or DeadlineExceeded(f"storing the last {left} events", seconds)
 
     def __enter__(self) -> DurableAuditSink:
         return self

@@ -238,7 +238,7 @@ def test_a_file_that_another_process_holds_is_waited_for_no_longer_than_said(
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "MAX_BYTES", 3)
     (tmp_path / "anchors.jsonl").write_text("long")
-    with pytest.raises(AnchorFailed, match="more than"):
+    with pytest.raises(AnchorFailed, match="larger than"):
         FileTarget(tmp_path / "anchors.jsonl").read()
 
 
@@ -315,7 +315,7 @@ def test_a_url_gets_each_line_with_the_token_and_gives_all_of_them(
     assert set(collector.tokens) == {"Bearer secret"}
     assert target.name == collector.url
     monkeypatch.setattr(targets, "MAX_BYTES", 3)
-    with pytest.raises(AnchorFailed, match="more than"):
+    with pytest.raises(AnchorFailed, match="larger than"):
         target.read()
 
 

@@ -81,7 +81,7 @@ class GitTarget:
             if tip == before and not problem.startswith(REF_LOCKED):
                 raise AnchorFailed(self.name, f"the remote did not accept it: {problem}")
             time.sleep(_PAUSE_SECONDS)
-        raise AnchorFailed(self.name, f"the branch moved {_TRIES} times meanwhile")
+        raise AnchorFailed(self.name, f"the branch moved during each of {_TRIES} tries")
 
     def _commit(self, tip: str, line: bytes) -> str:
         """Return a commit on `tip` with one more line. Other files on the branch stay."""

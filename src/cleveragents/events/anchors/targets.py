@@ -221,4 +221,4 @@ class UrlTarget:
 
 def _ensure_size(name: str, size: int) -> None:
     if size > MAX_BYTES:
-        raise AnchorFailed(name, f"it holds more than {MAX_BYTES // 1024**2} MiB; start a new one")
+        raise AnchorFailed(name, f"it is larger than {MAX_BYTES // 1024**2} MiB; start a new one")
