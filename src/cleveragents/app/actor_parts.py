@@ -1,7 +1,7 @@
-"""Joins what actors need: models, budgets, decisions, checkpoints, their tools, and who runs them.
+"""The components of actors: models, budgets, decisions, checkpoints, tools, and the runner.
 
-Models and the runner are the process's, because limits, breakers and the loop are shared by all of its plans;
-the rest holds nothing but stores.
+Models and the runner belong to the process, because all of its plans share limits, breakers and the loop; the
+rest only holds stores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["ActorParts"]
 
 
 class ActorParts:
-    """The actors' side of the plan engine of one process. Any thread may ask for any part."""
+    """The actor components of one process. Safe in any thread."""
 
     def __init__(self, container: Container, plans: PlanParts) -> None:
         from cleveragents.models.calls import OpenCallsOfTrees
@@ -79,7 +79,7 @@ class ActorParts:
         told: Callable[[Progress], None] | None,
         on_output: Callable[[bytes], None] | None,
     ) -> StrategizePhase:
-        """Strategize by an actor."""
+        """Return the use case that strategizes with an actor."""
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.plans.actors.actor_stage import ActorTurn
         from cleveragents.plans.ports.plans import TreeLimits
@@ -104,7 +104,7 @@ class ActorParts:
         told: Callable[[Progress], None] | None,
         on_output: Callable[[bytes], None] | None,
     ) -> ExecutePhase:
-        """Execute by actors."""
+        """Return the use case that executes with actors."""
         from cleveragents.plans.actors.actor_stage import ActorTurn
         from cleveragents.plans.execute import ExecutePhase
         from cleveragents.plans.store.sql_plan_records import SqlCheckStore
@@ -120,7 +120,7 @@ class ActorParts:
         )
 
     def time_left(self, plan: Plan, strategy: Strategy) -> float:
-        """Of what its whole tree may take: what its budget says by now, or what the root began with."""
+        """Return the time left for the whole tree, by its current budget or by the limit of the root."""
         from cleveragents.plans.history import seconds_of_tree
         from cleveragents.plans.store.sql_plan_records import SqlTreeCalls
 
@@ -139,7 +139,7 @@ class ActorParts:
         return (strategy if root.strategy is None else Strategy.from_json(root.strategy)).limit_seconds
 
     def ensure_priced(self, actors: ActorSource, cast: Iterable[str], model: str) -> None:
-        """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
+        """Raise `PriceUnknown` unless every model that may be called, including the fallback, has a price."""
         from cleveragents.core.errors import PriceUnknown
         from cleveragents.plans.actors.role_models import models_of_roles
 
@@ -150,7 +150,7 @@ class ActorParts:
                 raise PriceUnknown(name)
 
     def ensure_own_limits(self, actors: ActorSource, cast: Iterable[str], model: str) -> None:
-        """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
+        """Raise `PriceUnknown` if an actor with its own limit in dollars may call a model without a price."""
         from cleveragents.core.errors import PriceUnknown
         from cleveragents.plans.actors.role_models import models_of_roles, with_money_limit
 
@@ -162,11 +162,11 @@ class ActorParts:
                     raise PriceUnknown(name, actor)
 
     def raise_limits(self, plan: Plan, limits: BudgetLimits) -> None:
-        """More for the plan, and all that share its budget; what is None there stays as it is."""
+        """Raise the limits of the plan and of all plans that share its budget; None keeps a limit."""
         self._opened(plan).raise_limits(plan.root, limits, now=self._container.clock.now())
 
     def _opened(self, plan: Plan) -> SqlBudgetStore:
-        """The budgets, the plan's among them: whoever is first opens it, or a limit would be forgotten."""
+        """Return the budgets, after opening the one of the plan so that no limit is lost."""
         from cleveragents.models.model.budget import BudgetLimits
 
         kept, budgets = plan.request.get("limits"), self.budgets
@@ -186,7 +186,7 @@ class ActorParts:
         from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file
 
         plan, resource = ground.plan, self._plans.directory_of(ground.plan)
-        # What a run that died had reserved.
+        # Reservations of a run that died.
         self._opened(plan).forfeit(plan.id, now=self._container.clock.now())
         history = self._plans.execution(ground, READ_ONLY).history
         skills = load_skills(resource, self._plans.trust, user_skills_directory(os.environ))
@@ -245,8 +245,11 @@ class ActorParts:
         configuration: McpConfiguration,
         say: Callable[[str], None],
     ) -> Iterator[ToolsFor]:
-        """The plan's tools, for a run that only reads or one that does not: our own, those for context, the
-        one that reads skills, and those of MCP servers, which the policy permits and which end with it."""
+        """Return the tools of a plan, for a read-only run or one that may write.
+
+        These are the built-in tools, the context tools, the skill reader, and those of MCP servers that the
+        policy permits; the servers end with the run.
+        """
         from cleveragents.actors.external.agent_tool import AgentTools
         from cleveragents.plans.actors.actor_tools import JoinedTools
         from cleveragents.plans.tools.context_tools import ContextTools
@@ -256,7 +259,7 @@ class ActorParts:
         place, execution = self._place(ground), self._plans.execution(ground, ground.strategy.policy)
         gate = PlanGate(ground.plan, execution, place)
         with open_mcp(configuration, place, gate, ground.job.token, say=say) as mcp:
-            # First, so that no tool of the same name is taken for it.
+            # First, so that no other tool of the same name replaces it.
             own: tuple[ToolSource, ...] = (
                 AgentTools(),
                 self._plans.tools,
@@ -268,7 +271,7 @@ class ActorParts:
             yield lambda reads: JoinedTools(*own, mcp.under(gate.read_only()) if reads else mcp)
 
     def _place(self, ground: ActorPhase) -> ProgramEnvironment:
-        """What programs see that are talked to: servers, and other agents."""
+        """Return the environment of interactive programs: servers and external agents."""
         from cleveragents.processes.stdio_process import ProgramEnvironment
         from cleveragents.sandboxes.resources import working_directory
 
@@ -290,7 +293,7 @@ class ActorParts:
         )
 
     def _resolving(self, ground: ActorPhase) -> tuple[ToolSource, ...]:
-        """For a plan that merges others; there is nothing to resolve in any other."""
+        """Return the conflict tools for a plan that merges others; none for any other plan."""
         from cleveragents.plans.tools.conflict_tools import ConflictEnvironment, ConflictTools
 
         if not any(task.sub_plan for task in ground.strategy.tasks) or ground.execution is None:
@@ -327,8 +330,8 @@ class ActorParts:
         model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
 
         def host(part: str, *, reads: bool) -> ActorHost:
-            if model:  # other agents bring their own
-                self.models.get(model)  # here, where it may take its time, and not on the loop
+            if model:  # external agents have their own
+                self.models.get(model)  # here, where it may be slow, not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
             execution = self._plans.execution(ground, policy, tools(reads), on_output)
             mine = ActorTools(execution, ground.seconds_left)
@@ -338,4 +341,4 @@ class ActorParts:
 
 
 def _nothing(what: str) -> None:
-    """Nobody listens."""
+    """Ignore the event."""

@@ -1,7 +1,7 @@
-"""The one place that joins adapters to ports.
+"""The composition root, which connects adapters to ports.
 
-A plain composition root: each part is built when it is first asked for, once, and all are closed in the
-reverse order. No part knows another's class; what it needs comes in through its constructor, from here.
+Each component is built at first use, once, and all are closed in reverse order. No component knows the class
+of another; the constructor receives its dependencies from here.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ __all__ = ["Container"]
 
 
 class Container:
-    """The parts of one process, joined as the settings say. Use it as a context manager.
+    """The components of one process, connected according to the settings. Use it as a context manager.
 
-    Any thread may ask for any part; `Scope` says what that guarantees. `faults` hears of every durable step
-    of the database, of workers, of plans and of the audit log. What its parts learn of secrets is added to
-    `secrets`; those of the container's own are forgotten when it is closed.
+    Any thread may request any component; see `Scope` for the guarantees. `faults` gets every durable step of
+    the database, of workers, of plans and of the audit log. Secrets that components obtain are added to
+    `secrets`; those of the container itself are dropped when it is closed.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Container:
         self._scope = Scope("the container")
         self._workers: list[AsyncWorker] = []
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
-        if secrets is None:  # forgotten last: what the other parts say while they are closed is masked
+        if secrets is None:  # dropped last: output of other components while they close is masked
             Part(self._scope, lambda: self.secrets, lambda own: own.forget()).get()
 
-    # The database and what is read from it.
+    # The database and its readers.
 
     @property
     def database(self) -> Database:
@@ -104,13 +104,13 @@ class Container:
 
     @property
     def telemetry(self) -> Telemetry | None:
-        """Who makes traces, if the settings say so. `ConfigurationError` where its package is missing."""
+        """The trace exporter, if configured. Raises `ConfigurationError` if its package is missing."""
         if not self.settings.telemetry.endpoint:
             return None
         _ = self._traces
         return self._telemetry
 
-    # Built after the database and closed before it, because it asks the database where things belong.
+    # Built after the database and closed before it, because it queries the database.
     @shared(lambda telemetry: telemetry.close())
     def _telemetry(self) -> Telemetry:
         from cleveragents.contrib.telemetry.otlp import OtlpTelemetry
@@ -130,7 +130,7 @@ class Container:
 
     @shared(lambda stop: stop())
     def _traces(self) -> Callable[[], None]:
-        """Makes traces of what the database commits."""
+        """A commit listener that exports traces."""
         return self._database.add_commit_listener(self._telemetry.heard)
 
     @shared()
@@ -155,14 +155,14 @@ class Container:
 
     @Once
     def users(self) -> SqlUserStore:
-        """Who may ask the server, and for what."""
+        """Users of the server, with their tokens and roles."""
         from cleveragents.access.store.sql_user_store import SqlUserStore
 
         return SqlUserStore(self.database, self.identifiers)
 
     @Once
     def answers(self) -> SqlIdempotencyStore:
-        """What requests with a key were answered."""
+        """Stored responses to requests with an idempotency key."""
         from cleveragents.storage.sql_idempotency_store import SqlIdempotencyStore
 
         return SqlIdempotencyStore(self.database)
@@ -177,7 +177,7 @@ class Container:
     def _audit_log(self, database: Database) -> DurableAuditLog:
         from cleveragents.events.audit import DurableAuditLog
 
-        # Only a server's database can be shared by several state directories.
+        # Only a server database can be shared by several state directories.
         home = None if database.dialect == "sqlite" else self.home
         key_file = self.settings.audit.key_file
         return DurableAuditLog(
@@ -190,7 +190,7 @@ class Container:
         )
 
     def _audit_directory(self, database: Database) -> Path:
-        """Where head and key are: one place for each database, or one log would pass for another."""
+        """The directory of head and key: one for each database, or one log could pass for another."""
         if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
             return self.state_directory
         digest = sha256(database.location.encode()).hexdigest()[:16]
@@ -208,7 +208,7 @@ class Container:
 
     @property
     def bus(self) -> ReactiveEventBus:
-        """Live events of this process: what is emitted on it is kept, what stores commit appears on it."""
+        """The event bus of this process: emitted events are stored, and committed events appear on it."""
         _ = self._relay
         return self._bus
 
@@ -226,14 +226,14 @@ class Container:
 
     @shared(lambda stop: stop())
     def _relay(self) -> Callable[[], None]:
-        # A part of its own, built after the bus and so taken off before the bus is closed.
+        # A separate component, built after the bus and therefore removed before the bus is closed.
         return self.database.add_commit_listener(self._bus.relay)
 
-    # Jobs and who runs them.
+    # Jobs and workers.
 
     @property
     def jobs(self) -> JobStore:
-        """Where jobs are submitted and asked for, whoever hands them out."""
+        """The job store, for any engine."""
         from cleveragents.app.engine_parts import jobs_for
 
         return jobs_for(self)
@@ -246,14 +246,14 @@ class Container:
 
     @shared(lambda connection: connection and connection.close())
     def temporal(self) -> TemporalConnection | None:
-        """Who hands out jobs of shared queues, if the settings say so."""
+        """The connection to Temporal, if that is the job engine."""
         from cleveragents.app.engine_parts import temporal_for
 
         return temporal_for(self.settings)
 
     @shared(lambda engine: engine.close())
     def engine(self) -> JobEngine:
-        """Who hands out jobs of shared queues. `ConfigurationError`."""
+        """The engine of shared queues. Raises `ConfigurationError`."""
         from cleveragents.app.engine_parts import engine_for
 
         return engine_for(self)
@@ -266,7 +266,7 @@ class Container:
 
     @Once
     def worker_registry(self) -> SqlWorkerRegistry:
-        """Who works, on all machines."""
+        """The registry of workers on all machines."""
         from cleveragents.jobs.store.sql_job_store import SqlWorkerRegistry
 
         return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
@@ -279,8 +279,11 @@ class Container:
         concurrency: int | None = None,
         queues: tuple[str, ...] = (),
     ) -> AsyncWorker:
-        """A worker for these kinds of jobs, and for those of these shared queues; to be started by the caller
-        and closed with the container. It runs as many at once as the settings say, unless the caller does."""
+        """Return a worker for these kinds of jobs and these shared queues.
+
+        The caller starts it; it is closed with the container. Its concurrency is that of the settings unless
+        given.
+        """
 
         def build() -> AsyncWorker:
             from cleveragents.app.engine_parts import worker_for
@@ -305,29 +308,31 @@ class Container:
 
     @shared(lambda executor: executor.close())
     def strategies(self) -> ParallelStrategyExecutor:
-        """The executor of context strategies, with the breaker that all of this process share."""
+        """The executor of context strategies, with the breaker shared by this process."""
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
         from cleveragents.core.circuit_breaker import BreakerEvents
 
-        # The bus is built here and now, because a transition is announced within somebody's deadline.
+        # The bus is built here, because a transition is announced within a caller's deadline.
         announce = BreakerEvents(self.bus, self.clock, self.identifiers)
         breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=announce)
         return ParallelStrategyExecutor(breaker)
 
-    # What still runs in the next two is nobody's any more: it is not waited for.
+    # Tasks that still run in the next two are abandoned, not awaited.
 
     @shared(lambda executor: executor.close(0.0))
     def quiet_strategies(self) -> ParallelStrategyExecutor:
-        """Such an executor of its own whose breaker is no event, for which neither bus nor database is
-        built."""
+        """A separate executor whose breaker emits no events, so that neither bus nor database is built."""
         from cleveragents.context.executor import ParallelStrategyExecutor
 
         return ParallelStrategyExecutor(clock=self.clock.monotonic)
 
     @shared(lambda executor: executor.close(0.0))
     def context_steps(self) -> ParallelStrategyExecutor:
-        """Runs the context pipeline's own steps. Its breaker never opens: the same step serves every
-        repository, and one repository that fails says nothing of the others."""
+        """The executor of the context pipeline's own steps.
+
+        Its breaker never opens: the same step serves every repository, and a failure in one says nothing
+        about others.
+        """
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 
         breaker = CircuitBreaker(failure_threshold=sys.maxsize, clock=self.clock.monotonic)
@@ -335,7 +340,7 @@ class Container:
 
     @shared()
     def models(self) -> ModelCatalogue:
-        """The language models, behind the limits and breakers that all plans of this process share."""
+        """The language models, behind the limits and breakers shared by all plans of this process."""
         from cleveragents.models.catalogue import ModelCatalogue
 
         return ModelCatalogue(
@@ -344,7 +349,7 @@ class Container:
 
     @property
     def actor_runner(self) -> BridgeActorRunner:
-        """Runs actors' graphs, on one loop for all plans of this process."""
+        """The runner of actor graphs, on one loop for all plans of this process."""
         return self._actor_runner.get()
 
     def _build_actor_runner(self) -> BridgeActorRunner:
@@ -356,13 +361,13 @@ class Container:
         return BridgeActorRunner(SqlCheckpointStore(self.database), events=events)
 
     def _close_actor_runner(self, runner: BridgeActorRunner) -> None:
-        # It was built by a job, after the worker; a run that loses it would be taken for one that failed.
+        # A job builds it, after the worker; a run that lost it would look like a failed one.
         for worker in self._workers:
             worker.close()
         runner.close()
 
     def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
-        """A bridge to these graphs, whose runs are events, closed with the container."""
+        """Return a bridge to these graphs, whose runs are events; it is closed with the container."""
         from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
         from cleveragents.actors.bridge.graph_run import RunEvents
 
@@ -373,14 +378,14 @@ class Container:
 
     @Once
     def context_parts(self) -> ContextParts:
-        """The parts of the context pipeline."""
+        """The components of the context pipeline."""
         from cleveragents.app.context_parts import ContextParts
 
         return ContextParts(self)
 
     @Once
     def plan_parts(self) -> PlanParts:
-        """The parts of the plan engine."""
+        """The components of the plan engine."""
         from cleveragents.app.plan_parts import PlanParts
 
         return PlanParts(self)
@@ -391,14 +396,16 @@ class Container:
 
     @cached_property
     def home(self) -> str:
-        """The name of the state directory, by which others who share the database know it. Read once:
-        whatever becomes of its files, who began under a name goes on under it."""
+        """The name of the state directory, by which other users of the database know it.
+
+        Read once: the process keeps its name, whatever happens to the files.
+        """
         from cleveragents.storage.home import home_id
 
         return home_id(self.state_directory)
 
     def close(self) -> None:
-        """Closes every part that was built, in reverse order."""
+        """Close every component that was built, in reverse order."""
         self._scope.close()
 
     def __enter__(self) -> Self:

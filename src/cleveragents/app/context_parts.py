@@ -1,7 +1,7 @@
-"""Joins what the context pipeline needs: index, history, strategies, parts, tokenizer, who runs them.
+"""The components of the context pipeline: index, history, strategies, tokenizer and executors.
 
-The executors are the process's, because breakers and threads are shared by all who ask; the rest holds
-nothing and is made anew when it is asked for.
+The executors belong to the process, because all callers share breakers and threads; the rest is stateless and
+built on request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ContextParts"]
 
 
 class ContextParts:
-    """The context pipeline of one process. Any thread may ask for any part."""
+    """The context pipeline of one process. Safe in any thread."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -46,20 +46,24 @@ class ContextParts:
 
     @property
     def pipeline(self) -> ContextPipeline:
-        """For a process that asks often, plans among them: without a model, whose cost no plan has
-        reserved."""
+        """Return a pipeline for a process with many requests, such as plans.
+
+        It uses no model, because no plan has reserved the cost.
+        """
         return self._pipeline(self._container.strategies, None)
 
     @property
     def lone_pipeline(self) -> ContextPipeline:
-        """For a process that asks one question: with the model that the settings name, and without events,
-        for a breaker takes several failures of a strategy, and each is asked once; so no database is
-        opened."""
+        """Return a pipeline for a single request: with the configured model, and without events.
+
+        A breaker opens after several failures of a strategy, and each strategy runs only once here. So no
+        database is opened.
+        """
         name = self._container.settings.context.rerank_model
         rerank: Callable[[], Model] | None = None
         if name:
             models = self._container.models
-            models.facts(name)  # one that does not exist is said before anything is done
+            models.facts(name)  # reports an unknown model before any work
             rerank = partial(models.get, name)
         return self._pipeline(self._container.quiet_strategies, rerank)
 
@@ -82,7 +86,7 @@ class ContextParts:
         count, estimated = tokenizer(settings.tokenizer, os.environ)
         off = self._switched_off()
         unknown = [
-            f"context.strategies_off names {name}, which is no strategy"
+            f"context.strategies_off names an unknown strategy: {name}"
             for name in off
             if name not in registry.names()
         ]

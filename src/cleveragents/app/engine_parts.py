@@ -1,4 +1,4 @@
-"""Joins who hands out jobs and who runs them, as the settings say; and a worker by itself, without plans."""
+"""The configured job engine and its workers, and a standalone worker without plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["engine_for", "jobs_for", "open_worker", "temporal_for", "temporal_st
 
 
 def engine_for(container: Container) -> JobEngine:
-    """The engine that the settings name. `ConfigurationError` for one whose package is not installed."""
+    """Return the configured engine. Raises `ConfigurationError` if its package is not installed."""
     from cleveragents.jobs.engine import EmbeddedJobEngine
 
     def make_worker(request: WorkerRequest) -> AsyncWorker:
@@ -46,14 +46,14 @@ def engine_for(container: Container) -> JobEngine:
 
 
 def jobs_for(container: Container) -> JobStore:
-    """The job table; where Temporal hands out jobs, one that tells it of them."""
+    """Return the job table; with Temporal, one that also starts workflows."""
     if container.temporal is not None:
         return temporal_store(container, container.temporal)
     return container.job_table
 
 
 def temporal_store(container: Container, temporal: TemporalConnection) -> TemporalJobStore:
-    """The job table, and Temporal beside it."""
+    """Return the job table with Temporal."""
     from cleveragents.contrib.temporal.store import TemporalJobStore
     from cleveragents.plans.jobs.names import goal_of, phase_of
 
@@ -66,7 +66,7 @@ def temporal_store(container: Container, temporal: TemporalConnection) -> Tempor
 
 
 def temporal_for(settings: Settings) -> TemporalConnection | None:
-    """The connection to Temporal, if that hands out jobs."""
+    """Return the connection to Temporal, or None if another engine is configured."""
     if settings.jobs.engine != "temporal":
         return None
     from cleveragents.contrib.temporal.connection import TemporalConnection
@@ -83,7 +83,7 @@ def worker_for(
     concurrency: int,
     queues: tuple[str, ...],
 ) -> AsyncWorker:
-    """A worker on the job table, as patient as the settings say."""
+    """Return a worker on the job table, with the timeouts of the settings."""
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.jobs.worker.attempt import WorkerOptions
 
@@ -108,7 +108,7 @@ def open_worker(
 ) -> Iterator[AsyncWorker]:
     """Yield a started worker on the database at `url` (`sqlite:///jobs.db`), for these kinds of jobs.
 
-    It is drained and closed with the block; jobs that are not done stay queued for the next worker.
+    It is drained and closed with the block; unfinished jobs stay queued for the next worker.
     """
     from cleveragents.core.clock import SystemClock
     from cleveragents.core.identifiers import UlidSource

@@ -1,7 +1,6 @@
-"""Joins the parts of the plan engine; the container's second half.
+"""The components of the plan engine; the second half of the container.
 
-What is here holds no state of its own but stores and directories, so each part is built when it is first
-asked for, and needs no closing.
+They hold no state except stores and directories, so each is built at first use and needs no closing.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ __all__ = ["PlanParts"]
 
 
 class PlanParts:
-    """The plan engine of one process. Any thread may ask for any part."""
+    """The plan engine of one process. Safe in any thread."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -107,7 +106,7 @@ class PlanParts:
         return self._container.changesets
 
     def kept_changesets(self, plan: Plan, sandbox: Sandbox) -> ChangesetStore:
-        """Those that a run in that sandbox records into."""
+        """Return the changeset store for a run in this sandbox."""
         from cleveragents.access.model.project import remote_of
 
         return self.changesets if remote_of(plan.resource) is None else self.remotes.changesets(sandbox)
@@ -120,7 +119,7 @@ class PlanParts:
 
     @Once
     def remotes(self) -> RemoteParts:
-        """What plans on git remotes need besides."""
+        """Additional components for plans on git remotes."""
         from cleveragents.app.remote_parts import RemoteParts
 
         return RemoteParts(self._container, self)
@@ -130,7 +129,7 @@ class PlanParts:
         return self.remotes.sandboxes
 
     def directory_of(self, plan: Plan) -> Path:
-        """Where its resource is on this machine; of a remote, a checkout of what it began with."""
+        """Return the directory of a plan's resource on this machine; for a remote, a checkout of the base."""
         return self.remotes.directories.of_plan(plan)
 
     @Once
@@ -140,7 +139,7 @@ class PlanParts:
         return ToolRegistry()
 
     def commands(self, resource: Path) -> GuardedCommandRunner:
-        """Runs commands that do not see that directory, nor our own state."""
+        """Return a command runner whose commands see neither this directory nor our own state."""
         from cleveragents.processes.guarded_runner import GuardedCommandRunner
 
         names = self._container.settings.plan.pass_environment.split(",")
@@ -153,7 +152,7 @@ class PlanParts:
 
     @property
     def isolation(self) -> Isolation:
-        """The isolation of commands that this process runs."""
+        """The isolation of commands in this process."""
         from cleveragents.core.policy import Isolation
 
         return Isolation.of(self.commands(Path()).isolates)
@@ -167,17 +166,17 @@ class PlanParts:
         return SqlTrustStore(container.database, container.identifiers, container.clock, named)
 
     def actions(self, resource: Path | None) -> ActionLibrary:
-        """The actions that are known there, or in no repository."""
+        """Return the actions of a directory, or those outside any repository."""
         from cleveragents.plans.actions.library import ActionLibrary
 
         return ActionLibrary(self._container.database, resource, self.trust, tools=self.tools.names())
 
     def find_action(self, name: str, resource: str) -> Action:
-        """`UnknownAction`, `NotTrusted`."""
+        """Return an action by name. Raises `UnknownAction` or `NotTrusted`."""
         return self.actions(Path(resource)).get(name)
 
     def include_patterns(self, resource: str) -> tuple[str, ...]:
-        """Patterns of ignored files that the resource names and the user trusts it in."""
+        """Return the patterns of ignored_files files to copy that the resource declares and the user trusts."""
         from cleveragents.sandboxes.tree.ignored_files import WORKTREE_INCLUDE, patterns_in
 
         file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
@@ -185,7 +184,7 @@ class PlanParts:
 
     @Once
     def lifecycle(self) -> PlanLifecycle:
-        """What a person does with plans."""
+        """The actions of people on plans."""
         from cleveragents.plans.lifecycle import PlanLifecycle
 
         container = self._container
@@ -202,7 +201,7 @@ class PlanParts:
         )
 
     def _lanes(self) -> ConcurrencyLimits:
-        """The limits of shared queues, as settings and projects say today."""
+        """Return the current concurrency limits of shared queues, from settings and projects."""
         from cleveragents.core.errors import UnknownProject
         from cleveragents.plans.jobs.names import ConcurrencyLimits
 
@@ -210,7 +209,7 @@ class PlanParts:
             try:
                 return self._container.projects.get(name).max_parallel
             except UnknownProject:
-                return None  # it was removed; its plans go on
+                return None  # the project was removed; its plans continue
 
         settings = self._container.settings
         return ConcurrencyLimits(
@@ -219,14 +218,14 @@ class PlanParts:
 
     @Once
     def sub_plan_merge(self) -> SubPlanMerge:
-        """What takes results of sub-plans into their parents."""
+        """The merge of sub-plan results into their parents."""
         from cleveragents.plans.sub_plans.loop import SubPlanMerge
 
         return SubPlanMerge(self.sandboxes, self.history, self.result, self._container.faults)
 
     @Once
     def sub_plans(self) -> SubPlans:
-        """A parent's way through its tasks."""
+        """The execution of a parent's tasks as sub-plans."""
         from cleveragents.plans.ports.plans import TreeLimits
         from cleveragents.plans.sub_plans.loop import SubPlans
         from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
@@ -238,7 +237,7 @@ class PlanParts:
 
     @Once
     def correction(self) -> PlanCorrection:
-        """Takes back what was decided wrongly."""
+        """The use case that corrects decisions."""
         from cleveragents.plans.corrections.correct import PlanCorrection
         from cleveragents.plans.pause import PlanPause
 
@@ -252,13 +251,13 @@ class PlanParts:
 
     @Once
     def manual_resolution(self) -> ManualResolution:
-        """Resolves conflicts of plans that nobody runs."""
+        """The manual resolution of conflicts in plans that are not running."""
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.jobs.worker.async_worker import CancellationToken
         from cleveragents.plans.conflicts.resolution import ManualResolution
 
         def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
-            # No tool is called: a person does it.
+            # No tool is called: a person resolves the conflict.
             return self._tool_execution(plan, sandbox, READ_ONLY, CancellationToken(), self.calls)
 
         return ManualResolution(self.plans, self.sandboxes, self.history, execution)
@@ -330,24 +329,24 @@ class PlanParts:
 
     @Once
     def thinking(self) -> ActorParts:
-        """What actors need, for plans that have some."""
+        """The components of actors, for plans that have some."""
         from cleveragents.app.actor_parts import ActorParts
 
         return ActorParts(self._container, self)
 
     @property
     def tools_of_actors(self) -> tuple[str, ...]:
-        """What an actor may name; what skills and servers offer depends on the plan."""
+        """The tools that an actor may name; those of skills and servers depend on the plan."""
         return (*self.tools.names(), *TOOLS_OF_PLANS)
 
     def actors(self, resource: Path | None, sent: str | None = None) -> ActorLibrary:
-        """The actors that are known there, or in no repository, and the one whose YAML was `sent`."""
+        """Return the actors of a directory, or those outside any repository, plus the `sent` one."""
         from cleveragents.actors.library import ActorLibrary
 
         return ActorLibrary(resource, self.trust, tools=self.tools_of_actors, sent=sent)
 
     def actors_of(self, plan: Plan) -> ActorLibrary:
-        """The actors that the plan knows."""
+        """Return the actors known to the plan."""
         from cleveragents.actors.model.actor import sent_actor_of
 
         return self.actors(self.directory_of(plan), sent_actor_of(plan.request))
@@ -359,12 +358,12 @@ class PlanParts:
         tools: ToolSource | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> ToolExecution:
-        """The tool calls of actors of that plan, under that policy."""
+        """Return the tool execution for actors of this plan under this policy."""
         made = self._execution(ground.plan, ground.strategy, ground.sandbox, ground.job, on_output)
         return replace(made, policy=policy, tools=tools or made.tools, by_agent=True)
 
     def outcome(self, ground: ActorPhase) -> tuple[str, str]:
-        """The tree that the plan came to so far, and what it changed."""
+        """Return the current result tree of the plan, and its changes."""
         tree = self.result.tree(ground.plan, ground.sandbox)
         return tree, ground.sandbox.diff(tree).decode("utf-8", "backslashreplace")
 
@@ -377,8 +376,11 @@ class PlanParts:
         watch: WatchOf | None = None,
         one_phase: bool = False,
     ) -> PlanRun:
-        """The handler of plans' jobs. `watch` says who hears of which plan; without it, one hears of all.
-        With `one_phase` it comes back at the end of each phase."""
+        """Return the handler of plan jobs.
+
+        `watch` returns the listener of a plan; by default one listener gets all plans. With `one_phase` the
+        handler returns at the end of each phase.
+        """
         from cleveragents.plans.action_strategy import ActionStrategist
         from cleveragents.plans.checks import SandboxSetup
         from cleveragents.plans.output_recorder import PlanWatch
@@ -428,7 +430,7 @@ class PlanParts:
         job: AsyncJob,
         on_output: Callable[[bytes], None] | None,
     ) -> ToolExecution:
-        """The tool calls of a job."""
+        """Return the tool execution of a job."""
         from cleveragents.core.identifiers import Fence
         from cleveragents.plans.store.sql_plan_records import SqlCallStore
 

@@ -1,6 +1,6 @@
-"""Joins what plans on git remotes need: mirrors, sandboxes any machine can make again, applies by a push.
+"""The components of plans on git remotes: mirrors, portable sandboxes, and applying by push.
 
-Plans on directories go through the same parts, which leave them to those that they always had.
+Plans on directories use the same components, which delegate to the local ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SANDBOXES = "sandboxes"
 
 
 class RemoteParts:
-    """The parts of one process. Any thread may ask for any part; each is built once, as the plan engine's."""
+    """The remote components of one process. Safe in any thread; each is built once."""
 
     def __init__(self, container: Container, parts: PlanParts) -> None:
         self._container = container
@@ -53,7 +53,7 @@ class RemoteParts:
 
     @Once
     def directories(self) -> ResourceDirectories:
-        """Where resources of plans are on this machine."""
+        """The directories of plan resources on this machine."""
         from cleveragents.plans.remote.sandboxes import ResourceDirectories
 
         return ResourceDirectories(self._container.database, self.mirrors)
@@ -98,7 +98,7 @@ class RemoteParts:
         return RemoteSetup(self.sandboxes, cache, self._parts.commands)
 
     def has_owner(self, plan: Plan) -> bool:
-        """Whether there is a job for the plan: its worker, wherever that is, finds out what is to be done."""
+        """Return whether there is a job for the plan: its worker, on any machine, decides what to do."""
         from cleveragents.jobs.model.job import JobState
 
         after: str | None = None
@@ -111,8 +111,10 @@ class RemoteParts:
         return False
 
     def branch_of(self, plan: Plan) -> str | None:
-        """Where the result of a plan on a remote was pushed to, or would be now; None for a directory, and
-        for a part of another plan, which is pushed with that."""
+        """Return the branch that the result of a plan was or would be pushed to.
+
+        None for a directory, and for a sub-plan, which is pushed with its parent.
+        """
         from cleveragents.access.model.project import branch_of, remote_of
         from cleveragents.plans.model.plan import PlanState
         from cleveragents.plans.remote.applier import destination_of
@@ -127,7 +129,10 @@ class RemoteParts:
         return destination_of(plan) or address.branch
 
     def changesets(self, sandbox: Sandbox | None = None) -> ContentKeepingStore:
-        """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
+        """Return a changeset store that also keeps file contents of plans on remotes.
+
+        The contents come from this sandbox, or from the plan's.
+        """
         from cleveragents.access.model.project import remote_of
         from cleveragents.plans.remote.contents import ContentKeepingStore, ContentLocation
 
@@ -147,8 +152,10 @@ class RemoteParts:
         return ContentKeepingStore(self._container.changesets, self.contents, keeper_of)
 
     def forget_contents(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Of plans on remotes that ended so long ago, and whose sandboxes are gone; says how many. With a
-        state directory that nobody has heard of for a month, its sandboxes are."""
+        """Delete stored contents of old plans on remotes without a sandbox; return the number of plans.
+
+        Sandboxes of a state directory that was not seen for a month count as removed.
+        """
         is_past, now = self._parts.cleanup.is_past, self._container.clock.now()
         long_ago = now - max(older_than, _LOST)
         lost = self._lost(long_ago)
@@ -159,14 +166,14 @@ class RemoteParts:
         )
 
     def _lost(self, long_ago: datetime) -> set[str]:
-        """State directories with sandboxes that have made none since, and have no worker of late."""
+        """Return state directories with sandboxes that created none since, and have no recent worker."""
         known, active = self.contents.homes_since(long_ago)
         working = {worker.home for worker in self._container.worker_registry.list()}
         used = active | working | {self._container.home}
-        return known - used  # guard: what may still be used is nobody's to forget but its own
+        return known - used  # guard: contents that another state directory may still use are not deleted
 
     def needed(self) -> set[str]:
-        """The addresses of remotes that a plan or a resource names."""
+        """Return the addresses of remotes that a plan or a resource uses."""
         from cleveragents.plans.remote.sandboxes import needed_remotes
 
         return needed_remotes(self._container.database)
@@ -209,12 +216,12 @@ class RemoteParts:
         return SqlCallStore(self._container.database, self._container.identifiers, fence=fence)
 
     def _conclude(self, connection: Connection, entry: JournalEntry, done: bool) -> None:
-        """Moves the plan in the transaction in which its apply or undo ends."""
+        """Move the plan in the transaction in which its apply or undo ends."""
         from cleveragents.core.errors import UnknownPlan
         from cleveragents.plans.model.plan import Phase, PlanState
 
         if not done:
-            return  # who applied it says why it was not; after a crash, `PlanApply.settle` does
+            return  # the applying code reports the reason; after a crash, `PlanApply.settle` does
         state = PlanState.APPLIED if entry.kind == "apply" else PlanState.UNDONE
         plans = self._parts.plans
         with suppress(UnknownPlan):  # it was deleted while it was undone

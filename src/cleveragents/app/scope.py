@@ -1,4 +1,4 @@
-"""How long parts of a process live: built at their first use, closed together."""
+"""Lifetimes of components: built at first use, closed together."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 class Scope:
-    """How long parts live: built once, closed together, the last one built first.
+    """The lifetime of components: built once, closed together, in reverse order.
 
     Thread safety:
-        Owner: who made it closes it; any thread may ask for parts.
-        Lock: `_lock` guards the closed flag and the stack of what to close. Unlike other locks of ours it is
-            held while a part is built: whoever asks for the same part has to wait for it anyway, and two
-            half-built ones would be worse. It is reentrant, because building a part asks for those below it.
-        Guarantee: a part is built at most once; a part that was built is closed exactly once; after `close`
-            began, nobody gets a part.
+        Owner: the code that made it closes it; any thread may request components.
+        Lock: `_lock` guards the closed flag and the stack of components to close. Unlike other locks of ours
+            it is held while a component is built: other callers of the same component must wait anyway, and
+            two half-built ones would be worse. It is reentrant, because building a component requests others.
+        Guarantee: a component is built at most once; one that was built is closed exactly once; after `close`
+            began, no caller gets one.
     Cancel safety: a build that is interrupted or fails leaves nothing behind, and the next caller tries
-        again. `close` goes on to the other parts when one fails, and raises afterwards.
+        again. `close` continues with the other components when one fails, and raises afterwards.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,17 +35,17 @@ class Scope:
         self._closed = False
 
     def close(self) -> None:
-        """Closes what was built, the last one first; what goes wrong is raised when all had their turn."""
+        """Close all built components in reverse order; raise errors after all are closed."""
         with self._lock:
-            if self._closed:  # guard: each part is closed once
+            if self._closed:  # guard: each component is closed once
                 return
             self._closed = True
-        # Outside the lock, because closing waits; nobody adds to it any more.
+        # Outside the lock, because closing waits; the stack no longer changes.
         self._closers.close()
 
 
 class Part(Generic[T]):
-    """Something that a scope builds on first use. Thread and cancel safety are the scope's."""
+    """A component that a scope builds on first use. Thread and cancel safety are those of the scope."""
 
     def __init__(
         self, scope: Scope, build: Callable[[], T], close: Callable[[T], object] | None = None
@@ -57,9 +57,9 @@ class Part(Generic[T]):
         self._built: list[T] = []
 
     def get(self) -> T:
-        """The part. `Closed` once the scope was closed."""
+        """Return the component. Raises `Closed` once the scope is closed."""
         with self._scope_lock:
-            if self._scope._closed:  # guard: what is built now would never be closed
+            if self._scope._closed:  # guard: a component built now would never be closed
                 raise Closed(self._scope._name)
             if not self._built:  # guard: built once
                 self._built.append(self._construct())
@@ -74,8 +74,10 @@ class Part(Generic[T]):
 
 
 class Shared(Generic[T]):
-    """A property that is a `Part` of its owner's `_scope`: built when it is first asked for, then closed with
-    the owner. `shared` makes one of a method."""
+    """A property that is a `Part` of its owner's `_scope`: built on first use and closed with the owner.
+
+    `shared` makes one from a method.
+    """
 
     def __init__(self, build: Callable[[Any], T], close: Callable[[T], object] | None) -> None:
         self._build = build
@@ -93,22 +95,23 @@ class Shared(Generic[T]):
         return part.get()
 
     def __set__(self, instance: object, value: object) -> None:
-        raise AttributeError(f"{self._name} is built, not set")
+        raise AttributeError(f"{self._name} cannot be assigned")
 
 
 def shared(
     close: Callable[[Any], object] | None = None,
 ) -> Callable[[Callable[[Any], T]], Shared[T]]:
-    """Has the scope of its owner build what the method returns, once, and `close` it."""
+    """Make the method a component of its owner's scope: built once, and closed with it."""
     return lambda build: Shared(build, close)
 
 
 class Once(Generic[T]):
-    """A property that is built when it is first asked for, and kept by its owner: for parts that hold nothing
-    but other parts, and need no closing.
+    """A property that is built on first use and kept by its owner.
 
-    Safe in any thread, without a lock, so that it cannot be in the way of the scope's: of two threads that
-    build it at the same time both get what the first one kept.
+    For components that only hold others and need no closing.
+
+    Safe in any thread, without a lock, so that it cannot deadlock with the lock of the scope: two threads
+    that build it concurrently both get the first result.
     """
 
     def __init__(self, build: Callable[[Any], T]) -> None:
@@ -119,14 +122,16 @@ class Once(Generic[T]):
         self._name = name
 
     def __get__(self, instance: object, owner: type | None = None) -> T:
-        # Only at first: from then on Python finds what is kept before it looks here.
+        # Only at first: afterwards Python finds the kept value before it calls this.
         kept: T = vars(instance).setdefault(self._name, self._build(instance))
         return kept
 
 
 class _Later(Generic[T]):
-    """Stands for a part that is built when something of it is first used: for parts that most commands hold
-    and never use. Safe in any thread, as what `build` asks for is."""
+    """A proxy for a component that is built on the first attribute access.
+
+    For components that most commands never use. Safe in any thread if `build` is.
+    """
 
     __slots__ = ("_build",)
 
@@ -138,5 +143,5 @@ class _Later(Generic[T]):
 
 
 def later(build: Callable[[], T]) -> T:
-    """The part, built when something of it is first used; `build` is asked each time, and builds it once."""
+    """Return a proxy; `build` is called for each access and must build the component once."""
     return cast("T", _Later(build))

@@ -1,6 +1,6 @@
-"""Joins a worker of a shared queue: who runs plans, applies and undoes them, wherever it is started.
+"""The worker of a shared queue, which runs, applies and undoes plans.
 
-`agents worker` is one, and a server has one of its own. Closing it gives back what it runs.
+`agents worker` is one, and a server has its own. Closing it gives back its running jobs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 class SharedWorker:
-    """A worker that runs. Whoever started it drains or closes it, from any thread.
+    """A running worker. Its starter drains or closes it, from any thread.
 
-    Its threads: those of the engine's worker, one that reports, one that keeps what plans print, one that
-    tells plans what became of jobs whose workers died too often, and, if set, one that anchors the audit log.
+    Its threads: those of the engine's worker, one that reports, one that stores the output of plans, one that
+    updates plans whose jobs failed because their workers died too often, and, if configured, one that anchors
+    the audit log.
     """
 
     def __init__(
@@ -56,27 +57,29 @@ class SharedWorker:
 
     @property
     def running(self) -> int:
-        """Jobs that it is at."""
+        """The number of running jobs."""
         return self._busy.running
 
     @property
     def ended(self) -> int:
-        """Jobs that it has been at, however that ended."""
+        """The number of finished jobs, whatever their outcome."""
         return self._busy.ended
 
     def drain(self, timeout: float) -> bool:
-        """Takes no more jobs and lets running ones end; True if all did. Past the time, the rest are told to
-        stop and are given back."""
+        """Take no more jobs and let running ones end; return whether all did.
+
+        After the timeout, the rest are stopped and given back.
+        """
         self._reports.draining()
         return self._worker.drain(timeout)
 
     def close(self) -> None:
-        """Drains without waiting. A second call changes nothing."""
+        """Drain without waiting. A second call changes nothing."""
         for service in self._services:
             service.stop()
         try:
             self._worker.close()
-        finally:  # what was printed is kept, and the worker seen to be gone, though it is slow to end
+        finally:  # the output is stored, and the worker reported as gone, even if it is slow to end
             for service in self._services:
                 service.join(_CLOSE_SECONDS)
             self._recorder.close()
@@ -90,7 +93,7 @@ class SharedWorker:
 
 
 class WorkerParts:
-    """What workers of shared queues need. Any thread may ask for any part."""
+    """The components of workers of shared queues. Safe in any thread."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -98,13 +101,14 @@ class WorkerParts:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Where a worker takes jobs from unless it is told otherwise: what any machine can run, and what is
-        about directories of this one."""
+        """The default queues of a worker: the shared one, and the one for directories of this machine."""
         return SHARED_QUEUE, home_queue(self._container.home)
 
     def ensure_reachable(self, *, engine: bool = True) -> None:
-        """`DatabaseUnreachable` or `EngineUnavailable`, as long as a worker could not start; without
-        `engine`, as long as nothing could."""
+        """Raise `DatabaseUnreachable` or `EngineUnavailable` while a worker could not start.
+
+        Without `engine`, only the database is checked.
+        """
         container = self._container
         with container.database.read():
             pass
@@ -116,8 +120,11 @@ class WorkerParts:
     def start(
         self, *, name: str, queues: tuple[str, ...] = (), concurrency: int | None = None
     ) -> SharedWorker:
-        """A worker for these queues, or for those of this machine; before it takes anything, it settles what
-        dead ones left half applied. `ConfigurationError`, `EngineUnavailable`."""
+        """Start a worker for these queues, or for those of this machine.
+
+        Before it takes a job, it settles applies that dead workers left incomplete. Raises
+        `ConfigurationError` or `EngineUnavailable`.
+        """
         container = self._container
         engine = container.engine
         at_once = concurrency or container.settings.worker.concurrency
@@ -146,7 +153,7 @@ class WorkerParts:
         return SharedWorker(worker, busy, recorder, reports, services)
 
     def handlers(self, recorder: OutputRecorder) -> Mapping[str, PlanJob | ApplyJob | UndoJob]:
-        """What runs each kind of job; what is seen of plans goes there."""
+        """Return the handler of each kind of job; the output of plans goes to `recorder`."""
 
         def tell(plan: Plan, line: str) -> None:
             progress = recorder.watch(plan).progress
@@ -163,8 +170,7 @@ class WorkerParts:
         }
 
     def is_idle(self, queues: Collection[str] = ()) -> bool:
-        """Whether nothing is queued there, or in the queues of this machine, and nothing of it runs
-        anywhere."""
+        """Return whether nothing is queued or running in these queues, or in those of this machine."""
         queues = queues or self.queues
         engine = self._container.engine
         after: str | None = None
@@ -209,7 +215,7 @@ class WorkerParts:
         return services
 
     def _anchor(self) -> float:
-        """Where several state directories share a database, the one that attests the log anchors it."""
+        """Anchor the audit log, unless another state directory attests it."""
         container = self._container
         if not container.audit.is_attested_elsewhere():
             container.anchors.write()

@@ -121,7 +121,7 @@ def test_a_shared_part_is_built_once_and_closed_with_its_owner() -> None:
     owner = _Owner()
     assert owner.upper is owner.upper
     assert owner.told == ["lower"]
-    with pytest.raises(AttributeError, match="lower is built, not set"):
+    with pytest.raises(AttributeError, match="lower cannot be assigned"):
         owner.lower = []
     owner._scope.close()
     assert owner.told == ["lower", "closed"]

@@ -254,7 +254,7 @@ def test_a_process_that_asks_often_shares_the_breaker_whose_openings_are_events(
     told = {one.name: one.status for one in answer.strategies}
     assert told["symbols"] is StrategyStatus.BREAKER_OPEN
     assert "keyword" not in told
-    assert answer.notes == ("context.strategies_off names nonsense, which is no strategy",)
+    assert answer.notes == ("context.strategies_off names an unknown strategy: nonsense",)
 
 
 @pytest.mark.usefixtures("offering")

@@ -1,1 +1,1 @@
-"""Traces of what plans do, for whoever runs a collector of them."""
+"""Traces of plans for an OpenTelemetry collector."""

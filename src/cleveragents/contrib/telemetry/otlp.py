@@ -1,8 +1,8 @@
-"""Traces for an OpenTelemetry collector, over OTLP/HTTP.
+"""Export of traces to an OpenTelemetry collector over OTLP/HTTP.
 
-One thread does everything: it turns events into spans, imports the SDK (half a second, which nobody waits
-for), and sends a batch a second. Whoever commits something only puts it into a bounded queue. A collector
-that is down, slow or wrong costs its own traces and one line in the log.
+One thread does everything: it turns events into spans, imports the SDK (half a second, which no caller waits
+for), and sends a batch per second. Commits only put their events into a bounded queue. A collector that is
+down, slow or wrong loses traces and causes one line in the log.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _GIVE_UP_SECONDS = 1.0
 
 
 class Export(Protocol):
-    """Sends spans on; says whether they arrived."""
+    """Sends spans and reports whether they arrived."""
 
     def __call__(self, spans: Sequence[Span]) -> bool: ...
 
     def stop(self) -> None:
-        """Gives up what is being sent; from any thread."""
+        """Abort the current transfer; safe in any thread."""
         ...
 
 
 def ensure_installed(find: Callable[[str], object] = find_spec) -> None:
-    """`ConfigurationError`, with what to install, unless traces can be made here."""
+    """Raise `ConfigurationError` with the package to install unless the SDK is available."""
     try:
         missing = [name for name in _PACKAGES if find(name) is None]
     except ModuleNotFoundError:
@@ -67,7 +67,7 @@ def ensure_installed(find: Callable[[str], object] = find_spec) -> None:
 
 
 def traces_url(endpoint: str) -> str:
-    """Where traces go: a collector's address without a path stands for the usual path."""
+    """Return the URL for traces; an address without a path gets the standard path."""
     parts = urlsplit(endpoint)
     return endpoint if parts.path.strip("/") else urlunsplit(parts._replace(path=_TRACES))
 
@@ -76,12 +76,12 @@ class OtlpTelemetry:
     """`Telemetry` for a collector.
 
     Thread safety:
-        Owner: who made it closes it; any thread may tell it anything.
-        Lock: none of its own; the queue has one, and nobody waits in it but the thread of this class. The
-            book of spans and the exporter are that thread's.
-        Guarantee: telling never waits; at most a bounded number of events waits, and what finds no room is
-            counted; after `close` the thread has ended, or was given up and ends with the process.
-    Cancel safety: nothing that is told can be cancelled.
+        Owner: the code that made it closes it; any thread may report.
+        Lock: none of its own; the queue has one, and only the thread of this class waits in it. The
+            book of spans and the exporter belong to that thread.
+        Guarantee: reporting never waits; the number of queued events is bounded, and events without room
+            are counted; after `close` the thread has ended, or was abandoned and ends with the process.
+    Cancel safety: reporting cannot be cancelled.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class OtlpTelemetry:
         self._closing.set()
         self._put(None)
         if self._failing:
-            self._give_up()  # nobody took the last ones either
+            self._give_up()  # the last ones were not accepted either
         self._thread.join(self._close_seconds)
         if self._thread.is_alive():
             self._give_up()
@@ -156,7 +156,7 @@ class OtlpTelemetry:
     def _put(self, item: Sequence[DomainEvent] | Span | None) -> None:
         try:
             self._waiting.put_nowait(item)
-        except Full:  # whoever tells us something never waits
+        except Full:  # a reporting thread never waits
             self.lost += 1
 
     # ── The thread ────────────────────────────────────────────────────────────────────────────────
@@ -170,7 +170,7 @@ class OtlpTelemetry:
             self._give_up()
 
     def _gathered(self) -> list[Span]:
-        """What ends in the next moment; at once when it is time to close."""
+        """Return the spans that end within the next moment; immediately when closing."""
         spans: list[Span] = []
         until = time.monotonic() + self._batch_seconds
         while len(spans) < _BATCH_SPANS:
@@ -189,11 +189,11 @@ class OtlpTelemetry:
         spans: list[Span] = []
         for event in events:
             understood = False
-            with suppress(Exception):  # guard: an event that cannot be told costs no other
+            with suppress(Exception):  # guard: an event that cannot be converted does not affect others
                 spans.extend(self._book.heard(event))
                 understood = True
             if not understood:
-                self._complain(f"{event.event_type.value} could not be told")
+                self._complain(f"{event.event_type.value} could not be converted")
         return spans
 
     def _send(self, spans: Sequence[Span]) -> None:
@@ -201,17 +201,17 @@ class OtlpTelemetry:
             return
         arrived = False
         with suppress(Exception):
-            # Made for the first ones only: a command that tells of nothing imports nothing.
+            # Created for the first spans only: a command without any imports nothing.
             self._export = self._export or self._make_export()
             arrived = self._export(spans)
         self._failing = not arrived
         if arrived:
             self._complained = False
         else:
-            self._complain("nobody took them")
+            self._complain("the collector did not accept them")
 
     def _complain(self, problem: str) -> None:
-        """Once, until all is well again: traces are no reason to fill a log."""
+        """Log a failure once until the next success: traces must not fill the log."""
         if self._complained:
             return
         self._complained = True
@@ -222,8 +222,11 @@ class OtlpTelemetry:
 
 
 class _OtlpExport:
-    """`Export` by OpenTelemetry's own exporter; headers, certificates and the like come from its variables
-    (`OTEL_EXPORTER_OTLP_HEADERS` and so on)."""
+    """`Export` by OpenTelemetry's exporter.
+
+    It reads headers, certificates and other options from its own variables, such as
+    `OTEL_EXPORTER_OTLP_HEADERS`.
+    """
 
     def __init__(self, url: str, service: str) -> None:
         import logging
@@ -232,7 +235,7 @@ class _OtlpExport:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        # It has something to say about every batch; we say it once.
+        # It logs every failed batch; we log once.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         self._exporter: SpanExporter = OTLPSpanExporter(endpoint=url, timeout=_EXPORT_SECONDS)
         self._stopped = False

@@ -1,12 +1,11 @@
-"""What traces are made of: pairs of events become spans.
+"""Conversion of events into spans.
 
-Nothing is measured for their sake. The events that stores commit say what began and what ended, and when; so
-no code of plans knows of traces, and a span can say nothing that the audit log does not.
+Spans come only from the events that stores commit, which contain the beginning and end of each operation. So
+no code of plans knows about traces, and a span contains nothing that is not in the audit log.
 
-A tree of plans is one trace, in whatever processes and on whatever machines it runs: the trace's id is that
-of the root plan, and the span that stands for a plan is named after the plan. So nobody has to hand anything
-on. Ids, states, sums and the names of tools and models are told; never goals, prompts, answers, arguments,
-commands or messages of errors.
+A tree of plans is one trace, across all processes and machines: the trace id is derived from the root plan,
+and the span id of a plan from the plan's id. So no context has to be propagated. Spans contain ids, states,
+sums and the names of tools and models; never goals, prompts, answers, arguments, commands or error messages.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _MOST_ROOTS = 10_000
 _LONGEST_TEXT = 200
 _PROCESSING = "processing"
 _WORD = re.compile(r"[\w./:@+-]+")
-# As the semantic conventions spell them, where they differ from ours.
+# Names of the semantic conventions that differ from ours.
 _PROVIDERS = {"google": "gcp.gemini"}
 _JOB_ENDS = {
     EventType.JOB_SUCCEEDED: None,
@@ -47,7 +46,7 @@ _JOB_ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that took its time. `failed` is the kind of the failure, if it was one."""
+    """An operation with a duration. `failed` is the kind of failure, if it failed."""
 
     name: str
     trace_id: int
@@ -62,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A span without its end, and the plan that it belongs to."""
+    """A span without an end, and the plan that it belongs to."""
 
     plan_id: str | None
     name: str
@@ -79,7 +78,7 @@ class _Begun:
         attributes = {**self.attributes, **(more or {})}
         if failed is not None:
             attributes["error.type"] = failed
-        # Two machines' clocks may disagree, and a span that ends before it began is refused.
+        # The clocks of two machines may differ, and a span that ends before it begins is rejected.
         end = max(at, self.started_at)
         return Span(
             self.name,
@@ -98,10 +97,10 @@ _Key = tuple[str, ...]
 
 
 class SpanBook:
-    """Keeps what began until it ends. Not thread-safe: it belongs to the one thread that feeds it.
+    """Open spans until they end. Not thread-safe: it belongs to the one thread that feeds it.
 
-    `root_of` gives the root of a plan's tree, `plan_of_job` the plan that a job is for, if any; both may
-    look into the database. What never ends here is forgotten once ten thousand others have begun.
+    `root_of` returns the root of a plan's tree, `plan_of_job` the plan of a job, if any; both may query the
+    database. Spans that never end here are dropped after ten thousand newer ones.
     """
 
     def __init__(self, root_of: Callable[[str], str], plan_of_job: Callable[[str], str | None]) -> None:
@@ -125,12 +124,12 @@ class SpanBook:
         }
 
     def heard(self, event: DomainEvent) -> list[Span]:
-        """The spans that the event ends."""
+        """Return the spans that the event ends."""
         hear = self._hear.get(event.event_type)
         return [] if hear is None else hear(event)
 
     def left(self, now: datetime) -> list[Span]:
-        """What has begun and will not end here, as what it is by now."""
+        """Return the open spans that will not end here, in their current state."""
         spans = [begun.ended(now, "interrupted") for begun in self._open.values()]
         self._open.clear()
         self._job_of.clear()
@@ -160,7 +159,7 @@ class SpanBook:
         if state != _PROCESSING:
             failed = "errored" if state == "errored" else None
             return self._end(key, event, failed, {"cleveragents.plan.state": state})
-        # What it was at before is over: whoever had it died, or it began anew.
+        # Its previous phase is over: its process died, or it started again.
         over = self._end(key, event, "interrupted")
         self._begin(key, event, f"plan {phase}", {"cleveragents.plan.phase": phase})
         return over
@@ -187,13 +186,13 @@ class SpanBook:
         spans = []
         if begun.plan_id is not None:
             self._job_of.pop(begun.plan_id, None)
-            # Before it, because what it was in the middle of ends with it.
+            # Before the job, because its open operations end with it.
             inside = [key for key, other in self._open.items() if other.plan_id == begun.plan_id]
             spans = [self._open.pop(key).ended(event.occurred_at, "interrupted") for key in inside]
         state = {"cleveragents.job.state": event.event_type.value.partition(".")[2]}
         return [*spans, begun.ended(event.occurred_at, _JOB_ENDS[event.event_type], state)]
 
-    # ── What a plan does ──────────────────────────────────────────────────────────────────────────
+    # ── Operations of a plan ──────────────────────────────────────────────────────────────────────
 
     def _model_asked(self, event: DomainEvent) -> list[Span]:
         facts = event.payload
@@ -214,7 +213,7 @@ class SpanBook:
             for name in ("input_tokens", "output_tokens")
             if facts.get(name) is not None
         }
-        # A call that nobody answered counted no tokens of either kind.
+        # A call without an answer counts no tokens.
         return self._end(("model", str(facts["call"])), event, None if used else "_OTHER", used)
 
     def _tool_called(self, event: DomainEvent) -> list[Span]:
@@ -229,7 +228,7 @@ class SpanBook:
 
     def _tool_returned(self, event: DomainEvent) -> list[Span]:
         if _call_key(event) not in self._open:
-            # Begun by who died, and taken up again here: when that was, nobody said.
+            # Started by a process that died, and resumed here: its start time is unknown.
             self._tool_called(event)
         state = str(event.payload["state"])
         failed = state if state != "ended" else None
@@ -238,7 +237,7 @@ class SpanBook:
     def _checked(self, event: DomainEvent) -> list[Span]:
         seconds, verdict = event.payload.get("seconds"), str(event.payload["verdict"])
         if not isinstance(seconds, int | float):
-            return []  # a verdict that holds again, or a reviewer's, whose calls are told
+            return []  # a repeated verdict, or a reviewer's, whose calls have their own spans
         key = ("check", event.event_id)
         attributes = {"cleveragents.check.verdict": verdict}
         self._begin(key, event, "check", attributes, since=event.occurred_at - timedelta(seconds=seconds))
@@ -253,7 +252,7 @@ class SpanBook:
         done = event.payload.get("done") is True
         return self._end(_apply_key(event), event, None if done else "undone")
 
-    # ── Where a span belongs ──────────────────────────────────────────────────────────────────────
+    # ── The parent of a span ──────────────────────────────────────────────────────────────────────
 
     def _begin(
         self,
@@ -266,7 +265,7 @@ class SpanBook:
         plan_id: str | None = "",
         since: datetime | None = None,
     ) -> None:
-        """`plan_id` is the event's subject, unless the subject is no plan."""
+        """Open a span. `plan_id` defaults to the subject of the event."""
         whose = event.subject if plan_id == "" else plan_id
         trace, parent = number_of(event.subject, 16), None
         told: dict[str, Attribute] = dict(attributes)
@@ -283,7 +282,7 @@ class SpanBook:
             told,
             kind,
         )
-        if len(self._open) > _MOST_OPEN:  # guard: what never ends here does not pile up
+        if len(self._open) > _MOST_OPEN:  # guard: spans that never end here do not accumulate
             self._forget(self._open.popitem(last=False)[1].plan_id)
 
     def _forget(self, plan_id: str | None) -> None:
@@ -301,7 +300,7 @@ class SpanBook:
         return [] if begun is None else [begun.ended(event.occurred_at, failed, more)]
 
     def _parent(self, plan_id: str, key: _Key) -> int:
-        """The innermost that is under way here, or the plan itself."""
+        """Return the innermost open span, or the plan itself."""
         around: list[_Key] = [("phase", plan_id), self._job_of.get(plan_id, ())]
         inner = {"job": 2, "phase": 1}.get(key[0], 0)
         for outer in around[inner:]:
@@ -321,7 +320,7 @@ class SpanBook:
 
 
 def number_of(text: str, size: int) -> int:
-    """A number of so many bytes for a text, the same everywhere: of a plan's id, the id itself."""
+    """Return a number of this many bytes for a text, the same everywhere; for a plan, the id itself."""
     from ulid import ULID
 
     if size == 16:
@@ -333,7 +332,7 @@ def number_of(text: str, size: int) -> int:
 
 
 def tellable(text: str) -> str:
-    """Text without secrets, and short."""
+    """Return the text without secrets, shortened."""
     return redact_text(text)[:_LONGEST_TEXT]
 
 
@@ -358,7 +357,7 @@ def _number(value: JsonValue) -> int:
 
 
 def _word(value: JsonValue) -> str:
-    """A name; what is more than that may be a command, and those are not told."""
+    """Return a single word, else `unnamed`: the text may be a command, which traces must not contain."""
     text = str(value)
     return tellable(text) if _WORD.fullmatch(text) else "unnamed"
 

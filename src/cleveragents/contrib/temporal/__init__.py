@@ -1,1 +1,1 @@
-"""Jobs of shared queues, handed out by Temporal to workers anywhere."""
+"""Temporal as the engine of shared job queues."""

@@ -1,4 +1,4 @@
-"""Temporal's client, for threads: connected at its first use, on a loop of its own."""
+"""Temporal's client for threads: connected at first use, on its own event loop."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ __all__ = ["MOVED", "TemporalConnection"]
 
 T = TypeVar("T")
 
-# Who submits a job waits for it, and a worker tells Temporal of what could not be told in this time.
+# Submitters wait for this; workers later report to Temporal what could not be sent in this time.
 _SECONDS = 3.0
-MOVED = "begun by an older version of cleveragents; workers of the newer one take the job from here"
+MOVED = "started by an older version of cleveragents; a newer worker continues the job"
 
 
 class TemporalConnection:
-    """One connection of a process. Any thread may use it; a Temporal that does not answer is asked again at
-    the next use.
+    """The connection of a process. Any thread may use it; after a failure the next use connects again.
 
     Thread safety:
-        Owner: who made it closes it; any thread may call `run` and `start`.
-        Lock: `_lock` guards which client there is; held for an assignment.
+        Owner: the code that made it closes it; any thread may call `run` and `start`.
+        Lock: `_lock` guards the current client; held for an assignment.
         Guarantee: nothing is sent after `close`; a job has one workflow at a time, by its id.
-    Cancel safety: a call that is interrupted may have reached Temporal; all of them may be repeated.
+    Cancel safety: an interrupted call may have reached Temporal; all calls may be repeated.
     """
 
     def __init__(self, address: str, namespace: str, *, lease_seconds: float) -> None:
@@ -53,7 +52,7 @@ class TemporalConnection:
         self._client: Client | None = None
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine returns. `EngineUnavailable` when Temporal does not answer."""
+        """Return the result of the coroutine. Raises `EngineUnavailable` if Temporal does not answer."""
         _client_class()
         from temporalio.service import RPCError
 
@@ -63,12 +62,15 @@ class TemporalConnection:
             raise EngineUnavailable("temporal", f"{self.address}: {_first_line(error)}") from error
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Has it run on the connection's loop, for as long as it takes."""
+        """Run the coroutine on the connection's loop, without a time limit."""
         return self._loop.begin(work)
 
     def start(self, job: Job, phase: str, goal: str = "") -> bool:
-        """Has a workflow run the job, unless one does, beginning with that phase. One that an older version
-        began is begun anew, for workers of this one; True then. `EngineUnavailable`."""
+        """Start a workflow for the job, beginning with this phase, unless one is running.
+
+        A workflow of an older version is restarted for workers of this version; returns True then. Raises
+        `EngineUnavailable`.
+        """
         _client_class()
         from datetime import timedelta
 
@@ -84,11 +86,11 @@ class TemporalConnection:
                 id=workflow_id(job),
                 task_queue=task_queue_of(job.queue),
                 priority=Priority(priority_key=priority_key(job.priority)),
-                # What Temporal's own pages say of it.
+                # Shown on Temporal's pages.
                 static_summary=summary_of(job, goal),
                 memo=memo_of(job, goal),
-                # One at a time: another while one runs is refused. One that ended, though its job did
-                # not, was ended by somebody in Temporal, or forgotten there.
+                # One at a time: a second one is refused while one runs. One that ended although its job did
+                # not was ended by a person in Temporal, or lost there.
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 rpc_timeout=timedelta(seconds=_SECONDS),
             )
@@ -99,19 +101,19 @@ class TemporalConnection:
                 return False
             begun = client.get_workflow_handle(workflow_id(job))
             described = await begun.describe(rpc_timeout=timedelta(seconds=_SECONDS))
-            if not is_of_older_protocol(described.task_queue):  # guard: what runs is not begun anew
+            if not is_of_older_protocol(described.task_queue):  # guard: a running workflow is not restarted
                 return False
-            # That run alone: somebody else may have moved it since, and theirs goes on.
+            # Only this run: if another process has moved it since, the new run continues.
             older = client.get_workflow_handle(workflow_id(job), run_id=described.run_id)
             await _unless_gone(older.terminate(reason=MOVED, rpc_timeout=timedelta(seconds=_SECONDS)))
-            with suppress(WorkflowAlreadyStartedError):  # somebody else moved it
+            with suppress(WorkflowAlreadyStartedError):  # another process moved it
                 await begin(client)
             return True
 
         return self.run(begin_once)
 
     def cancel(self, job: Job) -> None:
-        """Has the job's workflow cancelled, and with it the code that runs. `EngineUnavailable`."""
+        """Cancel the workflow of the job, and with it the running code. Raises `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
 
@@ -122,7 +124,7 @@ class TemporalConnection:
         self.run(end)
 
     def open_on(self, task_queues: Collection[str]) -> list[tuple[str, str]]:
-        """The workflows and runs that are not over, of those queues. `EngineUnavailable`."""
+        """Return the open workflows and runs on these queues. Raises `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
 
@@ -136,8 +138,7 @@ class TemporalConnection:
         return self.run(look)
 
     def end(self, workflow: str, run: str, reason: str) -> None:
-        """Ends that run of the workflow, without its code; one that is over stays as it is.
-        `EngineUnavailable`."""
+        """Terminate a run of the workflow; an ended one is unchanged. Raises `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
 
@@ -148,7 +149,7 @@ class TemporalConnection:
         self.run(terminate)
 
     def close(self) -> None:
-        """Ends the loop. Twice is harmless."""
+        """End the loop. Closing twice is harmless."""
         self._loop.close(_nothing)
         with self._lock:
             self._client = None
@@ -157,9 +158,9 @@ class TemporalConnection:
         return await work(self._client or await self._connected())
 
     async def _connected(self) -> Client:
-        # On the runtime that the SDK shares, which lives as long as the process. One of its own would end
-        # with the client: that waits for its threads, and they may wait for the interpreter's lock, which who
-        # ends it holds.
+        # Uses the SDK's shared runtime, which lives as long as the process. A separate runtime would end
+        # with the client and wait for its threads, which may wait for the interpreter's lock, held by the
+        # closing thread.
         client = await _client_class().connect(self.address, namespace=self._namespace)
         with self._lock:
             self._client = self._client or client
@@ -167,7 +168,7 @@ class TemporalConnection:
 
 
 def _client_class() -> type[Client]:
-    """`ConfigurationError` where the SDK is not installed: so this comes before anything else of it."""
+    """Return the client class. Raises `ConfigurationError` if the SDK is missing, so call this first."""
     try:
         from temporalio.client import Client
     except ImportError:
@@ -177,7 +178,7 @@ def _client_class() -> type[Client]:
 
 
 async def _unless_gone(asked: Awaitable[None]) -> None:
-    """Waits for what was asked of a workflow; one that has ended, or was never begun, is left at that."""
+    """Await a request to a workflow; ignore a workflow that has ended or never started."""
     from temporalio.service import RPCError, RPCStatusCode
 
     try:
@@ -192,4 +193,4 @@ def _first_line(error: BaseException) -> str:
 
 
 async def _nothing() -> None:
-    """There is nothing to say goodbye to: a client has no end."""
+    """Do nothing: a client has no close."""

@@ -1,4 +1,4 @@
-"""`JobEngine` on Temporal: our table keeps jobs and their fences, Temporal hands them to workers."""
+"""`JobEngine` on Temporal: our table stores jobs and their fences, Temporal dispatches them to workers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ __all__ = ["TemporalJobEngine"]
 
 
 class TemporalJobEngine:
-    """Jobs of shared queues go through Temporal; those that have no queue stay with who submitted them.
-    `on_cancelled` hears of those that were cancelled, more than once perhaps, after that is kept."""
+    """Jobs of shared queues go through Temporal; jobs without a queue stay in the submitting process.
+
+    `on_cancelled` is called for cancelled jobs, possibly more than once, after the cancel is stored.
+    """
 
     name = "temporal"
     phases_apart = True
@@ -73,7 +75,7 @@ class TemporalJobEngine:
     def drain(self, timeout: float) -> bool:
         deadline = self._clock.monotonic() + timeout
         for worker in self._workers:
-            worker.stop_claiming()  # none takes what another gives back
+            worker.stop_claiming()  # no worker takes a job that another gives back
         ended = [worker.drain(max(0.0, deadline - self._clock.monotonic())) for worker in self._workers]
         return all(ended)
 

@@ -1,8 +1,8 @@
-"""What our jobs are called in Temporal, so that people find plans there and versions stay apart.
+"""Names of our jobs in Temporal, by which people find plans and versions stay separate.
 
-A workflow's id begins with its plan's, whatever job of the plan it runs: looking for that finds all of them.
-A task queue names the protocol that its workers speak. One that speaks an older protocol does not take what
-it could not run, and what it began, a newer one moves to its own queue.
+The id of a workflow begins with the id of its plan, for all jobs of the plan: a search for it finds all of
+them. The name of a task queue includes the protocol of its workers. Workers with an older protocol do not get
+jobs that they could not run; a newer worker moves their workflows to its own queue.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ __all__ = [
 ]
 
 PROTOCOL = 2
-"""Raised when workers of the version before could not go on with our workflows, or we with theirs."""
+"""Increased when workers of the previous version could not continue our workflows, or we theirs."""
 
 _VERSIONED = re.compile(r"cleveragents-v([0-9]{1,6})-")
-_SUMMARY_BYTES = 200  # Temporal takes no more than twice that
+_SUMMARY_BYTES = 200  # Temporal accepts at most twice as much
 _GOAL_BYTES = 2000
 
 
 def workflow_id(job: Job) -> str:
-    """Of the workflow that runs the job."""
+    """Return the id of the workflow that runs the job."""
     plan_id = _plan_id(job)
     return job.id if plan_id is None else f"plan-{plan_id}-{job.id}"
 
 
 def task_queue_of(queue: str) -> str:
-    """What a queue of ours is called there."""
+    """Return the name of a queue in Temporal."""
     return f"cleveragents-v{PROTOCOL}-{queue}"
 
 
 def is_of_older_protocol(task_queue: str) -> bool:
-    """Whether workers of an older version take from it. The first protocol had no number."""
+    """Return whether workers of an older version use the task queue. The first protocol had no number."""
     found = _VERSIONED.match(task_queue)
     return (1 if found is None else int(found[1])) < PROTOCOL
 
 
 def older_task_queues(queue: str) -> list[str]:
-    """What a queue of ours was called before."""
+    """Return the names of a queue in older versions."""
     return [f"cleveragents-{queue}", *(f"cleveragents-v{number}-{queue}" for number in range(1, PROTOCOL))]
 
 
 def job_id_of(found: str) -> str:
-    """Of the job that a workflow of that id runs, in whatever version it was begun."""
+    """Return the id of the job that a workflow with this id runs, in any version."""
     return found.rpartition("-")[2]
 
 
 def summary_of(job: Job, goal: str) -> str:
-    """What Temporal's pages say of the job, in a line."""
+    """Return a one-line summary of the job for Temporal's pages."""
     plan_id = _plan_id(job)
     if plan_id is None:
         return _cut(job.kind, _SUMMARY_BYTES)
@@ -69,14 +69,16 @@ def summary_of(job: Job, goal: str) -> str:
 
 
 def memo_of(job: Job, goal: str) -> dict[str, str]:
-    """What Temporal keeps beside the workflow, for people and their own programs."""
+    """Return the memo that Temporal stores with the workflow, for people and their programs."""
     facts = {"job": job.id, "kind": job.kind, "plan": _plan_id(job) or "", "goal": _cut(goal, _GOAL_BYTES)}
     return {name: text for name, text in facts.items() if text}
 
 
 def priority_key(priority: int) -> int:
-    """Temporal's word for a priority of ours. It knows five, of which the least goes first; who asks for none
-    gets the middle one."""
+    """Return Temporal's priority for one of ours.
+
+    It has five, of which the lowest goes first; the default is the middle one.
+    """
     return min(max(3 - priority, 1), 5)
 
 

@@ -1,8 +1,8 @@
-"""The job table, of which Temporal hands out what is on shared queues.
+"""The job table with shared queues dispatched by Temporal.
 
-The row is the record and the fence, as it is without Temporal; so whoever asks about a job, or writes for
-one, needs not know who hands it out. A submission is kept first and told to Temporal second: between the two
-somebody may be killed, or Temporal out of reach. Then a worker finds the row and tells Temporal of it.
+The row is the record and the fence, as without Temporal, so code that reads a job or writes for one need not
+know the engine. A submission is stored first and sent to Temporal second. In between, the process may be
+killed, or Temporal unavailable. Then a worker finds the row and sends it to Temporal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OURS = "temporal/"
 
 
 def kept_queue(queue: str) -> str:
-    """What a queue is called in the table when Temporal hands it out: nobody claims from it."""
+    """Return the name of a Temporal queue in the table, from which no worker claims."""
     return f"{_OURS}{queue}"
 
 
@@ -54,15 +54,15 @@ class TemporalJobStore:
             try:
                 self.tell(job)
             except EngineUnavailable as error:
-                # It is kept: a worker tells Temporal of it as soon as that answers.
+                # It is stored: a worker sends it to Temporal as soon as that answers.
                 worker_log(job).warning("job.start_failed", problem=str(error))
         return job
 
     def tell(self, job: Job) -> None:
-        """Has Temporal hand it out, unless it does. `EngineUnavailable`."""
+        """Start a workflow for the job, unless one is running. Raises `EngineUnavailable`."""
         job = _shown(job)
         if self._temporal.start(job, self.phase_of(job), self._goal_of(job)):
-            worker_log(job).warning("temporal.workflow_moved", why="an older version had begun it")
+            worker_log(job).warning("temporal.workflow_moved", why="an older version had started it")
 
     def get(self, job_id: str) -> Job:
         return _shown(self.table.get(job_id))
@@ -95,7 +95,7 @@ class TemporalJobStore:
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         job = self.table.request_cancel(job_id, reason, now=now)
         if job.queue.startswith(_OURS):
-            # The owner sees it in the row as well, at its next heartbeat.
+            # The owner also sees it in the row, at its next heartbeat.
             with suppress(EngineUnavailable):
                 self._temporal.cancel(job)
         return _shown(job)
@@ -105,5 +105,5 @@ class TemporalJobStore:
 
 
 def _shown(job: Job) -> Job:
-    """With the queue as who submitted the job called it."""
+    """Return the job with the queue name of its submission."""
     return replace(job, queue=job.queue.removeprefix(_OURS))

@@ -1,8 +1,8 @@
-"""A worker to which Temporal hands jobs.
+"""A worker that gets its jobs from Temporal.
 
-Temporal's activity claims the job's row by its id and has our own worker run it. So heartbeats, the fence,
-the end of all processes of a cancelled attempt and what a drain gives back are what they are elsewhere.
-What comes from Temporal is the job, and the word that it was cancelled.
+Temporal's activity claims the row of the job by its id and passes it to our own worker. So heartbeats, the
+fence, the end of all processes of a cancelled attempt and giving back jobs on a drain work as elsewhere.
+Temporal supplies only the job and the cancel.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _PAGE = 1000
 
 
 class TemporalWorker:
-    """Runs jobs of some queues that Temporal hands out, `concurrency` at once.
+    """Runs up to `concurrency` jobs from some Temporal queues.
 
     Thread safety:
-        Owner: who made it closes it; `drain` and `close` may come from any thread, one after another.
-        Lock: none of its own; our worker has one for what runs, Temporal's has its own loop.
+        Owner: the code that made it closes it; any thread may call `drain` and `close`, one after another.
+        Lock: none of its own; our worker has one for running jobs, Temporal's has its own loop.
         Guarantee: a job runs here only under a fence of its row; after `close` nothing of it runs.
-    Cancel safety: a drain that is interrupted may be called again.
+    Cancel safety: an interrupted drain may be called again.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class TemporalWorker:
         self._clock = clock
         self._queues = queues
         self._concurrency = concurrency
-        # A thread for each activity that may come: one that waited for a thread would be given up as silent.
-        # No more than `concurrency` of them run a job; the others are sent away.
+        # A thread for each possible activity: one that waited for a thread would time out as silent.
+        # No more than `concurrency` of them run a job; the others are rejected.
         threads = max(1, concurrency * len(queues))
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="temporal-job")
         self._told_at: dict[str, float] = {}
@@ -95,9 +95,11 @@ class TemporalWorker:
         self._ended: list[Future[None]] = []
 
     def start(self) -> None:
-        """Begins to take jobs. `EngineUnavailable` when Temporal or the namespace is not there."""
+        """Start taking jobs. Raises `EngineUnavailable` if Temporal or the namespace is not available."""
         self._temporal.run(ensure_namespace)
-        with suppress(EngineUnavailable):  # where we may not ask, forgotten jobs wait for their next turn
+        with suppress(
+            EngineUnavailable
+        ):  # without permission to list workflows, lost jobs wait for their next turn
             self._cluster = self._temporal.run(_cluster_id)
         self._theirs = self._temporal.run(self._made)
         self._inner.start()
@@ -105,35 +107,35 @@ class TemporalWorker:
         self._sweeps.start()
 
     def stop_claiming(self) -> None:
-        """Takes no more jobs; what runs goes on."""
+        """Take no more jobs; running jobs continue."""
         self._inner.stop_claiming()
 
     def drain(self, timeout: float) -> bool:
-        """Takes no more jobs and lets running ones end; past the time, the rest are given back."""
+        """Take no more jobs and let running ones end; after the timeout, give the rest back."""
         self._inner.stop_claiming()
         self._sweeps.stop()
-        self._sweeps.join(_STOP_SECONDS)  # before its next look takes what is stopped for what ended
+        self._sweeps.join(_STOP_SECONDS)  # before its next sweep mistakes stopped workers for failed ones
         stopping = [self._temporal.begin(one.shutdown) for one in self._theirs]
         drained = self._inner.drain(timeout)
-        wait(stopping, _STOP_SECONDS)  # not for ever: an activity whose code does not end keeps it open
+        wait(stopping, _STOP_SECONDS)  # not forever: an activity whose code does not end keeps it open
         return drained
 
     def close(self) -> None:
-        """Drains without waiting, and ends all threads. A second call changes nothing."""
+        """Drain without waiting, and end all threads. A second call changes nothing."""
         self.drain(0)
         self._inner.close()
         wait(self._ended, _STOP_SECONDS)
         self._threads.shutdown()
 
     async def _made(self, client: Client) -> list[Worker]:
-        """One for each queue: Temporal's take from one alone."""
+        """Create one worker for each queue: a Temporal worker serves only one."""
         from datetime import timedelta
 
         from temporalio import activity
         from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
         def named(name: str) -> Callable[[str, int], ActivityResult]:
-            # An exception in the middle of our code would leave what it holds: it is told, and looks.
+            # An exception raised inside our code would leave its locks held: set a flag instead.
             @activity.defn(name=name, no_thread_cancel_exception=True)
             def run(job_id: str, look: int) -> ActivityResult:
                 return self.run_job(job_id, look)
@@ -150,12 +152,14 @@ class TemporalWorker:
                 task_queue=task_queue_of(queue),
                 workflows=[JobWorkflow],
                 activities=[cancel, *(named(name) for name in (ACTIVITY, *map(activity_of, PHASES)))],
-                # Temporal's sandbox loads the module anew for every workflow, on the loop that heartbeats,
-                # and takes for a deadlock what a busy machine needs for it. Ours imports nothing, and its
-                # histories are replayed by a test.
+                # Temporal's sandbox loads the module again for every workflow, on the loop that sends
+                # heartbeats,
+                # and on a busy machine mistakes the time for a deadlock. Our workflow imports nothing, and a
+                # test
+                # replays its histories.
                 workflow_runner=UnsandboxedWorkflowRunner(),
-                # None is kept in memory: what a dead worker kept would be offered to it alone, for ten
-                # seconds. Histories are short, and another looks at them as quickly.
+                # No cache: workflows cached by a dead worker would be offered only to it, for ten
+                # seconds. Histories are short, and another worker replays them as fast.
                 max_cached_workflows=0,
                 activity_executor=self._threads,
                 max_concurrent_activities=self._concurrency,
@@ -166,7 +170,7 @@ class TemporalWorker:
         ]
 
     def run_job(self, job_id: str, look: int) -> ActivityResult:
-        """The activity: claims the job, runs it, and says what became of it."""
+        """Run the activity: claim the job, run it, and return its state."""
         from temporalio import activity
 
         info = activity.info()
@@ -183,7 +187,7 @@ class TemporalWorker:
             except UnknownJob:
                 return ActivityResult("deleted", ended=True)
         if job.state is JobState.CANCELLED:
-            # guard: its plan may have been between two phases, where no code was left to hear of it
+            # guard: its plan may have been between two phases, where no code was running to be cancelled
             self._on_cancelled(job)
         if job.state.ended:
             return ActivityResult(job.state.value, ended=True)
@@ -193,8 +197,8 @@ class TemporalWorker:
                 job.state.value, ended=False, phase=phase
             )  # a phase is done, the next is due
         if job.state is JobState.RUNNING:
-            # Temporal may have lost sight of who has it, while it was away itself. Whether that one is silent
-            # is for the row to say: any worker takes it from whoever gives no more signs of life there.
+            # Temporal may have lost track of the owner while it was down. The row decides whether that owner
+            # is silent: any worker takes over from an owner without heartbeats there.
             wait_seconds = self._temporal.lease_seconds / 3
         else:
             wait_seconds = (job.not_before - self._clock.now()).total_seconds()
@@ -202,7 +206,7 @@ class TemporalWorker:
         return ActivityResult(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
 
     def cancel_job(self, job_id: str) -> None:
-        """What becomes of a job whose workflow was cancelled while none of its code ran here."""
+        """Cancel a job whose workflow was cancelled while none of its code ran here."""
         with suppress(UnknownJob):
             self._cancel(job_id)
             job = self._store.get(job_id)
@@ -211,11 +215,11 @@ class TemporalWorker:
 
     @contextmanager
     def _listening(self, job_id: str) -> Iterator[None]:
-        """Tells Temporal that the activity lives, and the attempt what Temporal says."""
+        """Send heartbeats to Temporal for the activity, and forward its cancel to the attempt."""
         from temporalio import activity
 
         watch = _Watch(activity.heartbeat, _is_wanted_cancelled, lambda: self._cancel(job_id))
-        # Whose activity it is, is known by the context of the thread that runs it.
+        # The activity is identified by the context of the thread that runs it.
         context = copy_context()
         name = f"temporal-{job_id}"
         timer = ServiceThread(name, lambda: context.run(watch.look), pause_seconds=_HEARTBEAT_SECONDS)
@@ -231,8 +235,10 @@ class TemporalWorker:
             self._inner.cancel(job_id, "cancelled in Temporal")
 
     def _tell_of_forgotten(self) -> float:
-        """Tells Temporal of jobs whose submitter could not, and of those that it has forgotten or somebody
-        ended there: a workflow that runs is not begun again."""
+        """Send Temporal all jobs whose submitter could not, and those that it lost or a person ended there.
+
+        A running workflow is not started again.
+        """
         self._revive()
         self._end_forsaken()
         mine = {kept_queue(queue) for queue in self._queues}
@@ -244,7 +250,7 @@ class TemporalWorker:
         now = self._clock.monotonic()
         self._told_at = {job_id: at for job_id, at in self._told_at.items() if job_id in queued}
         if self._told_at and not self._still_knows(now):
-            self._told_at.clear()  # guard: what it was told is forgotten
+            self._told_at.clear()  # guard: earlier submissions are lost there
         for job_id in sorted(queued):
             if now - self._told_at.get(job_id, -_TELL_AGAIN_SECONDS) < _TELL_AGAIN_SECONDS:
                 continue
@@ -256,14 +262,16 @@ class TemporalWorker:
         return _LOOK_SECONDS
 
     def _end_forsaken(self) -> None:
-        """Ends workflows of older versions whose jobs have ended, or are with us by now: they were called
-        otherwise, and who would have gone on with them may be gone for good."""
+        """End workflows of older versions whose jobs have ended or have moved to this version.
+
+        They had other names, and the workers that could continue them may be gone for good.
+        """
         now = self._clock.monotonic()
         if now < self._look_for_older_at:
             return
         self._look_for_older_at = now + _OLDER_SECONDS
         older = {name for queue in self._queues for name in older_task_queues(queue)}
-        with suppress(EngineUnavailable):  # the next look finds them
+        with suppress(EngineUnavailable):  # the next sweep finds them
             for workflow, run in self._temporal.open_on(older):
                 why = self._forsaken(workflow)
                 if why is not None:
@@ -271,19 +279,19 @@ class TemporalWorker:
                     worker_log().info("temporal.workflow_ended", workflow=workflow, why=why)
 
     def _forsaken(self, workflow: str) -> str | None:
-        """Why nobody needs it any more, if so."""
+        """Return the reason why the workflow is no longer needed, or None."""
         try:
             job = self._store.get(job_id_of(workflow))
         except UnknownJob:
-            return None  # of somebody else's database
+            return None  # of another database
         if job.state.ended:
             return f"its job is {job.state.value}"
-        # One that has the name of ours is moved when Temporal is told of the job; at one that is running, a
-        # worker of the older version may be.
+        # A workflow with our name is moved when its job is sent to Temporal; a running one may have a
+        # worker of the older version.
         return MOVED if job.state is JobState.QUEUED and workflow != workflow_id(job) else None
 
     def _still_knows(self, now: float) -> bool:
-        """False if it is another Temporal than before, or was away, and may have come back empty."""
+        """Return False if this is another Temporal than before, or was down and may have lost its data."""
         if now - self._asked_at < _ASK_SECONDS:
             return True
         self._asked_at = now
@@ -295,7 +303,7 @@ class TemporalWorker:
         return before is None or before == self._cluster
 
     def _revive(self) -> None:
-        """Begins anew what of Temporal's ended by itself."""
+        """Restart Temporal workers that ended by themselves."""
         for place, ended in enumerate(self._ended):
             if not ended.done() or ended.cancelled():
                 continue
@@ -308,7 +316,7 @@ class TemporalWorker:
 
 
 class _Watch:
-    """Heartbeats for one activity, and hears of its cancel once."""
+    """Sends heartbeats for one activity, and reports its cancel once."""
 
     def __init__(
         self, beat: Callable[[], None], is_cancelled: Callable[[], bool], cancel: Callable[[], None]
@@ -327,7 +335,7 @@ class _Watch:
 
 
 async def ensure_namespace(client: Client) -> None:
-    """A worker of a namespace that is not there would wait for ever, and say nothing."""
+    """Raise if the namespace does not exist: a worker would wait forever, silently."""
     from datetime import timedelta
 
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -337,7 +345,7 @@ async def ensure_namespace(client: Client) -> None:
 
 
 async def _cluster_id(client: Client) -> str:
-    """Made once with Temporal's own database: another one knows of none of our jobs."""
+    """Return the id of Temporal's database: another one has none of our jobs."""
     from datetime import timedelta
 
     from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
@@ -349,9 +357,14 @@ async def _cluster_id(client: Client) -> str:
 
 
 def _is_wanted_cancelled() -> bool:
-    """Whether somebody cancelled the workflow. An activity is also told to stop when Temporal gave it up: of
-    that the fence tells, and the job is another's, to whom a cancel would do harm."""
+    """Return whether the workflow was cancelled by a request.
+
+    An activity is also stopped when Temporal timed it out. In that case the fence decides, and the job may
+    have another owner, which a cancel would harm.
+    """
     from temporalio import activity
 
     details = activity.cancellation_details()
-    return details is not None and details.cancel_requested  # guard: one that was given up cancels nothing
+    return (
+        details is not None and details.cancel_requested
+    )  # guard: an activity that timed out cancels nothing

@@ -1,14 +1,15 @@
 """The workflow of one job: an activity for each phase of its plan, until the job has ended.
 
-What is decided about a job is decided in our database, under its fence; Temporal hands it to a worker, sees
-to it that a dead worker's job goes to another, and carries a cancel to the code that runs. So the workflow
-holds nothing but the job's id, and may be run again from its history at any time.
+All decisions about a job are made in our database, under its fence. Temporal dispatches it to a worker, moves
+the job of a dead worker to another, and forwards a cancel to the running code. So the workflow holds only the
+job's id, and may be replayed from its history at any time.
 
-What it does next follows from its order and from what its activities told, so one that an older version began
-goes on: that knew one activity for all phases, and told of none. It imports nothing of ours.
+Each step follows from its order and the results of its activities, so a workflow started by an older version
+continues: that version had one activity for all phases, and reported none. The workflow imports nothing of
+ours.
 
-A cancel that finds no code running, because the job waits for its next phase or for a worker, is carried to
-the row. That is a local activity, done by whoever looks at the workflow: it needs no free place.
+A cancel that finds no running code, because the job waits for its next phase or for a worker, is written to
+the row by a local activity on any worker: it needs no free slot.
 """
 
 from __future__ import annotations
@@ -38,21 +39,23 @@ ACTIVITY = "cleveragents-run-job"
 CANCEL = "cleveragents-cancel-job"
 PHASES = ("strategize", "execute", "apply", "undo")
 
-# A history grows with every look at a job whose lane is full; this many looks are some thousand events.
+# A history grows with every check of a job whose lane is full; this many checks are some thousand events.
 _LOOKS = 500
 _CANCEL_SECONDS = 60
 
 
 def activity_of(phase: str) -> str:
-    """What the activity of a phase is called; one that has no name, or that nobody knows, is any."""
+    """Return the name of a phase's activity; the general one for an empty or unknown phase."""
     return f"cleveragents-{phase}" if phase in PHASES else ACTIVITY
 
 
 @dataclass
 class WorkflowInput:
-    """The job to be run, beginning with a `phase` of its plan. A worker that is silent for `lease_seconds`
-    has lost it. `looks` counts the activities of earlier runs of this workflow, so that each activity of a
-    job has a number of its own."""
+    """The job to run, beginning with a `phase` of its plan.
+
+    A worker that is silent for `lease_seconds` has lost the job. `looks` counts the activities of earlier
+    runs of this workflow, so that each activity of a job has a unique number.
+    """
 
     job_id: str
     lease_seconds: float
@@ -62,8 +65,10 @@ class WorkflowInput:
 
 @dataclass
 class ActivityResult:
-    """What an activity says: the job's state, whether that is its end, and if not, when to look again and
-    for which phase."""
+    """The result of an activity: the job's state, and whether it has ended.
+
+    If not, it also holds the time and phase of the next activity.
+    """
 
     state: str
     ended: bool
@@ -73,14 +78,14 @@ class ActivityResult:
 
 @workflow.defn(name=WORKFLOW)
 class JobWorkflow:
-    """Runs a job's activities until the job has ended."""
+    """Runs the activities of a job until the job has ended."""
 
     def __init__(self) -> None:
         self._cancelled = False
 
     @workflow.run
     async def run(self, order: WorkflowInput) -> str:
-        """The state in which the job ended."""
+        """Run the workflow and return the final state of the job."""
         running = asyncio.create_task(self._run(order))
         try:
             try:
@@ -90,7 +95,7 @@ class JobWorkflow:
                 running.cancel()
                 return await running
         except (asyncio.CancelledError, ActivityError):
-            # guard: a plan whose workflow is cancelled is cancelled, and not begun anew
+            # guard: a plan whose workflow is cancelled is cancelled, and not restarted
             await workflow.execute_local_activity(
                 CANCEL, args=[order.job_id], start_to_close_timeout=timedelta(seconds=_CANCEL_SECONDS)
             )
@@ -104,7 +109,7 @@ class JobWorkflow:
                 activity_of(phase),
                 args=[order.job_id, looks],
                 result_type=ActivityResult,
-                # A plan takes as long as it takes: its own budget bounds it, and its heartbeat says it lives.
+                # No time limit: the plan's own budget limits it, and its heartbeat shows that it is alive.
                 start_to_close_timeout=timedelta(days=365),
                 heartbeat_timeout=timedelta(seconds=order.lease_seconds),
                 retry_policy=RetryPolicy(
@@ -114,7 +119,7 @@ class JobWorkflow:
             )
             if told.ended:
                 return told.state
-            if self._cancelled:  # guard: the activity's code may have ended just before it heard of that
+            if self._cancelled:  # guard: the activity's code may have ended just before the cancel reached it
                 raise asyncio.CancelledError
             if told.wait_seconds > 0:
                 await workflow.sleep(told.wait_seconds)
