@@ -1,4 +1,4 @@
-"""CleverAgents: many AI agent plans at once on real repositories, and nothing lost.
+"""CleverAgents: many AI agent plans in parallel on real repositories, without losing work.
 
     from cleveragents import Limits, PlanRequest, connect
 
@@ -9,12 +9,14 @@
         print(client.plans.diff(plan.id))
         client.plans.apply(plan.id)
 
-The names below are loaded when they are first used, so that `import cleveragents` stays quick.
+The names below are loaded on first use, so that `import cleveragents` stays fast.
 """
 
 from cleveragents import moved
 
-TYPE_CHECKING = False  # as type checkers read it; importing `typing` would take longer than all of this
+TYPE_CHECKING = (
+    False  # recognized by type checkers; importing `typing` would take longer than everything else here
+)
 
 if TYPE_CHECKING:
     from cleveragents.actors.streams.message import StreamMessage
@@ -64,7 +66,7 @@ _NAMES = {
     "StreamMessage": "actors.streams.message",
     "open_worker": "app.engine_parts",
 }
-"""Where each name is."""
+"""The module of each public name."""
 
 __all__ = [
     "AsyncClient",

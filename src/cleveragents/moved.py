@@ -1,7 +1,7 @@
-"""Import paths of 0.1.0 that documents showed, kept for one release.
+"""Import paths of 0.1.0 that the documentation showed, kept for one release.
 
 An old path is an alias of the new module and raises a `DeprecationWarning`. The published paths
-(`application.services.async_worker` and the others in the specification) are modules of their own and stay.
+(`application.services.async_worker` and the others in the specification) are separate modules and stay.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 
-TYPE_CHECKING = False  # spares the import of typing and importlib.abc at every start
+TYPE_CHECKING = False  # avoids importing typing and importlib.abc at every start
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.abc import Loader
@@ -58,12 +58,12 @@ _PARENTS = {old.rsplit(".", depth)[0] for old in MOVED for depth in range(1, old
 def install() -> None:
     """Make the old paths importable."""
     if not any(isinstance(finder, _MovedModules) for finder in sys.meta_path):
-        # First: an old folder of which only `__pycache__` is left would be taken for a package.
+        # First: otherwise an old folder with only a `__pycache__` would be taken for a package.
         sys.meta_path.insert(0, _MovedModules())
 
 
 class _MovedModules(Loader):
-    """Finds old paths, and the packages that they are in where no such package is left. Stateless."""
+    """Finds old paths, and their packages if those no longer exist. Stateless."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -74,7 +74,7 @@ class _MovedModules(Loader):
         return ModuleSpec(fullname, self, is_package=old not in MOVED)
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave it to the import system."""
+        """Use the default module creation."""
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__

@@ -1,4 +1,4 @@
-"""An actor's host whose model says what a test wrote down, and whose tools are functions."""
+"""An actor host with scripted model replies, and functions as tools."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class RecordedModelCall:
 
     @property
     def last(self) -> str:
-        """What was said last."""
+        """The last message."""
         return self.request.messages[-1].text
 
 
 def says(text: str, *, usage: Usage | None = None, cut_off: bool = False) -> ModelReply:
-    """A reply that is nothing but text."""
+    """Return a reply with text only."""
     return ModelReply(Message(MessageRole.ASSISTANT, text), "scripted", usage, cut_off)
 
 
 def asks_for(*calls: tuple[str, Mapping[str, JsonValue]] | ToolRequest, text: str = "") -> ModelReply:
-    """A reply that wants tools called."""
+    """Return a reply that requests tool calls."""
     requests = tuple(
         call if isinstance(call, ToolRequest) else ToolRequest(f"call_{number}", call[0], call[1])
         for number, call in enumerate(calls)
@@ -53,16 +53,18 @@ def asks_for(*calls: tuple[str, Mapping[str, JsonValue]] | ToolRequest, text: st
 
 
 class ScriptedHost:
-    """Passes `ActorHost`. Replies come from a list, in order, or from a function of the call; a call that was
-    finished under its key or step is not made again.
+    """Passes the contract of `ActorHost`.
 
-    `gate`, where there is one, holds every model call until it is set; `thinking` counts those that entered.
-    The tools named in `writing` say that they may change files.
+    Replies come from a list, in order, or from a function of the call; a call that was completed under its
+    key or step is not repeated.
+
+    `gate`, if given, blocks every model call until it is set; `thinking` counts the blocked calls. The tools
+    named in `writing` report that they may change files.
 
     Thread safety:
-        Owner: the test. Lock: `_lock` guards what was called and what is left of the script, for list
-            operations only. Guarantee: each reply of the list is given once; every call is recorded.
-    Cancel safety: a cancelled call has used up its reply and is recorded; it is not remembered as finished.
+        Owner: the test. Lock: `_lock` guards the recorded calls and the rest of the script, for list
+            operations only. Guarantee: each reply of the list is used once; every call is recorded.
+    Cancel safety: a cancelled call has used its reply and is recorded; it does not count as completed.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class ScriptedHost:
         return [self._facts] if self._stand_in is None else [self._facts, self._stand_in]
 
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
-        """A token for every four characters, and some for each message and tool."""
+        """Return one token for every four characters, plus some for each message and tool."""
         texts = sum(len(message.text) + len(str(message.requests or "")) for message in request.messages)
         return texts // 4 + 4 * len(request.messages) + 20 * len(request.tools)
 
@@ -177,7 +179,7 @@ class ScriptedHost:
         told: Callable[[AgentUpdate], None],
         seconds_left: Callable[[], float] | None = None,
     ) -> str:
-        """What the function `agent` among its tools says."""
+        """Return the answer of the function `agent` among its tools."""
         with self._lock:
             self.sessions.append((request, step))
             self.times.append(seconds_left)

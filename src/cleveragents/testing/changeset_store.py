@@ -1,4 +1,4 @@
-"""Changesets in memory: passes the contract of the durable store, but nothing outlives the process."""
+"""Changesets in memory: passes the contract of the durable store, but does not outlive the process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["InMemoryChangesetStore"]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A changeset and its entries, replaced as a whole: a reader sees both at one moment, without a lock."""
+    """A changeset and its entries, replaced together: a reader sees a consistent pair without a lock."""
 
     changeset: Changeset
     entries: tuple[RecordedChange, ...] = ()
 
     def with_entry(self, entry: ChangeEntry, key: str | None) -> tuple[_Held, RecordedChange]:
-        """What is held once the entry is recorded, and the record."""
+        """Return the state after the entry is recorded, and its record."""
         if key is not None:
             for earlier in self.entries:
                 if earlier.key == key:  # guard: a retry appends nothing
@@ -32,14 +32,14 @@ class _Held:
 
 
 class InMemoryChangesetStore:
-    """A `ChangesetStore` for tests and throw-away plans.
+    """A `ChangesetStore` for tests and temporary plans.
 
     Thread safety:
-        Owner: whoever made it; any thread may share it.
+        Owner: the code that made it; any thread may share it.
         Lock: `_lock` guards every change of `_held`, for arithmetic only; single look-ups need none.
-        Guarantee: an entry gets the next number of the changeset it names, or the call raises; a sealed
+        Guarantee: an entry gets the next number of the changeset it names, or the call raises; a closed
             changeset never changes again.
-    Cancel safety: no call waits; an interrupted one has happened as a whole or not at all.
+    Cancel safety: no call waits; an interrupted one has happened completely or not at all.
     """
 
     def __init__(self, identifiers: IdentifierSource | None = None) -> None:

@@ -1,9 +1,4 @@
-"""A clock that moves when a test says so.
-
-Ids that a test can predict.
-
-Fault points that bite: raise, or end this very process, at a named step.
-"""
+"""A manual clock, predictable ids, and fault points that raise or kill the process."""
 
 from __future__ import annotations
 
@@ -40,7 +35,7 @@ class FakeClock:
             return self._now
 
     def advance(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         if seconds < 0:
             raise ValueError("time does not go back; use jump() for the wall clock")
         with self._lock:
@@ -48,7 +43,7 @@ class FakeClock:
             self._now += timedelta(seconds=seconds)
 
     def jump(self, seconds: float) -> None:
-        """Somebody set the wall clock; no time passes."""
+        """Set the wall clock without letting time pass."""
         with self._lock:
             self._now += timedelta(seconds=seconds)
 
@@ -66,13 +61,13 @@ class CountingIdentifiers:
 
 
 class RecordFaultPoints:
-    """Remembers which points were reached, so that a test can walk through all of them."""
+    """Records the reached points, so that a test can iterate over all of them."""
 
     def __init__(self) -> None:
         self.reached: list[str] = []
 
     def reach(self, name: str) -> None:
-        # list.append is atomic; order across threads is whatever really happened.
+        # list.append is atomic; the order across threads is the actual one.
         self.reached.append(name)
 
 
@@ -90,7 +85,7 @@ class CrashAt:
 
 
 class RaiseAt:
-    """Raises what `error` builds, the `nth` time `name` is reached."""
+    """Raises the exception from `error` the `nth` time `name` is reached."""
 
     def __init__(self, name: str, error: Callable[[], BaseException], nth: int = 1) -> None:
         self._name = name

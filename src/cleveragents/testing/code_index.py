@@ -1,4 +1,4 @@
-"""A code index in memory: files from a mapping, analysed as the real one analyses them."""
+"""A code index in memory: files from a mapping, analysed like those of the real index."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Analyse = Callable[[str, bytes], FileAnalysis]
 
 
 class MemorySnapshot:
-    """`CodeSnapshot` of texts by path. Any thread may ask: what it works out twice is the same."""
+    """`CodeSnapshot` of texts by path. Safe in any thread: repeated computations give equal results."""
 
     def __init__(self, texts: Mapping[str, str], place: CodePlace, analyse: Analyse | None = None) -> None:
         self.place = place
@@ -95,9 +95,9 @@ class MemorySnapshot:
 
 
 class FakeCodeIndex:
-    """`CodeIndex` of texts by path, whatever the place; `SourceMissing` for a root that is in `missing`.
+    """`CodeIndex` of texts by path, for every place. Raises `SourceMissing` for a root in `missing`.
 
-    It counts what is opened and closed, so that a test sees what was left open.
+    It counts opened and closed snapshots, so that a test finds those left open.
     """
 
     def __init__(

@@ -31,13 +31,13 @@ __all__ = ["InMemoryJobStore"]
 
 
 class InMemoryJobStore:
-    """Jobs in a dict; `events()` tells of each move in order, `publish` gets it after the move.
+    """Jobs in a dict; `events()` returns all moves in order, `publish` gets each after the move.
 
     Thread safety:
         Owner: the test that made it; any thread may call any method.
         Lock: `_lock` makes a move one step, for arithmetic only; a read is one atomic look at the dict and
             needs none. `publish` is called outside it, so two threads' events may reach it in either order.
-        Guarantee: moves are atomic; each fence of a job is handed out once; each move adds one event.
+        Guarantee: moves are atomic; each fence of a job is assigned once; each move adds one event.
     Cancel safety: no call waits for anything but the lock.
     """
 
@@ -51,7 +51,7 @@ class InMemoryJobStore:
         self._events: list[DomainEvent] = []
 
     def events(self) -> Sequence[DomainEvent]:
-        """All moves so far, in the order in which they happened."""
+        """Return all moves so far, in order."""
         return tuple(self._events)
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
@@ -141,12 +141,12 @@ class InMemoryJobStore:
         return self._tell(move, event)
 
     def _held(self, held: Mapping[str, int]) -> Sequence[Job]:
-        """The running jobs among these, each if it is still that fence's."""
+        """Return those running jobs that still have their fence."""
         found = [self._jobs[job_id] for job_id in held if job_id in self._jobs]
         return [job for job in found if job.state is JobState.RUNNING and job.fence == held[job.id]]
 
     def _next(self, claim: JobClaim, now: datetime) -> Move | None:
-        # Jobs are kept in the order of their submission, and max() takes the first of equals.
+        # Jobs are in submission order, and max() returns the first of equals.
         at_work = [job for job in self._jobs.values() if job.state is JobState.RUNNING]
         running = Counter(job.kind for job in at_work)
         taken = Counter(lane.name for job in at_work for lane in job.lanes)

@@ -1,11 +1,11 @@
-"""A local server that speaks OpenAI's protocol and answers from a script; it misbehaves when told to.
+"""A local server that speaks OpenAI's protocol and answers from a script, including scripted faults.
 
     with ScriptedServer(script) as server:
         … models.base_url = server.base_url …
 
-or `python -m cleveragents.testing.scripted_server SCRIPT --port 0`, which prints its address. It listens on
-the loopback only, on an event loop of its own, and counts its connections: so a test sees that a cancelled
-call really closed the one it had. The script is the one of `scripted/…` models; see docs/reference.
+or `python -m cleveragents.testing.scripted_server SCRIPT --port 0`, which prints its address. It listens only
+on the loopback interface, on its own event loop, and counts its connections, so that a test can check that a
+cancelled call closed its connection. The script is the one of `scripted/…` models; see docs/reference.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ServerStatistics:
-    """Connections opened and closed since the start; requests that came; answers that were given to their
-    last byte; and answers that the other side did not wait for."""
+    """Counts of connections, requests and answers since the start.
+
+    `abandoned` answers are those whose client left early.
+    """
 
     opened: int = 0
     closed: int = 0
@@ -53,13 +55,13 @@ class ServerStatistics:
 
 
 class ScriptedServer:
-    """The server. Use it as a context manager; it is gone, with its thread, when the block ends.
+    """The server. Use it as a context manager; leaving the block ends it and its thread.
 
     Thread safety:
-        Owner: who made it starts and closes it; any thread may read what it saw.
-        Lock: `_lock` guards the counts and the requests seen, for arithmetic only.
+        Owner: the code that made it starts and closes it; any thread may read what it recorded.
+        Lock: `_lock` guards the counts and the recorded requests, for arithmetic only.
         Guarantee: every connection is counted once when it opens and once when it is closed.
-    Cancel safety: `close` ends what is being answered; a connection that was cut is counted as closed.
+    Cancel safety: `close` aborts running answers; an aborted connection is counted as closed.
     """
 
     def __init__(
@@ -88,32 +90,32 @@ class ScriptedServer:
 
     @classmethod
     def from_file(cls, path: Path, **options: Any) -> ScriptedServer:
-        """For the script in that file."""
+        """Return a server for the script in this file."""
         return cls(load_script(path), **options)
 
     @property
     def base_url(self) -> str:
-        """What a client is told: `http://127.0.0.1:PORT/v1`."""
+        """The base URL for clients: `http://127.0.0.1:PORT/v1`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     def statistics(self) -> ServerStatistics:
-        """As it is at this moment."""
+        """Return the current counts."""
         with self._lock:
             return ServerStatistics(**self._counts)
 
     def bodies(self) -> list[Mapping[str, Any]]:
-        """What clients sent to /v1/chat/completions, in the order it came."""
+        """Return the bodies sent to /v1/chat/completions, in order."""
         with self._lock:
             return list(self._bodies)
 
     def forget(self) -> None:
-        """The script counts its requests from the beginning again."""
+        """Reset the script's request count."""
         self._scripting.forget()
 
     def wait_until(
         self, condition: Callable[[ServerStatistics], bool], timeout_seconds: float = 30.0
     ) -> ServerStatistics:
-        """The first statistics for which it holds; `TimeoutError` if none are by then."""
+        """Return the first statistics that satisfy the condition. Raises `TimeoutError` after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             statistics = self.statistics()
@@ -124,7 +126,7 @@ class ScriptedServer:
             time.sleep(_POLL_SECONDS)
 
     def start(self) -> None:
-        """Listens from now on; `OSError` if the port is taken."""
+        """Start listening. Raises `OSError` if the port is taken."""
         thread = threading.Thread(target=self._run, name="scripted-server", daemon=True)
         self._thread = thread
         thread.start()
@@ -135,10 +137,10 @@ class ScriptedServer:
             raise self._problem
 
     def close(self) -> None:
-        """Cuts what is open and ends the thread."""
+        """Abort open connections and end the thread."""
         loop, stop, thread = self._loop, self._stop, self._thread
         if loop is not None and stop is not None:
-            with suppress(RuntimeError):  # it has ended by itself
+            with suppress(RuntimeError):  # it has already ended
                 loop.call_soon_threadsafe(stop.set)
         if thread is not None:
             thread.join()
@@ -194,12 +196,12 @@ class ScriptedServer:
         except (NotHttp, ConnectionError):
             return
         finally:
-            # Cut, not closed: whoever still reads must not take it for the end of an answer.
+            # Aborted, not closed: a client that still reads must not take it for the end of an answer.
             client.writer.transport.abort()
             self._count("closed")
 
     async def _answer(self, request: HttpRequest, client: _Client) -> bool:
-        """Whether the connection goes on. The answer is given up as soon as the other side is gone."""
+        """Answer a request; return whether the connection continues. Aborts when the client leaves."""
         with self._lock:
             self._counts["requests"] += 1
             if isinstance(request.body, dict):
@@ -227,7 +229,7 @@ class ScriptedServer:
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """One connection; `gone` once the other side has closed it."""
+    """One connection; `gone` once the client has closed it."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -235,7 +237,7 @@ class _Client:
 
 
 class _Watched(asyncio.StreamReaderProtocol):
-    """Streams that say at once when the other side is gone, though nobody reads."""
+    """Streams that detect a closed connection immediately, even if no task reads."""
 
     def __init__(self, begin: Callable[[_Client], None]) -> None:
         self._gone = asyncio.Event()
@@ -255,21 +257,23 @@ class _Watched(asyncio.StreamReaderProtocol):
 
 
 async def _finish(writer: asyncio.StreamWriter) -> None:
-    """To the last byte."""
+    """Flush to the last byte."""
     with suppress(ConnectionError):
         writer.close()
         await writer.wait_closed()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until it is interrupted or its standard input ends."""
+    """Serve until interrupted or until standard input ends."""
     parser = argparse.ArgumentParser(
         prog="python -m cleveragents.testing.scripted_server",
-        description="Serves OpenAI's protocol on the loopback from a script.",
+        description="Serve OpenAI's protocol on the loopback interface from a script.",
     )
     parser.add_argument("script", type=Path)
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (the default)")
-    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="before every answer")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any free port (default)")
+    parser.add_argument(
+        "--latency", type=float, default=0.0, metavar="SECONDS", help="delay before every answer"
+    )
     options = parser.parse_args(arguments)
     try:
         server = ScriptedServer.from_file(options.script, port=options.port, latency_seconds=options.latency)

@@ -1,4 +1,4 @@
-"""The wire of the scripted server: HTTP/1.1 as far as it takes, and OpenAI's chat completions on it."""
+"""The wire protocol of the scripted server: minimal HTTP/1.1 with OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BODY_BOUND = 64 << 20
 
 
 class NotHttp(Exception):
-    """The other side does not speak HTTP, or stopped in the middle."""
+    """The client does not speak HTTP, or stopped in the middle."""
 
 
 class _Cut(Exception):
-    """The connection is to be cut here."""
+    """The connection must be cut here."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. `body` is its JSON; None if it has none that can be read."""
+    """One request. `body` is its JSON; None if it has none that can be parsed."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class HttpRequest:
 
 
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
-    """The next request on the connection; None when the client closed it."""
+    """Return the next request on the connection; None if the client closed it."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError as error:
@@ -68,33 +68,33 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
 
 
 class Exchange:
-    """What is written to one client, as a whole or event by event. Used by the task that answers."""
+    """A response to one client, complete or event by event. Used by the answering task."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
     async def whole(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """One response with its length."""
+        """Send one response with its length."""
         fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}
         await self._send(self._head(status, fields) + body)
 
     async def open_stream(self) -> None:
-        """The head of a response whose events follow."""
+        """Send the head of an event stream."""
         await self._send(
             self._head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
         )
 
     async def event(self, data: str) -> None:
-        """One server-sent event."""
+        """Send one server-sent event."""
         payload = f"data: {data}\n\n".encode("utf-8", "surrogatepass")
         await self._send(b"%x\r\n%b\r\n" % (len(payload), payload))
 
     async def close_stream(self) -> None:
-        """The end of the events."""
+        """End the event stream."""
         await self._send(b"0\r\n\r\n")
 
     async def half(self, body: bytes) -> None:
-        """A response that promises more than it holds."""
+        """Send a response that is shorter than its declared length."""
         head = self._head(200, {"Content-Type": "application/json", "Content-Length": str(len(body) + 1)})
         await self._send(head + body)
 
@@ -110,7 +110,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """Answers requests from a script. Any number at once."""
+    """Answers requests from a script. Any number concurrently."""
 
     scripting: ScriptRunner
     latency_seconds: float
@@ -118,7 +118,7 @@ class Responder:
     models: tuple[str, ...]
 
     async def answer(self, request: HttpRequest, exchange: Exchange) -> bool:
-        """Writes the answer; whether the connection can go on, or is to be cut."""
+        """Write the answer; return whether the connection continues or must be cut."""
         try:
             await self._respond(request, exchange)
         except _Cut:
@@ -138,7 +138,7 @@ class Responder:
 
     async def _complete(self, body: Any, exchange: Exchange) -> None:
         if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-            await _error(exchange, 400, "the body is no chat completion request")
+            await _error(exchange, 400, "the body is not a chat completion request")
             return
         messages = [_message(entry) for entry in body["messages"]]
         offered = [tool["function"]["name"] for tool in body.get("tools") or ()]
@@ -157,7 +157,7 @@ class Responder:
 
 
 async def _misbehaves(fault: ScriptedFault | None, exchange: Exchange, streams: bool) -> bool:
-    """Whether the fault was all the answer there is."""
+    """Return whether the fault was the whole answer."""
     if fault is None:
         return False
     if fault.hang:
@@ -181,7 +181,7 @@ async def _misbehaves(fault: ScriptedFault | None, exchange: Exchange, streams: 
 
 @dataclass(frozen=True, slots=True)
 class _Speech:
-    """One answer on its way."""
+    """One answer in progress."""
 
     answer: ScriptedAnswer
     model: str
@@ -253,7 +253,7 @@ class _Speech:
         return {"id": call.id or f"call_{number}", "type": "function", "function": function}
 
     def _call_deltas(self, number: int) -> list[dict[str, Any]]:
-        """As providers do it: first the name, then the arguments in pieces."""
+        """Return deltas like those of providers: first the name, then the arguments in pieces."""
         whole = self._call(number)
         arguments = whole["function"]["arguments"]
         begun = whole | {"index": number, "function": {"name": whole["function"]["name"], "arguments": ""}}
