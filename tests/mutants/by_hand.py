@@ -15,13 +15,13 @@ _USER_GIT = "apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
-    ("jobs/worker/lease.py", "keeps no earlier one"): (
+    ("jobs/worker/lease.py", "does not renew an earlier one"): (
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
     ("server/routes/session.py", "secret is returned once"): ("shown_once(request)", "None"),
     ("server/routes/users.py", "the token is returned once"): ("shown_once(request)", "None"),
-    ("storage/sql_idempotency_store.py", "whatever was answered"): (
+    ("storage/sql_idempotency_store.py", "whatever the response was"): (
         ", _ROWS.made.is_(None))",
         ",)",
     ),
@@ -29,13 +29,13 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "max(claim.stamp, found.created_at + 1)",
         "claim.stamp",
     ),
-    ("app/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
+    ("app/remote_parts.py", "may still use are not deleted"): ("known - used", "known"),
     ("api/plans/details.py", "remote or not"): (
         "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",
     ),
     ("cli/admin/serve.py", "a log, which others read"): (" and sys.stderr.isatty()", ""),
-    ("config/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
+    ("config/logging.py", "does not count as shown"): (" and sys.stderr.isatty()", ""),
     ("cli/run/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
     ("protocols/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
     ("plans/apply_policy.py", "it quotes files"): (
@@ -91,14 +91,14 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "min(lasting, token.expires_at - now)",
         "lasting",
     ),
-    ("jobs/worker/attempt_run.py", "the next does not find"): (
+    ("jobs/worker/attempt_run.py", "not visible to the next"): (
         "copy_context().run(self._run, under_way, claims_next)",
         "self._run(under_way, claims_next)",
     ),
     ("jobs/store/claimable.py", "comes too late"): ("held[job.id] = move.job", "pass"),
     ("jobs/store/claimable.py", "waits for no row"): ("skip_locked=True", ""),
-    ("jobs/store/sql_job_store.py", "waits for none that"): (", by_id=_UNHELD_BY_ID", ""),
-    ("contrib/temporal/worker.py", "one that was given up cancels"): (
+    ("jobs/store/sql_job_store.py", "waits for no locked one"): (", by_id=_UNHELD_BY_ID", ""),
+    ("contrib/temporal/worker.py", "that timed out cancels nothing"): (
         "details is not None and details.cancel_requested",
         "details is not None",
     ),
@@ -251,7 +251,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "mask_for(request.environment, os.environ, place.secrets)",
         "mask_for((), os.environ, place.secrets)",
     ),
-    ("core/text/redaction.py", "cut in two is a value"): (
+    ("core/text/redaction.py", "cut in two is still a value"): (
         "value_begins(text, values, self._told)",
         "len(text)",
     ),
@@ -267,11 +267,11 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "open_directory(here, part)",
         "os.open(part, os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)",
     ),
-    ("core/text/control_characters.py", "no two names are spelt alike"): (
+    ("core/text/control_characters.py", "no two names have the same spelling"): (
         """path if spelt == path else f'"{spelt}"'""",
         "spelt",
     ),
-    ("core/cancellation.py", "nobody's words are taken"): (
+    ("core/cancellation.py", "foreign text is not mistaken for ours"): (
         """f'"{reason}"' if is_mere_stop(reason) else reason""",
         "reason",
     ),

@@ -130,10 +130,7 @@ def _tighten(values: Values, wanted: Values) -> None:
     for dotted, (value, origin) in wanted.items():
         key = known_keys()[dotted]
         if key.repository is RepositoryPolicy.JOIN:
-            values[dotted] = (
-                f"{values[dotted][0]}+{value}",
-                origin,
-            )  # joined profiles apply the stricter answer
+            values[dotted] = (f"{values[dotted][0]}+{value}", origin)  # the stricter answer applies
         elif _is_tighter(key, value, values[dotted][0]):
             values[dotted] = (value, origin)
 

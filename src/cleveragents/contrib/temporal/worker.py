@@ -365,6 +365,4 @@ def _is_wanted_cancelled() -> bool:
     from temporalio import activity
 
     details = activity.cancellation_details()
-    return (
-        details is not None and details.cancel_requested
-    )  # guard: an activity that timed out cancels nothing
+    return details is not None and details.cancel_requested  # guard: one that timed out cancels nothing

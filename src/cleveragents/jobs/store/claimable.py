@@ -355,7 +355,9 @@ class JobHandoffs:
         following = {number: move.job for number, move in zip(going_on, claims, strict=False)}
         return [_answer(end, following.get(number)) for number, end in enumerate(ends)]
 
-    def _claims(self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]) -> Sequence[Move]:
+    def _claims(
+        self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]
+    ) -> Sequence[Move]:
         """Return the most urgent jobs, at most one for each turn.
 
         A job with a counted place is claimed alone, after the places of ended jobs are released: then nothing
