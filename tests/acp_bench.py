@@ -1,4 +1,4 @@
-"""A bench for agents that speak ACP: programs that are some, and a plan in whose sandbox they work."""
+"""A bench for ACP agents: scripted agent programs, and a plan whose sandbox they work in."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ STEP = "1.work.1"
 
 
 def steps(*steps: tuple[Any, ...], program: str = "plain.py") -> dict[str, Any]:
-    """A request to one that behaves."""
+    """Return a request to a well-behaved agent."""
     return {"argv": (sys.executable, str(PROGRAMS / program)), "prompt": json.dumps(steps)}
 
 
 def library_steps(*given: tuple[Any, ...]) -> dict[str, Any]:
-    """A request to the one that is made with the protocol's library; it takes its time to start."""
+    """Return a request to the agent that uses the protocol's library; it is slow to start."""
     return steps(*given, program="well_behaved.py")
 
 
@@ -45,7 +45,7 @@ def misbehaving(way: str) -> dict[str, Any]:
 
 @dataclass
 class SessionBench:
-    """Sessions in one plan's sandbox. What the plan did before is left out of what is told of it."""
+    """Sessions in one plan's sandbox. Earlier actions of the plan are left out of the results."""
 
     plans: PlanBench
     isolation: Isolation = "off"
@@ -60,7 +60,7 @@ class SessionBench:
     def sessions(
         self, policy: str = "full-auto", bounds: SessionBounds | None = None, **facts: Any
     ) -> AgentSessions:
-        """As the next attempt at the plan has them."""
+        """Return the sessions for the next attempt at the plan."""
         job = self.plans.owned_job(self.plan, self.token)
         execution = self.plans.parts._execution(self.plan, Strategy(()), self.sandbox, job, None)
         seconds_left = facts.pop("seconds_left", None)
@@ -76,7 +76,7 @@ class SessionBench:
         return AgentSessions(AcpAgents(place, bounds), tools)
 
     def talk(self, request: dict[str, Any], *, sessions: AgentSessions | None = None, **facts: Any) -> str:
-        """What the agent said in a session of the plan's next attempt."""
+        """Return the output of the agent in a session of the plan's next attempt."""
         policy, bounds = facts.pop("policy", "full-auto"), facts.pop("bounds", None)
         step = facts.pop("step", STEP)
         more = {name: facts.pop(name) for name in ("invariants", "seconds_left") if name in facts}
@@ -88,7 +88,7 @@ class SessionBench:
         return list(self.plans.calls(self.plan))[self._before :]
 
     def made(self) -> list[str]:
-        """Its calls in words: tool, state, and what they changed."""
+        """Return its calls as text: tool, state and changes."""
         history = self.plans.parts.history
         changed: dict[str | None, list[str]] = {}
         for change in history.changes(self.plan.id):
@@ -105,7 +105,7 @@ class SessionBench:
         return (self.sandbox.root / path).read_text()
 
     def answer(self, granted: bool) -> None:
-        """What a person says to the question that is open."""
+        """Answer the open question as a person."""
         asked = [call for call in self.calls() if call.state.value == "asked"]
         verdict = "granted" if granted else "denied"
         now = self.plans.container.clock.now()

@@ -1,4 +1,4 @@
-"""Actors to run in tests: short to write down, on a real database, through the real bridge."""
+"""Short definitions of actors for tests, run on a real database through the real bridge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.ready_database import ready_database
 __all__ = ["LIMIT", "Bench", "KnownActors", "actor", "open_bench", "thinker"]
 
 LIMIT = 60.0
-"""Seconds after which a test that waits has failed."""
+"""Time limit of a waiting test, in seconds."""
 
 
 class KnownActors:
@@ -37,7 +37,7 @@ class KnownActors:
 
 
 class Bench:
-    """A runner on a store. `again` is another runner on the same store: a process that was started anew."""
+    """A runner on a store. `again` returns another runner on the same store, like a restarted process."""
 
     def __init__(self, store: SqlCheckpointStore) -> None:
         self.store = store
@@ -46,7 +46,7 @@ class Bench:
         self._numbers = count(1)
 
     def thread(self) -> str:
-        """A name for a run that no other has."""
+        """Return a unique name for a run."""
         return f"plan/execute/{next(self._numbers)}"
 
     def again(self) -> BridgeActorRunner:
@@ -54,7 +54,7 @@ class Bench:
         return self._others[-1]
 
     def request(self, which: Actor, host: ScriptedHost, **facts: Any) -> ActorRequest:
-        """A request with what is not said left at its usual."""
+        """Return a request with defaults for everything not given."""
         usual: dict[str, Any] = {"thread_id": self.thread(), "inputs": {"goal": "win"}}
         return ActorRequest(actor=which, host=host, **{**usual, "stop": CancellationToken(), **facts})
 
@@ -68,7 +68,7 @@ class Bench:
 
 @contextmanager
 def open_bench(path: Path) -> Iterator[Bench]:
-    """On a new database."""
+    """Open a bench on a new database."""
     with open_database(ready_database(path / "store.db")) as database:
         bench = Bench(SqlCheckpointStore(database))
         try:
@@ -78,11 +78,11 @@ def open_bench(path: Path) -> Iterator[Bench]:
 
 
 def actor(*nodes: Node, state: tuple[StateKey, ...] = (), **facts: Any) -> Actor:
-    """An actor that begins with its first node."""
+    """Return an actor that starts with its first node."""
     usual: dict[str, Any] = {"name": "local/test", "entry": nodes[0].name}
     return Actor(nodes=nodes, state=state, **{**usual, **facts})
 
 
 def thinker(name: str = "think", **facts: Any) -> LlmNode:
-    """An llm node that asks for nothing much."""
+    """Return a minimal llm node."""
     return LlmNode(**{"name": name, "prompt": "Do ${goal}.", **facts})

@@ -1,4 +1,4 @@
-"""A bench for plans that actors work at: a script of what the model says, and the real parts around it."""
+"""A bench for plans with actors: a script for the model, and the real parts around it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REVIEWER = "You review a change"
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """A tool call of the model's."""
+    """Return a tool call of the model."""
     return {"tool": tool, "arguments": arguments}
 
 
@@ -56,12 +56,12 @@ def answer(*calls: dict[str, Any], text: str = "", **more: Any) -> dict[str, Any
 
 
 def says(value: object, **more: Any) -> dict[str, Any]:
-    """An answer of a shape, or in words."""
+    """Return a structured or plain-text answer."""
     return answer(text=value if isinstance(value, str) else json.dumps(value), **more)
 
 
 def rule(*turns: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    """By turns; `when` and whatever else a rule has are facts."""
+    """Return a rule with its turns; `when` and other keys are passed on."""
     return {"turns": list(turns), **facts}
 
 
@@ -78,7 +78,7 @@ def reviews(*turns: dict[str, Any], **facts: Any) -> dict[str, Any]:
 
 
 def steps(*steps: Mapping[str, Any], decisions: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """What the strategist says in the end."""
+    """Return the strategist's final answer."""
     made = [{"question": "How?", "choice": "so", "rationale": "it fits"}, *decisions]
     return says({"summary": "a summary", "decisions": made, "steps": list(steps)})
 
@@ -92,7 +92,7 @@ def revise(*findings: str) -> dict[str, Any]:
 
 
 class _Actors:
-    """A test's own actors, and those there are."""
+    """The actors of the test, and the built-in ones."""
 
     def __init__(self, own: Mapping[str, Actor], others: ActorSource) -> None:
         self._own = own
@@ -112,7 +112,7 @@ class _Parts(BenchParts):
 
 
 class ActorPlanBench(PlanBench):
-    """One process's parts, with models that answer from scripts. `actors` are a test's own, by name."""
+    """The parts of one process, with scripted models. `actors` are the test's own, by name."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ActorPlanBench(PlanBench):
         self.parts = _Parts(self.container, self.actors)
 
     def script(self, *rules: dict[str, Any], **facts: Any) -> str:
-        """The name of a model that answers so."""
+        """Return the name of a model that answers from this script."""
         path = self.home / f"script-{len(list(self.home.glob('script-*')))}.yaml"
         path.write_text(json.dumps({"version": 1, "facts": facts, "rules": list(rules)}))
         return f"scripted/{path}"
@@ -145,7 +145,7 @@ class ActorPlanBench(PlanBench):
         checks: Sequence[Check] = (),
         **facts: Any,
     ) -> Plan:
-        """A plan with a job queued for it, for actors with that model."""
+        """Return a plan with a queued job, for actors with this model."""
         request = freeze({"limits": thaw((limits or BudgetLimits()).to_json())})
         assert isinstance(request, Mapping)
         new = PlanDraft("a goal", "tests/goal", str(self.repository), request)
@@ -157,14 +157,14 @@ class ActorPlanBench(PlanBench):
         return plan
 
     def reached(self, *rules: dict[str, Any], **facts: Any) -> Plan:
-        """A plan of the usual three, run as far as it goes."""
+        """Return a plan with the usual three turns, run as far as it goes."""
         return self.work(self.goal(self.script(*rules), **facts))
 
     def reply(self, plan: Plan, text: str) -> Plan:
         return self.work(self.parts.lifecycle.reply(self.now(plan), text))
 
     def waited(self, plan: Plan) -> Mapping[str, JsonValue]:
-        """What it waits for."""
+        """Return its pending request."""
         found = self.now(plan).waiting_for
         assert isinstance(found, Mapping)
         return found
@@ -179,7 +179,7 @@ class ActorPlanBench(PlanBench):
         self.parts.thinking.raise_limits(plan, limits)
 
     def tools_of(self, plan: Plan) -> list[str]:
-        """The tools it used, in order."""
+        """Return the tools it used, in order."""
         return [made.tool for made in self.calls(plan)]
 
 

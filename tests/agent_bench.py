@@ -1,4 +1,4 @@
-"""A bench for plans that other agents work at: scripted ones, as real processes."""
+"""A bench for plans with external agents: scripted ones, as real processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORT = (StateKey("report"),)
 
 
 def agent_node(mode: str, *arguments: str, name: str = "work", **facts: Any) -> CommandNode:
-    """A node that runs the scripted agent in that mode."""
+    """Return a node that runs the scripted agent in this mode."""
     argv = (sys.executable, str(SCRIPTED), mode, *arguments)
     return CommandNode(
         **{"name": name, "argv": argv, "prompt": "Do it: ${goal}", "output": "report", **facts}
@@ -37,13 +37,16 @@ def agent_node(mode: str, *arguments: str, name: str = "work", **facts: Any) -> 
 
 
 def external(mode: str, *arguments: str, **facts: Any) -> Actor:
-    """An actor of nothing but that."""
+    """Return an actor with only that node."""
     node = agent_node(mode, *arguments, **facts)
     return Actor(name="tests/external", entry=node.name, nodes=(node,), state=REPORT)
 
 
 class AgentBench(ActorPlanBench):
-    """`isolation` as in the settings. `output` is what agents say; `heard` is set once they say `ready`."""
+    """A bench with `isolation` as in the settings.
+
+    `output` collects the output of agents; `heard` is set once they print `ready`.
+    """
 
     def __init__(self, home: Path, *, isolation: str = "off", **facts: Any) -> None:
         super().__init__(home, **facts)
@@ -61,17 +64,17 @@ class AgentBench(ActorPlanBench):
             self.heard.set()
 
     def task(self, actor: Actor, **facts: Any) -> Plan:
-        """A plan with a job queued for it, for that actor, without any model."""
+        """Return a plan with a queued job, for this actor, without a model."""
         self.actors[actor.name] = actor
         return self.goal("", cast=(None, actor.name, None), **facts)
 
     def given(self, mode: str, *arguments: str, policy: str = "full-auto", **facts: Any) -> Plan:
-        """A plan that the scripted agent worked at, as far as that goes."""
+        """Return a plan that the scripted agent has worked on as far as it goes."""
         return self.work(self.task(external(mode, *arguments, **facts), profile=policy))
 
     @contextmanager
     def worker(self, *plans: Plan) -> Iterator[AsyncWorker]:
-        """One that works at these plans, as many at once as there are, in threads of its own."""
+        """Return a worker that runs all these plans in parallel, in its own threads."""
         handlers = {kind_of_plan(plan.id): JobHandler(self.handler()) for plan in plans}
         options = WorkerOptions(name="bench", concurrency=len(plans), cancel_poll_seconds=0.1)
         worker = AsyncWorker(
@@ -84,7 +87,7 @@ class AgentBench(ActorPlanBench):
             worker.close()
 
     def files(self, plan: Plan) -> dict[str, str]:
-        """The files of its sandbox, but git's."""
+        """Return the files of its sandbox, except git's."""
         root = self.sandbox(plan).root
         found = (path for path in root.rglob("*") if path.is_file())
         named = {path.relative_to(root).as_posix(): path for path in found}

@@ -1,7 +1,7 @@
-"""`agents` that answers certain words with a signal, each once, when it has written them.
+"""`agents` with a stream that sends itself a signal when certain words were written, once for each.
 
-`python -m tests.answering WORDS ARGUMENT…`, where WORDS is a JSON list of regular expressions, each with the
-number of its signal.
+`python -m tests.answering WORDS ARGUMENT…`, where WORDS is a JSON list of pairs: a regular expression and a
+signal number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Answering"]
 
 
 class Answering:
-    """A stream, and words of which those that come first are the next to be answered."""
+    """A stream that watches for words in their given order."""
 
     def __init__(self, rest: TextIO, words: list[tuple[str, int]]) -> None:
         self._rest = rest

@@ -1,4 +1,4 @@
-"""A repository, plans that were made of it, and what its user sees: for the suites about apply."""
+"""A repository, plans made from it, and the user's view of it: for the suites about apply."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ IDENTITY = {
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link to be made."""
+    """A symbolic link to create."""
 
     target: str
 
 
 @dataclass(frozen=True)
 class Program:
-    """An executable file to be written."""
+    """An executable file to write."""
 
     content: bytes
 
@@ -70,7 +70,7 @@ Edit = bytes | Link | Program | Submodule | None
 
 
 def git(directory: Path, *arguments: str, check: bool = True, **variables: str) -> str:
-    """git as a user runs it, without anything of this machine's user."""
+    """Run git as a user does, without the configuration of this machine's user."""
     home = {"HOME": str(directory.parent), "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
     environment = {**home, **IDENTITY, **variables}
     done = subprocess.run(
@@ -81,7 +81,7 @@ def git(directory: Path, *arguments: str, check: bool = True, **variables: str) 
 
 
 def write(root: Path, edits: Mapping[str, Edit]) -> None:
-    """Makes each path be that; None takes it away."""
+    """Write each path; None deletes it."""
     for path, edit in edits.items():
         if edit is None:
             if (root / path).is_dir() and not (root / path).is_symlink():
@@ -113,7 +113,7 @@ def _prune(root: Path, directory: Path) -> None:
 
 
 def snapshot(root: Path, *, with_git: bool = False) -> dict[str, tuple[str, bytes]]:
-    """Every file and directory with its kind and bytes; of `.git` only if asked for."""
+    """Return every file and directory with its kind and bytes; `.git` only on request."""
     found: dict[str, tuple[str, bytes]] = {}
     for folder, folders, files in os.walk(root):
         if not with_git:
@@ -134,14 +134,14 @@ def snapshot(root: Path, *, with_git: bool = False) -> dict[str, tuple[str, byte
 
 
 def new_sandbox(resource: Path, plan_id: str, directory: Path) -> Sandbox:
-    """A sandbox of the strategy that suits."""
+    """Return a new sandbox of the appropriate strategy."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     strategy = next(each for each in (PrivateClone(), DirectoryCopy()) if each.suits(resource))
     return strategy.create(SandboxRequest(plan_id, resource), directory)
 
 
 def open_sandbox(resource: Path, plan_id: str, directory: Path) -> Sandbox:
-    """The one that was made there."""
+    """Return the existing sandbox at this place."""
     return PrivateClone().open(plan_id, resource, directory)
 
 
@@ -157,11 +157,11 @@ class World:
     trees: dict[str, str] = field(default_factory=dict)
 
     def plan(self, plan_id: str, edits: Mapping[str, Edit]) -> None:
-        """A plan that starts now and does that."""
+        """Return a plan that starts now and makes these changes."""
         sandbox = new_sandbox(self.resource, plan_id, self.home / "sandboxes" / plan_id)
         write(sandbox.root, edits)
         states: dict[str, FileState | None] = {path: change.after for path, change in sandbox.scan().items()}
-        # Ignored files, too, as a tool that writes one would have it.
+        # Includes ignored files, as a tool that writes one would record them.
         states |= {path: sandbox.state_of(path) for path in edits}
         self.sandboxes[plan_id] = sandbox
         self.trees[plan_id] = sandbox.tree(states)
@@ -178,7 +178,7 @@ class World:
             return preparation.apply(commit)
 
     def write(self, edits: Mapping[str, Edit]) -> None:
-        """What the user does to the files."""
+        """Change files as the user does."""
         write(self.resource, edits)
 
     def git(self, *arguments: str) -> str:
@@ -194,7 +194,7 @@ class World:
 
 @contextmanager
 def world_at(home: Path, files: Mapping[str, Edit], *, repository: bool = True) -> Iterator[World]:
-    """A resource with these files, committed if it is a repository."""
+    """Return a resource with these files, committed if it is a repository."""
     resource = home / "project"
     if repository:
         key = ("world_at", *files.items())

@@ -1,4 +1,4 @@
-"""Real LangGraph graphs whose nodes a test can hold, release and watch."""
+"""Real LangGraph graphs whose nodes a test can block, release and observe."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cleveragents.actors.streams.message import StreamMessage
 __all__ = ["LIMIT", "Gate", "State", "async_increment", "branches", "chain", "request", "sync_increment"]
 
 LIMIT = 60.0
-"""Seconds after which a test that waits has failed."""
+"""Time limit of a waiting test, in seconds."""
 
 
 _ABANDONED: list[object] = []
-# Python throws GeneratorExit into a coroutine that it collects unfinished, and langchain answers that with
-# coroutines that nobody awaits: a warning, in whichever test runs then. So they are kept.
+# Python throws GeneratorExit into a garbage-collected coroutine, and langchain responds with coroutines that
+# are never awaited: a warning in whichever test runs then. So they are kept alive.
 
 
 class State(TypedDict, total=False):
@@ -31,7 +31,7 @@ class State(TypedDict, total=False):
 
 
 def chain(*nodes: Callable[[State], Any]) -> Any:
-    """The nodes, one after the other, compiled."""
+    """Return a graph with the nodes in sequence, compiled."""
     builder = StateGraph(State)
     for number, node in enumerate(nodes):
         builder.add_node(f"node{number}", node)
@@ -41,7 +41,7 @@ def chain(*nodes: Callable[[State], Any]) -> Any:
 
 
 def branches(*nodes: Callable[[State], Any]) -> Any:
-    """The nodes, all at once, compiled."""
+    """Return a graph with the nodes in parallel, compiled."""
     builder = StateGraph(State)
     for number, node in enumerate(nodes):
         builder.add_node(f"node{number}", node)
@@ -51,22 +51,25 @@ def branches(*nodes: Callable[[State], Any]) -> Any:
 
 
 def request(graph: str = "graph", number: int = 1, **content: object) -> StreamMessage:
-    """A request for that graph."""
+    """Return a request for this graph."""
     return StreamMessage(id=f"message-{number}", graph=graph, content=content or {"n": number})
 
 
 async def async_increment(state: State) -> State:
-    """n + 1."""
+    """Return n + 1."""
     return {"n": state["n"] + 1}
 
 
 def sync_increment(state: State) -> State:
-    """n + 1, on a thread."""
+    """Return n + 1, on a thread."""
     return {"n": state["n"] + 1}
 
 
 class Gate:
-    """Nodes that stop where the test wants them. Events of threads, because tests are on other ones."""
+    """Nodes that block until the test releases them.
+
+    Uses threading events, because tests run on other threads.
+    """
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -76,25 +79,25 @@ class Gate:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def open(self) -> None:
-        """Lets every node through that waits here, and all that will."""
+        """Release all current and future nodes."""
         self.opened.set()
         for loop, event in tuple(self._waiting):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(event.set)
 
     def wait_entered(self, times: int = 1) -> None:
-        """Returns when nodes have entered that often."""
+        """Return when nodes have entered this many times."""
         for _ in range(times):
             assert self.entered.acquire(timeout=LIMIT), "the node never started"
 
     async def hold(self, state: State) -> State:
-        """Ends when it is cancelled, or when the gate opens."""
+        """Block until cancelled or until the gate opens."""
         self.entered.release()
         await self._until_opened()
         return {"n": state["n"] + 1}
 
     async def clean_up_slowly(self, state: State) -> State:
-        """Cancelled, it cleans up until the gate opens."""
+        """After a cancel, clean up until the gate opens."""
         self.entered.release()
         try:
             await asyncio.Event().wait()
@@ -105,7 +108,7 @@ class Gate:
         return {}
 
     async def ignore_once(self, state: State) -> State:
-        """Swallows the first cancellation, heeds the second."""
+        """Ignore the first cancellation, obey the second."""
         self.entered.release()
         try:
             await asyncio.Event().wait()
@@ -115,7 +118,7 @@ class Gate:
         return {}
 
     async def never_end(self, state: State) -> State:
-        """Swallows every cancellation."""
+        """Ignore every cancellation."""
         _ABANDONED.append(asyncio.current_task())
         self.entered.release()
         while True:
@@ -125,18 +128,18 @@ class Gate:
                 self.cleaning.set()
 
     def hold_thread(self, state: State) -> State:
-        """A synchronous node: nothing but the gate ends it."""
+        """Block in a synchronous node: only the gate ends it."""
         self.entered.release()
         assert self.opened.wait(LIMIT)
         self.cleaned.set()
         return {"n": state["n"] + 1}
 
     async def hold_loop(self, state: State) -> State:
-        """An asynchronous node that blocks its loop."""
+        """Block the loop in an asynchronous node."""
         return self.hold_thread(state)
 
     async def _until_opened(self) -> None:
-        # Listed first, then checked: an `open` in between sets the event.
+        # Registered first, then checked: an `open` in between sets the event.
         opened = asyncio.Event()
         self._waiting.append((asyncio.get_running_loop(), opened))
         if not self.opened.is_set():

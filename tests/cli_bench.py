@@ -1,4 +1,4 @@
-"""A command line run from end to end in this process, on a repository and a state of the test's own."""
+"""Command lines run end to end in this process, on the test's own repository and state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended and what it said."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -37,7 +37,7 @@ class Ended:
 
     @property
     def id(self) -> str:
-        """The plan that was made, as the first line names it."""
+        """The id of the created plan, from the first line."""
         return self.err.split()[1].rstrip(":")
 
 
@@ -45,7 +45,7 @@ Agents = Callable[..., Ended]
 
 
 class Terminal(StringIO):
-    """An input that says it is a terminal, and knows Ctrl-C."""
+    """An input that claims to be a terminal, and supports Ctrl-C."""
 
     def isatty(self) -> bool:
         return True
@@ -58,8 +58,11 @@ class Terminal(StringIO):
 
 
 def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
-    """No setting of whoever runs the tests counts. Whose files a check would import is not asked: that takes
-    three interpreters per check, and the tests of checks are about it."""
+    """Ignore all settings of the user who runs the tests.
+
+    The check for files that a check would import is disabled: it takes three interpreters per check, and the
+    tests of checks cover it.
+    """
     for name in [*os.environ]:
         if name.startswith(("CLEVERAGENTS_", "XDG_", "NO_COLOR")):
             monkeypatch.delenv(name)
@@ -73,7 +76,7 @@ def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
 
 
 def paint_shop(root: Path) -> Path:
-    """A repository with the word `colour` in two files."""
+    """Return a repository with the word `colour` in two files."""
     made_once(root, "paint_shop", _paint_shop, lambda: git(root, "update-index", "-q", "--refresh"))
     return root
 
@@ -91,7 +94,7 @@ def _paint_shop(root: Path) -> None:
 
 @contextmanager
 def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Agents]:
-    """Runs command lines; `typed` is what somebody types into one."""
+    """Return a function that runs command lines; `typed` is the input of the user."""
     before = signal.getsignal(signal.SIGTERM)
 
     def run(*arguments: str, typed: str | None = None) -> Ended:
@@ -111,5 +114,5 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[s
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git says there."""
+    """Return the output of git in this directory."""
     return subprocess.run([*_GIT, *arguments], cwd=root, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""A server that listens, which can be stopped and started anew, and command lines of a user elsewhere."""
+"""A listening server that can be restarted, and command lines of a remote user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _QUICK = {
 
 @dataclass
 class Served:
-    """A server and a worker, each a process, the users' tokens, and a home of somebody who asks."""
+    """A server process and a worker process, the users' tokens, and the home of a remote user."""
 
     state: Path
     repository: Path
@@ -48,7 +48,7 @@ class Served:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Where it was before, if it was; returns when it answers."""
+        """Start at the previous address, if there is one; return when the server answers."""
         words = ("serve", "--workers", "0", "--port", str(self.port))
         self._server = self.process(*words, on_server=True, output=subprocess.DEVNULL)
         ends = time.monotonic() + SECONDS_LIMIT
@@ -58,7 +58,7 @@ class Served:
             time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGKILL) -> None:
-        """As a fault does, unless told otherwise."""
+        """Stop abruptly, as a fault does, by default."""
         if self._server is not None:
             self._server.send_signal(number)
             self._server.wait(SECONDS_LIMIT)
@@ -68,11 +68,11 @@ class Served:
         return self.tokens[user]
 
     def environment(self, *, on_server: bool = False) -> dict[str, str]:
-        """Of the user elsewhere, or of who sits at the server."""
+        """Return the environment of the remote user, or of the user on the server's machine."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CLEVER", "XDG_"))}
         state = self.state if on_server else self.home / "state"
         if on_server:
-            # What a server does is traced where one runs in the tests' own process; this one is killed.
+            # Coverage of the server comes from one in the tests' own process; this one is killed.
             kept.pop("COVERAGE_PROCESS_CONFIG", None)
         kept |= ALLOW_UNISOLATED
         return {**kept, **_QUICK, "HOME": str(self.home), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
@@ -80,7 +80,7 @@ class Served:
     def process(
         self, *arguments: str, on_server: bool = False, output: int = subprocess.PIPE
     ) -> subprocess.Popen[str]:
-        """A command under way, in the repository."""
+        """Start a command in the repository."""
         return Forked(
             [sys.executable, "-m", "cleveragents", *arguments],
             cwd=self.repository,
@@ -100,7 +100,7 @@ class Served:
 
     @contextmanager
     def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """A command under way, which is killed at the end if it still is."""
+        """Start a command that is killed at the end if it is still running."""
         process = self.process(*arguments)
         try:
             yield process
@@ -111,7 +111,7 @@ class Served:
 
 
 class Cutting:
-    """A way to the server that loses the answers to the first so many POSTs: they are done, nobody hears."""
+    """A proxy that drops the answers to the first POSTs: they are executed, but the client gets no answer."""
 
     def __init__(self, port: int, cuts: int) -> None:
         self._target = port
@@ -148,7 +148,7 @@ class Cutting:
             thread.start()
 
     def _carry(self, client: socket.socket) -> None:
-        """One question at a time, as a client of HTTP/1.1 asks."""
+        """Forward one request at a time, as an HTTP/1.1 client sends them."""
         with client, socket.create_connection(("127.0.0.1", self._target)) as server:
             client.settimeout(0.2)
             server.settimeout(0.2)
@@ -172,7 +172,7 @@ class Cutting:
 
 
 def _received(connection: socket.socket) -> bytes | None:
-    """What came; nothing at the end, None if nothing came yet."""
+    """Return the received data; empty at the end, None if there is none yet."""
     try:
         return connection.recv(65536)
     except TimeoutError:
@@ -183,7 +183,7 @@ def _received(connection: socket.socket) -> bytes | None:
 
 @contextmanager
 def served(directory: Path) -> Iterator[Served]:
-    """The server in that empty directory, and a worker; `shop` of the project `team` is its resource."""
+    """Run the server in this empty directory, and a worker; `shop` of the project `team` is its resource."""
     home, state = directory / "elsewhere", directory / "state"
     home.mkdir()
     repository = paint_shop(directory / "shop")
@@ -207,5 +207,5 @@ def served(directory: Path) -> Iterator[Served]:
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
-    """As Ctrl-C does."""
+    """Interrupt the process like Ctrl-C."""
     os.kill(process.pid, signal.SIGINT)

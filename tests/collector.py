@@ -1,4 +1,4 @@
-"""A stand-in for an OpenTelemetry collector: takes traces over OTLP/HTTP, and remembers them."""
+"""A fake OpenTelemetry collector: accepts traces over OTLP/HTTP, and records them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Collected", "Collector", "collector"]
 
 @dataclass(frozen=True)
 class Collected:
-    """A span as it arrived."""
+    """A received span."""
 
     name: str
     trace: str
@@ -28,7 +28,7 @@ class Collected:
 
 
 class Collector:
-    """Answers every batch with `status`; any thread may look at what came."""
+    """Answers every batch with `status`; any thread may read the received spans."""
 
     def __init__(self, status: int = 200) -> None:
         self.status = status
@@ -45,7 +45,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *words: object) -> None:
-                """It is a test's, and says nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -1,4 +1,4 @@
-"""Commands that start processes which do not want to be ended, and how to see whether any is alive."""
+"""Commands that start processes which resist being killed, and checks for survivors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WAYS_OUT = {
         "setsid sh -c 'h() {{ if [ $1 -lt 30000 ]; then h $(($1+1)) & fi; }}; echo x >&9; h 0; : {token}' &"
     ),
 }
-"""Each tells that it is there by a line into descriptor 9. `token` is in the command line of what is left."""
+"""Each reports its start by a line to descriptor 9. `token` is in the command line of survivors."""
 
 
 def tree_script(token: int, *, ways: tuple[str, ...] = tuple(WAYS_OUT), then: str) -> str:
-    """A shell script that starts one of each, and when all are there says `ready` and does `then`."""
+    """Return a shell script that starts one of each, prints `ready` when all run, and does `then`."""
     started = [
         WAYS_OUT[way].format(stubborn=_STUBBORN.format(token=f"{token}{number}"), token=f"{token}{number}")
         for number, way in enumerate(ways)
@@ -40,7 +40,7 @@ def tree_script(token: int, *, ways: tuple[str, ...] = tuple(WAYS_OUT), then: st
 
 
 def alive(token: int) -> list[str]:
-    """The command lines of living processes that carry the token, in whatever namespace."""
+    """Return the command lines of live processes with the token, in any namespace."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -53,17 +53,17 @@ def alive(token: int) -> list[str]:
 
 
 def wait_none_alive(token: int, *, timeout: float) -> list[str]:
-    """Who is left when all should have ended; nobody, as soon as nobody is."""
+    """Return the survivors after the time limit; empty as soon as there are none."""
     deadline = time.monotonic() + timeout
     left = alive(token)
     while left and time.monotonic() < deadline:
-        time.sleep(0.05)  # looking at every process of the machine without a pause keeps them from ending
+        time.sleep(0.05)  # scanning all processes without a pause keeps them from ending
         left = alive(token)
     return left
 
 
 def end_by_hand(token: int) -> None:
-    """For a runner that leaves processes behind."""
+    """Kill processes that a runner left behind."""
     while alive(token):
         for line in alive(token):
             try:

@@ -25,20 +25,20 @@ from tests.leaks import take_baseline
 from tests.short_stacks import keep_short_stacks
 from tests.unisolated import ALLOW_UNISOLATED
 
-# How long generating takes says how busy the machine is, not whether a test is right.
+# The time to generate data depends on the load of the machine, not on the test.
 hypothesis.settings.register_profile(
     "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("busy")
 
 os.environ.update(ALLOW_UNISOLATED)
-# Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.
+# Catches ensure_future from a foreign thread, and tasks destroyed while pending. Read when a loop is made.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 keep_short_stacks()
-# A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
+# A shell starts background jobs with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Every database has an engine, and every engine compiled the same statements anew: a twentieth of all time.
+# Every database has an engine, and every engine compiled the same statements again: a twentieth of all time.
 _COMPILED = LRUCache[Any, Any](2_000)
 
 
@@ -51,7 +51,7 @@ _for_all.setattr(sqlite_backend, "create_engine", _engine_that_shares_what_is_co
 _for_all.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
 _for_all.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
 
-# Suites that drive git and other processes; the interpreter's version is nothing to them.
+# Suites that drive git and other processes; the version of the interpreter does not affect them.
 ENGINE = (
     "unit/test_a2a",
     "crash/test_many_machines",
@@ -146,7 +146,7 @@ ENGINE = (
 )
 
 
-# The longest modules, longest first: one that begins when the others end leaves a processor idle.
+# The longest modules, longest first: one that starts last leaves a processor idle.
 LONGEST = (
     "crash/test_many_machines",
     "crash/test_plans",
@@ -185,9 +185,11 @@ LONGEST = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What collecting makes stays to the end: to look through all of it for garbage, again and again, took as
-    long as the rest of collecting, and as often as a test made many objects. Held as workers hold it: if this
-    were not the first, each of them would have to count what is left alone."""
+    """Freeze the objects made by collection, which live to the end.
+
+    Scanning them for garbage took as long as the rest of collection, again for every test with many objects.
+    Uses the same collector as workers: otherwise each worker would have to count the frozen objects.
+    """
     gc.disable()
     try:
         return (yield)
@@ -197,14 +199,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Importing what is left out anyway takes longer than much of what is not."""
+    """Skip deselected modules before they are imported: importing takes longer than many tests."""
     unwanted = "not engine" in config.getoption("markexpr")
     return True if unwanted and _is_among(ENGINE, collection_path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the engine's, so that `-m "not engine"` leaves them out; puts the longest modules first, unless a
-    random order is asked for."""
+    """Mark tests of engines, so that `-m "not engine"` skips them, and sort the longest modules first.
+
+    A random order, if requested, is kept.
+    """
     for item in items:
         if _is_among(ENGINE, item.path):
             item.add_marker(pytest.mark.engine)
@@ -218,14 +222,14 @@ def _is_among(names: tuple[str, ...], module: Path) -> bool:
 
 @cache
 def _first_of(names: tuple[str, ...], module: Path) -> int:
-    """Where the first name stands that the module begins with; past the end where there is none."""
+    """Return the index of the first name that the module begins with, or the length of the list."""
     path = re.sub("tests/unit/[a-z]+/", "tests/unit/", module.as_posix())
     return next((place for place, name in enumerate(names) if f"tests/{name}" in path), len(names))
 
 
 @pytest.fixture(autouse=True)
 def logging_is_as_it_was() -> Iterator[None]:
-    """A command run inside this process points logging at a stderr that is gone when its test is over."""
+    """Restore logging: a command inside this process points it at a stderr that its test closes."""
     yield
     if "structlog" in sys.modules:
         sys.modules["structlog"].reset_defaults()
@@ -233,7 +237,7 @@ def logging_is_as_it_was() -> Iterator[None]:
 
 @pytest.fixture
 def plain_faults() -> None:
-    """A fault is logged without the values of all variables on its way, which takes seconds to spell."""
+    """Log faults without the values of all variables, which takes seconds."""
     import structlog
 
     shown = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -242,7 +246,7 @@ def plain_faults() -> None:
 
 @pytest.fixture(scope="session")
 def commands_are_forked() -> Iterator[None]:
-    """What is `Forked` comes from a process that has imported what commands import, the server's included."""
+    """Fork `Forked` processes from one that has imported the modules of commands and the server."""
     from tests.forked import COMMANDS, nursery
 
     with nursery([COMMANDS, "cleveragents.server.serve", "tests.contracts.store_child"]):
@@ -251,7 +255,7 @@ def commands_are_forked() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Threads, children and descriptors are back at the baseline when a module's tests are over."""
+    """Check that threads, children and descriptors are back at the baseline after a module's tests."""
     if known_values():
         # Their owners are unreachable by now. Until they are collected, redaction masks the values here.
         gc.collect()

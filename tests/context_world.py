@@ -1,7 +1,8 @@
-"""A context pipeline on a fake clock, and everything in it that can misbehave.
+"""A context pipeline on a fake clock, with components that misbehave.
 
-Whatever hangs lets the time run out and then waits at a gate that opens when the test is over: so a pipeline
-that waits for it never comes back, and one that keeps its deadline does not depend on the machine's speed.
+A hanging component lets the time run out and then waits at a gate that opens at the end of the test. So a
+pipeline that waits for it never returns, and one that keeps its deadline does not depend on the speed of the
+machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PATHS = list(TEXTS)
 
 
 class World:
-    """Two executors on one fake clock, and a gate at which things hang until the test is over."""
+    """Two executors on one fake clock, and a gate that blocks hanging components."""
 
     def __init__(self, **crew: Any) -> None:
         self.clock = FakeClock()
@@ -50,13 +51,13 @@ class World:
         self.steps = ParallelStrategyExecutor(never, clock=clock)
 
     def hang(self, seconds: float = SECONDS) -> None:
-        """So many seconds pass, and then nothing happens until the gate opens."""
+        """Let this many seconds pass, then block until the gate opens."""
         self.clock.advance(seconds)
         self.hanging.set()
         self.gate.wait(LONG)
 
     def parts(self, strategies: Mapping[str, Any], **replaced: Any) -> PipelineParts:
-        """`loads` are parts by name; all else is a field of `PipelineParts`."""
+        """Return pipeline parts: `loads` are parts by name; other arguments are fields of `PipelineParts`."""
         loads = replaced.pop("loads", {})
         given = {
             "index": FakeCodeIndex(TEXTS),
@@ -93,7 +94,7 @@ def query(question: str = "how is the basket paid?", **options: Any) -> ContextQ
 
 
 class Found:
-    """A strategy made of a function of nothing."""
+    """A strategy made from a function without arguments."""
 
     def __init__(self, name: str, act: Callable[[], Any]) -> None:
         self.name = name
@@ -104,7 +105,7 @@ class Found:
 
 
 def finding(*fragments: ContextFragment, name: str = "words") -> Callable[[Any], Found]:
-    """How a strategy is made that finds these."""
+    """Return a factory of a strategy that finds these results."""
     return lambda ground: Found(name, lambda: list(fragments))
 
 
@@ -115,7 +116,7 @@ def fragment(
 
 
 class _Liar(ContextFragment):
-    """A subclass could run code whenever somebody reads a field."""
+    """A subclass that runs code whenever a field is read."""
 
 
 def _raising(error: BaseException) -> Callable[..., Any]:
@@ -126,7 +127,7 @@ def _raising(error: BaseException) -> Callable[..., Any]:
 
 
 def strategy_misdeeds(world: World) -> dict[str, Callable[[Any], Any]]:
-    """How strategies are made of which each does something else wrong."""
+    """Return factories of strategies that each misbehave in another way."""
 
     def made_of(act: Callable[[], Any]) -> Callable[[Any], Any]:
         return lambda ground: Found("x", act)
@@ -176,7 +177,7 @@ def strategy_misdeeds(world: World) -> dict[str, Callable[[Any], Any]]:
 
 
 class Misbehaving:
-    """A part whose every method does the same wrong thing."""
+    """A part whose methods all misbehave in the same way."""
 
     def __init__(self, act: Callable[..., Any]) -> None:
         self._act = act
@@ -188,7 +189,7 @@ class Misbehaving:
 
 
 def part_misdeeds(world: World) -> dict[str, Callable[[], Any]]:
-    """How parts are loaded of which each does something else wrong."""
+    """Return loaders of parts that each misbehave in another way."""
 
     def hang(*_: Any, **__: Any) -> Any:
         world.hang(SECONDS * 0.6)
@@ -216,7 +217,7 @@ def part_misdeeds(world: World) -> dict[str, Callable[[], Any]]:
 
 
 class HostileIndex:
-    """`CodeIndex` that does one thing wrong."""
+    """A `CodeIndex` that misbehaves in one way."""
 
     def __init__(self, world: World, misdeed: str) -> None:
         self._world = world
@@ -298,7 +299,7 @@ class _HostileSnapshot(MemorySnapshot):
 
 
 def check_answer(answer: object, asked: Sequence[str], budget: int) -> None:
-    """What holds of every answer, whatever went wrong."""
+    """Check the invariants of every answer, whatever went wrong."""
     assert type(answer) is ContextAnswer
     assert estimate_text(answer.text) <= budget
     assert answer.tokens <= budget == answer.budget
@@ -306,12 +307,12 @@ def check_answer(answer: object, asked: Sequence[str], budget: int) -> None:
     paths = [place.path for place in answer.files]
     assert len(set(paths)) == len(paths)
     assert set(paths) <= set(TEXTS)
-    answer.text.encode()  # no encoder chokes on it
+    answer.text.encode()  # every encoder accepts it
     assert all(isinstance(note, str) and len(note) <= 500 for note in answer.notes)
 
 
 def answered(ask: Callable[[], Any], world: World, patience: float = LONG) -> Any:
-    """What `ask` gives while all that hangs still hangs; AssertionError if it waits for that."""
+    """Return the result of `ask` while hanging components still hang; fail if it waits for them."""
     given: list[Any] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Imports, when it is imported, what commands import when they need it: for processes that fork for each."""
+"""Imports all modules that commands import on demand: for processes that fork for each command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import cleveragents
 
 __all__: list[str] = []
 
-# By now these are needed by every command that works on plans.
+# Every command that works on plans needs these by now.
 _ALREADY = ("cleveragents.cli.commands", "cleveragents.cli.run.command", "alembic.command")
 
 _FEATURES = (
@@ -20,7 +20,7 @@ _FEATURES = (
 for _name in _ALREADY:
     importlib.import_module(_name)
 for _module in pkgutil.walk_packages(cleveragents.__path__, "cleveragents."):
-    # A guard is a program of its own, and takes this process for one if it is imported.
+    # A guard is a separate program, and would take over this process if it were imported.
     apart = _module.name.endswith(".guard") or ".migrations" in _module.name
     if _module.name.split(".")[1] in _FEATURES and not apart:
         importlib.import_module(_module.name)

@@ -1,12 +1,11 @@
-"""Programs of the tests in processes of their own, forked from one that has imported what they need.
+"""Test programs in separate processes, forked from one that has imported their modules.
 
-To begin a process takes a few milliseconds; to import a database, a bus and a graph, most of a second, and
-suites that kill processes start hundreds. So one process, the nursery, imports all of it and forks for
-each `Forked`, which is a `subprocess.Popen` and in every respect a child of who made it. What runs in it is
-`python -m MODULE` from its first line on, with descriptors, environment and directory of its own, and with a
-session of its own where that is asked for.
+Starting a process takes a few milliseconds; importing a database, a bus and a graph takes most of a second,
+and suites that kill processes start hundreds. So one process, the nursery, imports all of it and forks for
+each `Forked`, which is a `subprocess.Popen` and a real child of its creator. It runs `python -m MODULE` from
+the first line on, with its own descriptors, environment and directory, and with its own session if requested.
 
-Without a nursery (nobody entered `nursery`, or the system has no `clone3`) each is started as any program is.
+Without a nursery (outside of `nursery`, or on a system without `clone3`) each program is started normally.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ __all__ = ["COMMANDS", "Forked", "is_nursery", "keep_nursery", "nursery", "ran"]
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = "tests.everything_imported"
-"""What a nursery has to have imported for commands of `agents`."""
+"""The modules that a nursery must import for `agents` commands."""
 _SYS_CLONE3 = 435  # on every architecture
 _CLONE_PARENT = 0x8000
 _LARGEST = 1 << 20
 _libc = ctypes.PyDLL(None, use_errno=True)
 _asked: socket.socket | None = None
-_asking = threading.Lock()  # the next number that the nursery tells is the answer to the last order
-# What a `Popen` can be asked for and a fork does not do, with what stands there where nobody asks.
+_asking = threading.Lock()  # the next number from the nursery answers the last order
+# Options of `Popen` that a fork does not support, with their defaults.
 _UNHEARD: dict[str, object] = {"pass_fds": (), "close_fds": True, "shell": False, "restore_signals": True}
 _UNHEARD |= dict.fromkeys(("executable", "preexec_fn", "gid", "gids", "uid", "umask", "process_group"))
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
@@ -52,7 +51,7 @@ _nursery = 0
 
 @contextmanager
 def nursery(modules: Sequence[str]) -> Iterator[None]:
-    """As long as the block runs, what is `Forked` comes from a process that has imported these modules."""
+    """Fork each `Forked` in this block from a process that has imported these modules."""
     global _asked, _nursery
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
@@ -70,12 +69,12 @@ def nursery(modules: Sequence[str]) -> Iterator[None]:
 
 
 def is_nursery(pid: int) -> bool:
-    """Whether that child of ours is nobody's but all tests'."""
+    """Return whether this child is the nursery shared by all tests."""
     return pid == _nursery
 
 
 def keep_nursery(modules: Sequence[str]) -> None:
-    """One until this process ends, if there is none yet."""
+    """Start a nursery that lives as long as this process, if there is none."""
     if _asked is None:
         stack = ExitStack()
         stack.enter_context(nursery(modules))
@@ -83,14 +82,16 @@ def keep_nursery(modules: Sequence[str]) -> None:
 
 
 class Forked(subprocess.Popen[Any]):
-    """`[python, "-m", module, argument…]`, begun by a fork where there is a nursery. `ValueError` for what a
-    `Popen` can be asked for and a fork does not do."""
+    """`[python, "-m", module, argument…]`, forked from the nursery if there is one.
+
+    Raises `ValueError` for options of `Popen` that a fork does not support.
+    """
 
     def _execute_child(self, *given: Any) -> None:
         asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
         words = list(asked["args"])
         if words[:2] == [sys.executable, "-m"]:
-            # With or without a nursery: what passes here passes everywhere.
+            # With or without a nursery, so that both behave alike.
             unheard = [name for name, usual in _UNHEARD.items() if asked[name] not in (usual, None, -1)]
             if unheard:
                 raise ValueError(f"a fork would not have: {', '.join(unheard)}")
@@ -109,7 +110,7 @@ class Forked(subprocess.Popen[Any]):
             with _asking:
                 socket.send_fds(_asked, [json.dumps(order).encode()], kept)
                 pid = int(_asked.recv(_LARGEST))
-            if pid <= 0:  # a signal to a number below one is a signal to many, or to all
+            if pid <= 0:  # a signal to a pid below one goes to many processes, or to all
                 raise OSError(-pid, os.strerror(-pid))
             self.pid = pid
             self._child_created = True
@@ -118,7 +119,7 @@ class Forked(subprocess.Popen[Any]):
 
 
 def ran(command: Sequence[str], said: str = "", *, timeout: float, **options: Any) -> tuple[int, str, str]:
-    """How it ended and what it wrote, after it was told that on its stdin."""
+    """Run the program with this input; return its exit code and output."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with Forked(command, **pipes, **options) as process:
         try:
@@ -129,10 +130,12 @@ def ran(command: Sequence[str], said: str = "", *, timeout: float, **options: An
 
 
 def _fork_for_the_parent() -> int:
-    """As `os.fork`, but the new process is a child of this one's parent, which waits for it and kills it.
-    Where the system refuses, the error's number, negative."""
+    """Fork like `os.fork`, but as a child of this process's parent, which waits for it and kills it.
+
+    Returns the negative error number if the system refuses.
+    """
     ctypes.pythonapi.PyOS_BeforeFork()
-    # Its flags, and what else could be wished for: nothing.
+    # Its flags; all other fields are zero.
     pid = _clone3(array.array("Q", [_CLONE_PARENT, *[0] * 7]))
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
@@ -144,18 +147,18 @@ def _fork_for_the_parent() -> int:
 def _clone3(arguments: array.array[int]) -> int:
     address, length = arguments.buffer_info()
     size = ctypes.c_size_t(length * arguments.itemsize)
-    # Not `CDLL`, which lets go of the interpreter's lock: the child has to have it.
+    # Not `CDLL`, which releases the interpreter's lock: the child must hold it.
     return int(_libc.syscall(ctypes.c_long(_SYS_CLONE3), ctypes.c_void_p(address), size))
 
 
 def _can_fork() -> bool:
-    """Whether it is not the call itself that is refused, but one that asks for nothing."""
+    """Return whether the system supports the call at all."""
     _clone3(array.array("Q"))
     return ctypes.get_errno() == errno.EINVAL
 
 
 def _serve(asked: socket.socket) -> list[str]:
-    """Forks for each order, until nobody asks any more. In a child it returns what that one is to run."""
+    """Fork for each order until the pipe closes. In a child, return its program."""
     while True:
         data, ends, _, _ = socket.recv_fds(asked, _LARGEST, 3)
         if not data:
@@ -189,7 +192,7 @@ def _run(words: list[str]) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     sys.argv = words
     sys.path[0] = str(Path.cwd())
-    # As the main module it is made anew; under its own name whoever imports it gets one of its own.
+    # The main module is created again; an import under its own name gets a separate copy.
     sys.modules.pop(words[0], None)
     code: object = None
     try:
@@ -198,7 +201,7 @@ def _run(words: list[str]) -> None:
         code = ended.code
         if not isinstance(code, int | None):
             raise
-    # To take all that was imported apart would write to all of it, and so copy what the nursery shares.
+    # Tearing down all imported modules would write to them, and so copy the memory shared with the nursery.
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Ports for servers of the tests that are told where to listen, and may come back there."""
+"""Reserved ports for test servers that listen at a given address, possibly repeatedly."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["held_ports"]
 
 @contextmanager
 def held_ports(count: int = 1) -> Iterator[list[int]]:
-    """So many of 127.0.0.1. Nobody who asks for any port is given one of them as long as the block runs.
+    """Reserve this many ports on 127.0.0.1: no process that asks for any port gets one of them in the block.
 
-    They are bound and not listened at: who is told of one may listen there, as often as it likes, and until
-    then whoever connects is refused. A port that was merely found to be free can be another's by then.
+    They are bound without listening: a server that is given one may listen there repeatedly; until then
+    connections are refused. A port that was only found free could be taken in the meantime.
     """
     with ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""A home whose stored texts are all hostile to terminals, and commands that are run on a terminal there."""
+"""A home whose stored texts are all hostile to terminals, and commands run on a terminal there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVIL = (
 """Characters that hide, overwrite or reorder text, set titles or fill the clipboard; and Rich's markup."""
 
 EVIL_LINE = f"{EVIL}\nFORGED line"
-"""The same, with a second line that could pass for one of the program's."""
+"""The same, with a second line that looks like one of the program's."""
 
 _OWN_STYLING = re.compile(
     r"\x1b\[(?!(?:\d+;)*[58](?:;\d+)*m)[\d;]*m|\x1b\[\d*[AJK]|\x1b\[\?(?:7|25)[hl]|\r(?!EVIL)"
@@ -43,26 +43,26 @@ _OWN_STYLING = re.compile(
 
 @dataclass(frozen=True)
 class Shown:
-    """What a command wrote to the terminal, pager included, and how it ended."""
+    """The terminal output of a command, including the pager, and its exit code."""
 
     code: int
     text: str
 
     @property
     def controls(self) -> set[str]:
-        """Control characters other than the program's own styling, line feeds and tabs."""
+        """Return control characters other than the program's own styling, line feeds and tabs."""
         left = _OWN_STYLING.sub("", self.text)
         found = {one for one in left if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
         return found - {"\n", "\t"}
 
     @property
     def forged(self) -> list[str]:
-        """Lines that begin with what stood after a line feed in a stored text."""
+        """Return lines that begin with the text after a line feed in a stored text."""
         return [line for line in _OWN_STYLING.sub("", self.text).split("\n") if line.startswith("FORGED")]
 
 
 class ScreenRecorder(TextIOWrapper):
-    """A text stream that says it is a terminal, and records what is written to it."""
+    """A text stream that claims to be a terminal, and records its input."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         super().__init__(BytesIO(), encoding=encoding, errors="backslashreplace", write_through=True)
@@ -91,7 +91,7 @@ class HostileHome:
         return Shown(code, screen.recorded() + (paged.read_text() if paged.exists() else ""))
 
     def piped(self, *arguments: str) -> bytes:
-        """Return what a command writes to a pipe."""
+        """Return the output of a command to a pipe."""
         pipe = TextIOWrapper(BytesIO(), encoding="utf-8")
         self._run(arguments, "", stdout=pipe, stderr=ScreenRecorder())
         return _bytes_of(pipe)
@@ -107,11 +107,11 @@ class HostileHome:
         return ended.value.code if isinstance(ended.value.code, int) else -1
 
     def filled(self, argument: str) -> str:
-        """Return the argument with the ids of plans and the root instead of their names in braces."""
+        """Return the argument with names in braces replaced by plan ids and the root."""
         return re.sub(r"\{(\w+)\}", lambda named: {"root": str(self.root), **self.plans}[named[1]], argument)
 
     def plan(self, name: str, *arguments: str) -> None:
-        """Make a plan and remember its id by that name."""
+        """Create a plan and remember its id by this name."""
         pipe, screen = TextIOWrapper(BytesIO(), encoding="utf-8"), ScreenRecorder()
         self._run(("run", "--format", "json", *arguments), "", stdout=pipe, stderr=screen)
         told = _bytes_of(pipe)
@@ -127,7 +127,7 @@ def _bytes_of(stream: TextIOWrapper) -> bytes:
 
 @contextmanager
 def hostile_home(root: Path) -> Iterator[HostileHome]:
-    """A home for the tests of a module."""
+    """Return a home for the tests of a module."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         use_home(patch, root / "home", root / "state")
@@ -181,7 +181,7 @@ _PRINTS = """printf '%s\\n' "$1" | tee -a copied;"""
 
 
 def _script(path: Path, *more: dict[str, Any]) -> str:
-    """Return the name of a model whose every text is hostile; its agent writes a file and does more."""
+    """Return the name of a model whose texts are all hostile; its agent writes a file, among others."""
     decision = {"question": EVIL_LINE, "choice": EVIL_LINE, "rationale": EVIL_LINE}
     strategy = {
         "summary": EVIL_LINE,

@@ -1,5 +1,7 @@
-"""What a hostile command does to the files of a sandbox: planted git directories, and directories that a
-process keeps swapping for links while the host works on them."""
+"""Hostile changes to a sandbox: planted git directories, and directories that are swapped for links.
+
+A separate process keeps swapping them while the host works on them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ __all__ = ["CANARY", "SHAPES", "plant", "swapping", "taking", "watching_opens"]
 
 CANARY = "canary: nobody in a sandbox may see this line"
 
-# Exchanges a directory and a link, over and over, until its input ends or the minutes are over.
+# Exchanges a directory and a link, repeatedly, until its input ends or the minutes are over.
 _SWAP = """
 import ctypes, os, select, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -30,7 +32,7 @@ while time.monotonic() < end and not select.select([sys.stdin], [], [], 0)[0]:
         libc.renameat2(-100, one, -100, other, 2)
 """
 
-# Waits for a directory to come, moves it away and leaves a link in its place.
+# Waits for a directory to appear, moves it away and puts a link in its place.
 _TAKE = """
 import os, select, sys, time
 one, outside = sys.argv[1:]
@@ -55,8 +57,10 @@ _EVENT = struct.Struct("iIII")
 
 @contextmanager
 def watching_opens(directory: Path) -> Iterator[Callable[[], set[str]]]:
-    """Yield what returns the names in the directory, and below it, that any process opened since the last
-    call; `.` for a directory itself."""
+    """Yield a function that returns the names below the directory opened by any process since the last call.
+
+    `.` stands for a directory itself.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     for folder in [folder for folder, _, _ in os.walk(directory)]:  # a walk opens them itself
@@ -82,15 +86,17 @@ def watching_opens(directory: Path) -> Iterator[Callable[[], set[str]]]:
 
 @contextmanager
 def taking(directory: Path, outside: Path) -> Iterator[None]:
-    """While the block lasts, a process replaces the directory by a link to `outside` as soon as it comes."""
+    """During the block, a process replaces the directory by a link to `outside` as soon as it appears."""
     with _beside(_TAKE, directory, outside):
         yield
 
 
 @contextmanager
 def swapping(directory: Path, outside: Path) -> Iterator[None]:
-    """While the block lasts, a process swaps the directory and a link to `outside`, thousands of times a
-    second. Afterwards the directory is a directory."""
+    """During the block, a process swaps the directory and a link to `outside`, thousands of times a second.
+
+    Afterwards the directory is a directory again.
+    """
     link = directory.with_name(f"{directory.name}.swap")
     link.symlink_to(outside)
     try:
@@ -117,7 +123,7 @@ def _beside(program: str, *paths: Path) -> Iterator[None]:
 
 
 def _alternates(tree: Path, secret: Path, other: Path) -> None:
-    """git's error about a commit without its tree quotes every line of the alternates."""
+    """Add alternates: git's error about a commit without its tree quotes every line of them."""
     info = tree / ".git/objects/info"
     (info / "alternates").unlink(missing_ok=True)
     (info / "alternates").symlink_to(secret)
@@ -161,7 +167,7 @@ def _rules_that_are_links(tree: Path, secret: Path, other: Path) -> None:
 
 
 def _pipes(tree: Path, secret: Path, other: Path) -> None:
-    """Whoever opens one to read waits for ever."""
+    """Add pipes: opening one for reading blocks forever."""
     for name in (".gitignore", ".gitattributes", "pipe", ".git/index", ".git/config"):
         (tree / name).unlink(missing_ok=True)
         os.mkfifo(tree / name)
@@ -194,5 +200,5 @@ SHAPES = {
 
 
 def plant(shape: str, tree: Path, secret: Path, other: Path) -> None:
-    """Makes a tree hostile: it leads to `secret`, a file, or to `other`, somebody else's repository."""
+    """Make a tree hostile: it leads to the file `secret`, or to the foreign repository `other`."""
     SHAPES[shape](tree, secret, other)

@@ -1,4 +1,4 @@
-"""What tests of the code index share: repositories to look at, and an analysis that is simple and counted."""
+"""Shared code for tests of the code index: repositories, and a simple analysis that is counted."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _QUICKLY = (
 
 
 def analyse(path: str, data: bytes) -> FileAnalysis:
-    """Four lines make a chunk; words are terms, what follows `def` is a name, what follows `import` a module.
+    """Analyse a file: four lines make a chunk; words are terms, `def` precedes a name, `import` a module.
 
-    `KILL` in a file ends the process, `RAISE` raises."""
+    `KILL` in a file ends the process, `RAISE` raises.
+    """
     counts = os.environ.get(COUNTED)
     if counts:
         descriptor = os.open(counts, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -67,7 +68,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
 
 
 def linger(path: str, data: bytes) -> FileAnalysis:
-    """Says who it is, into the pipe that the variable names, and does not end."""
+    """Write the pid to the pipe named by the variable, and hang."""
     with Path(os.environ[COUNTED]).open("a") as pipe:
         pipe.write(f"{os.getpid()}\n")
     while True:
@@ -75,7 +76,7 @@ def linger(path: str, data: bytes) -> FileAnalysis:
 
 
 def old(path: Path) -> None:
-    """Makes the file look as if it had not been touched for long, so that its time can be trusted."""
+    """Give the file an old timestamp, so that its time can be trusted."""
     os.utime(path, ns=(1_600_000_000 * 10**9, 1_600_000_000 * 10**9))
 
 
@@ -115,7 +116,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass
 class Bench:
-    """An index of its own, and as many trees as wanted."""
+    """A separate index, and any number of trees."""
 
     directory: Path
     options: dict[str, Any] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Bench:
 
     @property
     def file(self) -> Path:
-        """The only index."""
+        """The only index file."""
         (found,) = self.indexes.glob("*.db")
         return found
 
@@ -167,14 +168,14 @@ class Bench:
             return next(file.digest for file in snapshot.files if file.path == path)
 
     def analysed(self) -> list[str]:
-        """The paths that were analysed since the last time that this was asked."""
+        """Return the paths analysed since the last call."""
         told = self.counts.read_text().split("\n")[:-1] if self.counts.exists() else []
         self.counts.unlink(missing_ok=True)
         return sorted(told)
 
 
 def found_in(snapshot: CodeSnapshot, term: str, kind: Field = Field.BODY) -> dict[str, list[tuple[int, int]]]:
-    """By path: first line of each chunk with the term, and how often it is there."""
+    """Return by path: the first line of each chunk with the term, and its count."""
     paths: dict[int, list[str]] = {}
     for file in snapshot.files:
         paths.setdefault(file.document, []).append(file.path)

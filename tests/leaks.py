@@ -1,8 +1,8 @@
-"""Nothing is left behind: threads, tasks, child processes and file descriptors return to the baseline.
+"""Leak checks: threads, tasks, child processes and file descriptors must return to the baseline.
 
 Used around every test module by `tests/conftest.py`, and by the Behave and Robot environments. A task that
-nobody ended is found as long as somebody holds it; of one that nobody does, asyncio says in its log that it
-was destroyed while it was pending. What a test leaves for good on purpose it says with `abandoned`.
+never ended is found while it is referenced; for an unreferenced one, asyncio logs that it was destroyed while
+pending. A test declares intentional leaks with `abandoned`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SETTLE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was there before."""
+    """The state before the tests."""
 
     threads: frozenset[int]
     children: frozenset[int]
@@ -36,7 +36,7 @@ class Baseline:
     destroyed: int
 
     def leaks(self) -> list[str]:
-        """What is there now and was not then, after giving endings in progress a moment to complete."""
+        """Return new leaks, after giving endings in progress a moment to complete."""
         give_up = time.monotonic() + _SETTLE_SECONDS
         found = self._compare()
         while found and time.monotonic() < give_up:
@@ -57,7 +57,7 @@ class Baseline:
 
 
 def take_baseline() -> Baseline:
-    """What is there now."""
+    """Return the current state."""
     return Baseline(
         threads=frozenset(t.ident for t in threading.enumerate() if t.ident is not None),
         children=frozenset(p.pid for p in psutil.Process().children(recursive=True)),
@@ -69,10 +69,10 @@ def take_baseline() -> Baseline:
 
 @contextmanager
 def abandoned() -> Iterator[None]:
-    """What is pending afterwards and was not before is meant to be: nobody can end it any more."""
+    """Accept everything that is pending after the block and was not before: it cannot be ended any more."""
     before = {id(task) for task in _pending()}
     yield
-    # Held for good: of one that nobody holds, asyncio would say that it was destroyed.
+    # Referenced forever: otherwise asyncio would log that it was destroyed.
     _ABANDONED.extend(task for task in _pending() if id(task) not in before)
 
 
@@ -81,7 +81,7 @@ _DESTROYED: list[str] = []
 
 
 class _Listener(logging.Handler):
-    """Hears asyncio say that a task was destroyed while it was pending."""
+    """Detects asyncio's message that a task was destroyed while it was pending."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if "was destroyed but it is pending" in record.getMessage():
@@ -92,12 +92,12 @@ logging.getLogger("asyncio").addHandler(_Listener())
 
 
 def _pending() -> list[asyncio.Task[object]]:
-    """Those of all loops; where no interpreter tells, none."""
+    """Return pending tasks of all loops; none if the interpreter cannot list them."""
     everyone = getattr(asyncio.tasks, "_scheduled_tasks", None) or getattr(asyncio.tasks, "_all_tasks", ())
     while True:
         try:
             known = list(everyone)
-        except RuntimeError:  # another thread made one meanwhile
+        except RuntimeError:  # another thread created one meanwhile
             continue
         return [task for task in known if not task.done() and task not in _ABANDONED]
 

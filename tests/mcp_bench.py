@@ -1,4 +1,4 @@
-"""MCP servers for tests: how they are configured and where they run."""
+"""MCP servers for tests: their configuration and environment."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def configured(*servers: McpServer) -> McpConfiguration:
 def open_permitted(
     configuration: McpConfiguration, place: ServerPlace, stop: StopSignal | None = None, **more: Any
 ) -> AbstractContextManager[McpTools]:
-    """The tools of those servers, all of which may be started."""
+    """Return the tools of these servers, all permitted to start."""
     return open_mcp(configuration, place, UserNamedGate(configuration.servers), stop, **more)
 
 
 def place(root: Path, isolation: Isolation = "off", **markers: str) -> ServerPlace:
-    """The servers' programs are shown to them, wherever the tests are."""
+    """Return a place where the servers' programs are visible, wherever the tests are."""
     return ServerPlace(
         root=root,
         directory=root,

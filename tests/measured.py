@@ -1,9 +1,9 @@
-"""Counts which lines and branches of the program run: `pytest -p tests.measured`, reported by SlipCover.
+"""Coverage of lines and branches: `pytest -p tests.measured`, reported by SlipCover.
 
-`counted` is a command that counts, too: for a program that is a process of its own and nothing else.
-It puts a probe into every line when a module of ours is imported; other people's code runs as it always does.
-A tracer is told of every line of everything, which took nearly twice the time. To make code with probes in it
-takes longer than all else that an import does: `tests.probed_code` keeps it.
+`counted` returns a command that is measured, too: for a program in a separate process. A probe is inserted
+into every line when one of our modules is imported; foreign code runs unchanged. A tracer is called for every
+line of all code, which took nearly twice the time. Compiling code with probes takes longer than the rest of
+an import, so `tests.probed_code` caches it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["counted", "pytest_load_initial_conftests", "pytest_sessionfinish"]
 
 _ROOT = Path(__file__).parents[1]
 _PROGRAM = _ROOT / "src" / "cleveragents"
-# One more process would say the same of modules that nobody imports.
+# A second process would report the same about modules that are never imported.
 _FIRST = "gw0"
-# To take probes out that have done their duty, it looks through all modules and all threads.
+# It scans all modules and threads to remove probes that were reached.
 _NEVER = 1 << 30
 
 _MODULE = "tests.measured"
@@ -35,13 +35,13 @@ _counting: list[Slipcover] = []
 
 
 def counted(module: str) -> list[str]:
-    """The command that calls `main` of the module in a process of its own, counted if this one is."""
+    """Return a command that calls `main` of the module in a separate process, measured if this one is."""
     return [sys.executable, "-m", *([_MODULE] if _counting else []), module]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Before anybody imports what is to be counted. Who only hands tests out runs none."""
+    """Start before the measured modules are imported. The xdist controller runs no tests."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None or not early_config.known_args_namespace.numprocesses:
         _count([str(_PROGRAM)] if worker in (None, _FIRST) else None)
@@ -51,7 +51,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """One file for each process, to be put together."""
+    """Write one file for each process, to be combined."""
     _keep(os.environ.get("PYTEST_XDIST_WORKER", "alone"))
 
 

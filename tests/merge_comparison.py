@@ -1,7 +1,6 @@
-"""What git itself makes of a merge, and how another result differs from it.
+"""Comparison of a merge result with git's own.
 
-Written apart from the code that merges: it asks git anew, in the user's repository, and reads its answer by
-itself.
+Independent of the code that merges: it runs git in the user's repository and parses its answer itself.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _git(repository: Path, *arguments: str, codes: Collection[int] = (0,)) -> by
 
 @dataclass(frozen=True)
 class GitMerge:
-    """git's tree, without the names that it gives to files that make way, and where it has conflicts."""
+    """git's tree, without the names of files that make way, and its conflicts."""
 
     tree: str
     conflicted: frozenset[str]
@@ -48,10 +47,12 @@ class GitMerge:
 
 
 def git_merge(repository: Path, ours: str, theirs: str) -> GitMerge | None:
-    """What `git merge-tree` says to two commits, with git's defaults and that work tree's attributes.
+    """Return the result of `git merge-tree` for two commits.
 
-    None if it gives no answer, or loses a file in it: version 2.39 does, seldom, where a renamed directory
-    and a file in its place meet.
+    Uses git's defaults and the work tree's attributes.
+
+    None if git gives no answer or loses a file: version 2.39 rarely does, where a renamed directory and a
+    file in its place meet.
     """
     command = ("merge-tree", "--write-tree", "-z", "--messages", ours, theirs)
     said = _git(repository, *command, codes=(0, 1, -signal.SIGABRT))
@@ -78,7 +79,7 @@ def git_merge(repository: Path, ours: str, theirs: str) -> GitMerge | None:
 
 
 def entries(repository: Path, tree: str) -> dict[str, Entry]:
-    """Every file of a tree: its mode, and its content's name."""
+    """Return every file of a tree: its mode, and the hash of its content."""
     listed = os.fsdecode(_git(repository, "ls-tree", "-r", "-z", "--full-tree", tree))
     found = {}
     for line in listed.split("\0")[:-1]:
@@ -94,10 +95,10 @@ def difference(
     conflicts: Collection[MergeConflict],
     content: tuple[Callable[[str], bytes], Callable[[str], bytes]],
 ) -> str | None:
-    """Where a merge is not git's, in words; None if it is. `content` gives git's content, and the other's.
+    """Return how a merge differs from git's, as text; None if it does not.
 
-    A path that conflicts is left out of the comparison, with all below it, unless its conflict is marked in
-    its text: then that is the same but for the names of the sides.
+    `content` returns git's content and ours. A path in conflict is left out, with everything below it, unless
+    its conflict is marked in its text: then the text must be the same except for the names of the sides.
     """
     told = {conflict.path for conflict in conflicts}
     if told != git.conflicted:

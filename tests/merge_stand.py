@@ -1,4 +1,4 @@
-"""A stand for merges: a parent plan and sub-plans with real sandboxes and records, run by nobody."""
+"""A stand for merges: a parent plan and sub-plans with real sandboxes and records, without a worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["MergeStand", "Worker"]
 
 @dataclass(frozen=True)
 class Worker:
-    """A plan, its sandbox, and whoever makes its calls."""
+    """A plan, its sandbox, and its tool calls."""
 
     plan: Plan
     sandbox: Sandbox
@@ -43,21 +43,21 @@ class Worker:
 
     @property
     def tree(self) -> str:
-        """What its records come to."""
+        """Return the tree according to its records."""
         return self.sandbox.tree(self.execution.history.states(self.plan.id))
 
     def does(self, change: Callable[[Path], None], step: str = "1") -> ToolCall:
-        """Changes files, as a command would, and records what a look at them finds."""
+        """Change files as a command would, and record the detected changes."""
         change(self.sandbox.root)
         return self.execution.note(step, "command", {})
 
     def becomes(self, tree: str, step: str = "1") -> ToolCall:
-        """The files become those of a tree that its repository has."""
+        """Replace the files by those of a tree in its repository."""
         wanted = {path: step.after for path, step in self.sandbox.changes_of(tree).items()}
         return self.does(lambda root: bring_to(self.sandbox, wanted), step)
 
     def writes(self, files: Mapping[str, str | bytes | None], step: str = "1") -> ToolCall:
-        """Writes these files; None deletes one."""
+        """Write these files; None deletes one."""
 
         def change(root: Path) -> None:
             for name, content in files.items():
@@ -75,7 +75,7 @@ class Worker:
 
 
 class MergeStand:
-    """One process's parts, for plans on one resource."""
+    """The parts of one process, for plans on one resource."""
 
     def __init__(self, home: Path, resource: Path, faults: FaultPoints | None = None) -> None:
         state = home / "state"
@@ -93,11 +93,11 @@ class MergeStand:
         return self._made(goal, None)
 
     def child(self, parent: Worker, goal: str = "a part", *, tree: str | None = None) -> Worker:
-        """A sub-plan that begins with what its parent has now."""
+        """Return a sub-plan that starts with the current state of its parent."""
         return self._made(goal, StartTree(parent.plan.id, tree or parent.tree))
 
     def found(self, plan_id: str) -> Worker:
-        """The plan as another process finds it; what was left half done is settled."""
+        """Return the plan as another process finds it; incomplete operations are settled."""
         worker = self._worker(self.parts.plans.get(plan_id), self.parts.sandboxes.open(plan_id))
         worker.execution.settle()
         return worker
@@ -106,13 +106,13 @@ class MergeStand:
         return self.sub_plan_merge.merge(parent.plan, child.plan, part, parent.execution)
 
     def resolve(self, parent: Worker, path: str, take: str, step: str) -> ToolCall:
-        """As an actor does."""
+        """Resolve a conflict as an actor does."""
         tools = ConflictTools(ConflictEnvironment(self.parts.history, parent.sandbox))
         request = CallRequest(step, "resolve", {"path": path, "take": take})
         return replace(parent.execution, tools=tools).call(request)
 
     def told(self, *kinds: EventType) -> list[Mapping[str, object]]:
-        """What is told to all of these kinds, in order."""
+        """Return the messages of these kinds, in order."""
         query = select(outbox.c.payload).where(outbox.c.event_type.in_([kind.value for kind in kinds]))
         with self.container.database.read() as connection:
             found = connection.execute(query.order_by(outbox.c.number)).scalars().all()

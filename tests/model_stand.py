@@ -1,4 +1,4 @@
-"""A model whose calls end as a test says, and requests to make of it."""
+"""A model whose calls end as a test scripts them, and requests for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def unavailable(retry_after: float | None = None) -> ModelUnavailable:
 
 @dataclass
 class EndingModel:
-    """Passes as a `Model`. Each call ends as the next of `ends` says: an error is raised, a reply returned, a
-    list of pieces told before the next end, an event waited for; when all are used up it answers."""
+    """A `Model` whose calls end as the next entry of `ends` says.
+
+    An error is raised, a reply is returned, a list of pieces is emitted before the next end, an event is
+    awaited; after the last entry it answers.
+    """
 
     ends: list[Exception | ModelReply | list[str] | asyncio.Event] = field(default_factory=list)
     calls: int = 0

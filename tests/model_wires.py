@@ -1,4 +1,4 @@
-"""Small stand-ins for Anthropic's and Google's servers: enough of each wire for one adapter's round trip."""
+"""Small fake servers of Anthropic and Google: enough of each protocol for one adapter's round trip."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENTS = {"Content-Type": "text/event-stream"}
 
 @dataclass
 class Wire:
-    """One server: what it got, and how it answers."""
+    """One server: the received requests, and its answers."""
 
     answer: Callable[[str], Answer]
     bodies: list[Any] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Wire:
 
 @contextmanager
 def serving(answer: Callable[[str], Answer]) -> Iterator[Wire]:
-    """`answer` gets the text of the last message, whatever the protocol."""
+    """Run a server; `answer` gets the text of the last message in any protocol."""
     wire = Wire(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -46,7 +46,7 @@ def serving(answer: Callable[[str], Answer]) -> Iterator[Wire]:
             self.wfile.write(raw)
 
         def log_message(self, *arguments: object) -> None:
-            """Nothing is logged."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False

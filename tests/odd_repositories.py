@@ -1,8 +1,8 @@
-"""Repositories whose files differ from what a fresh checkout gives: one builder for each kind.
+"""Repositories whose files differ from a fresh checkout: one builder for each kind.
 
-Every kind is a directory of files: which bytes git has, and which the user has on disk. Kinds that differ in
-their `.gitattributes` only share a repository. `unit/test_odd_repositories.py` runs each repository through
-the command line.
+Every kind is a directory of files: the bytes in git, and the bytes on disk. Kinds that differ only in their
+`.gitattributes` share a repository. `unit/test_odd_repositories.py` runs each repository through the command
+line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.applying import Edit, Link, Program, git, write
 __all__ = ["CONVERTING", "REPOSITORIES", "Change", "Metadata", "OddRepository", "build", "edited", "metadata"]
 
 Change = Edit | int | tuple[int, bytes]
-"""What becomes of a file: its content, its permissions, or both."""
+"""The new state of a file: its content, its permissions, or both."""
 
 LF, CRLF = b"one\ntwo\nthree\n", b"one\r\ntwo\r\nthree\r\n"
 MIXED = b"one\r\ntwo\nthree\r\nlast"
@@ -35,14 +35,14 @@ LC_ALL=C sed -i -e s/two/TWO/ -e 's/t\x00w\x00o/T\x00W\x00O/' [!s]*/*.txt
 
 
 def edited(content: bytes) -> bytes:
-    """What the script makes of a file."""
+    """Return a file after the script."""
     wide = ("two".encode("utf-16-le"), "TWO".encode("utf-16-le"))
     return content.replace(b"two", b"TWO").replace(*wide)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Files in a directory: those that are `committed`, and what their user makes of them afterwards."""
+    """Files in a directory: the `committed` ones, and the user's later changes."""
 
     directory: str
     committed: Mapping[str, Edit]
@@ -52,9 +52,9 @@ class Kind:
 
 @dataclass(frozen=True)
 class OddRepository:
-    """Kinds in one repository, made with `settings`, of which those in `later` are made after the commit.
+    """Kinds in one repository, made with `settings`; those in `later` are made after the commit.
 
-    `changed` is what the script makes of the files; by default `edited`.
+    `changed` is the effect of the script on the files; by default `edited`.
     """
 
     name: str
@@ -69,7 +69,7 @@ class OddRepository:
 
 
 def build(repository: OddRepository, root: Path) -> None:
-    """Make the repository."""
+    """Create the repository."""
     root.mkdir(parents=True)
     git(root, "init", "-q", "-b", "main")
     _set(root, {"user.name": "Ada", "user.email": "ada@example.org", **repository.settings})
@@ -95,7 +95,7 @@ class Metadata:
 
 
 def metadata(root: Path) -> dict[str, Metadata]:
-    """Every file and directory outside of `.git`."""
+    """Return every file and directory outside of `.git`."""
     found = {}
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != ".git")
@@ -128,7 +128,7 @@ def _rule(attributes: bytes) -> dict[str, Edit]:
 
 
 def _expand(directory: Path) -> None:
-    """Leave `$Id$` as git leaves it after an edit: expanded with the name of an earlier version."""
+    """Leave `$Id$` as git does after an edit: expanded with the name of an earlier version."""
     write(directory, {"a.txt": b"$Id: %040d $\none\ntwo\n" % 7})
     git(directory, "add", "a.txt")
     git(directory, "commit", "-q", "-m", "second")
@@ -139,7 +139,7 @@ def _set_info(directory: Path) -> None:
 
 
 def _furnish(directory: Path) -> None:
-    """Extended attributes, another owner and group, setuid, setgid and unusual permissions."""
+    """Add extended attributes, another owner and group, setuid, setgid and unusual permissions."""
     for number, name in enumerate(("a.txt", "b.txt", "gone.txt", "run.txt")):
         path = directory / name
         os.setxattr(path, "user.origin", b"here %d" % number)

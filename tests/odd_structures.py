@@ -1,6 +1,6 @@
-"""Repositories whose structure is unusual: what a plan does in each, what its user does, what comes of it.
+"""Repositories with an unusual structure: the plan's changes, the user's changes, and the result.
 
-Each is applied and undone through the command line by `unit/test_odd_structures.py`.
+`unit/test_odd_structures.py` applies and undoes each through the command line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINES = b"".join(b"line %d\n" % number for number in range(1, 21))
 
 
 def changed(*lines: int, by: str) -> bytes:
-    """`LINES` with these lines changed."""
+    """Return `LINES` with these lines changed."""
     numbered = enumerate(LINES.splitlines(keepends=True), 1)
     return b"".join(b"by the %s\n" % by.encode() if number in lines else line for number, line in numbered)
 
@@ -26,22 +26,22 @@ BOTH = changed(1, by="plan").replace(b"line 20\n", b"by the user\n")
 
 
 def _nothing(root: Path) -> None:
-    """The user does nothing meanwhile."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory that is expected."""
+    """An expected directory."""
 
 
 @dataclass(frozen=True)
 class Structure:
     """One repository.
 
-    `build` adds to a repository with one commit; the plan runs `command` in a shell; `meanwhile` is what the
-    user does before the plan is applied. `applied` are the files after that, with None for a file that is
-    gone, and whatever else is there stays as it was. `refused` is what an apply that is refused says instead.
-    `said` is part of what the plan or the apply prints, and `shown` what `plan show` tells as JSON.
+    `build` adds to a repository with one commit; the plan runs `command` in a shell; `meanwhile` is the
+    user's change before the plan is applied. `applied` are the files after that, with None for a deleted
+    file; all other files are unchanged. `refused` is the message of a refused apply instead. `said` is part
+    of the output of the plan or the apply, and `shown` of the JSON of `plan show`.
     """
 
     build: Callable[[Path], None] = _nothing
@@ -88,7 +88,7 @@ RENAMES = {
 
 
 def _hides(mark: str) -> Callable[[Path], None]:
-    """An edit that the index hides from git."""
+    """Make an edit that the index hides from git."""
 
     def hide(root: Path) -> None:
         git(root, "update-index", mark, "a")
@@ -98,7 +98,7 @@ def _hides(mark: str) -> Callable[[Path], None]:
 
 
 def _sparse(root: Path) -> None:
-    """A checkout without the directory `out`."""
+    """Make a checkout without the directory `out`."""
     write(root, {"in/x": LINES, "out/y": LINES})
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "two directories")
@@ -130,7 +130,7 @@ MODULES = b'[submodule "sub"]\n\tpath = sub\n\turl = ../sub\n'
 
 
 def _submodule(root: Path) -> None:
-    """A submodule that is not checked out."""
+    """Add a submodule that is not checked out."""
     write(root, {".gitmodules": MODULES})
     (root / "sub").mkdir()
     git(root, "add", ".gitmodules")
@@ -139,7 +139,7 @@ def _submodule(root: Path) -> None:
 
 
 def _checks_out(root: Path) -> None:
-    """Work in the submodule that is nowhere else."""
+    """Add work in the submodule that exists nowhere else."""
     git(root / "sub", "init", "-q")
     write(root, {"sub/work": b"nowhere else\n"})
 

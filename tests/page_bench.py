@@ -1,7 +1,7 @@
-"""The page as people have it: a server that can go away and come back, and browsers that keep account.
+"""The page in real browsers: a server that can go away and come back, and browsers that record problems.
 
-Every browser notes what it asked for and what went wrong in it: a request to elsewhere, an error in the
-console or a refusal by the Content-Security-Policy fails the test that opened it.
+Every browser records its requests and errors: a request to another host, an error in the console or a
+violation of the Content-Security-Policy fails the test that opened it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PATIENCE_MS = 240_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 _AGENTS = [sys.executable, "-m", "cleveragents"]
-# The last list of features that are switched off counts: what Playwright's says of pages, and what a window
-# has around the page, which would be made anew for each visit and took as long as all pages together.
+# The last list of disabled features counts: Playwright's own, and the browser UI around the page, which
+# would be created for each visit and took as long as all pages together.
 _WITHOUT = [
     "DestroyProfileOnBrowserClose",
     "HttpsUpgrades",
@@ -63,13 +63,13 @@ _ARGUMENTS = [
     "--no-first-run",
     f"--disable-features={','.join(_WITHOUT)}",
 ]
-# What is waited for shall not have gone again before a busy machine looks.
+# Short-lived elements must not disappear before a busy machine looks.
 _NOTICES_STAY = """const later = window.setTimeout;
 window.setTimeout = (run, ms, ...given) => later(run, ms === 6000 ? 600000 : ms, ...given);"""
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
-    """Returns when it holds; an AssertionError if that does not come to pass."""
+    """Return when the condition holds; raise AssertionError after the time limit."""
     give_up = time.monotonic() + PATIENCE_MS / 1000
     while not holds():
         assert time.monotonic() < give_up, f"waited for {what}"
@@ -78,7 +78,7 @@ def until(what: str, holds: Callable[[], bool]) -> None:
 
 @dataclass
 class Visit:
-    """A browser of its own, with its cookies and storage, and what it noted."""
+    """A separate browser with its own cookies and storage, and its records."""
 
     context: BrowserContext
     page: Page
@@ -88,17 +88,17 @@ class Visit:
     may_fail: bool = False
 
     def go(self, path: str) -> Page:
-        """Opens an address of the page, and waits for what is there."""
+        """Open an address of the page, and wait for its content."""
         self.page.goto(f"{self.url}{path}")
         self.page.locator("main h1").wait_for()
         return self.page
 
     def keep_notices(self) -> None:
-        """From the next page on, what is said in the corner stays there, rather than for six seconds."""
+        """From the next page on, keep notices in the corner instead of hiding them after six seconds."""
         self.page.add_init_script(_NOTICES_STAY)
 
     def another_tab(self) -> Page:
-        """One more page in the same browser."""
+        """Open another page in the same browser."""
         page = self.context.new_page()
         self.watch(page)
         return page
@@ -110,8 +110,8 @@ class Visit:
         page.on("requestfailed", self._failed)
 
     def streams(self) -> int:
-        """How often this browser asked for the stream of events."""
-        self.context.pages[-1].evaluate("0")  # whatever it has asked for by now is noted before the answer
+        """Return how often this browser requested the stream of events."""
+        self.context.pages[-1].evaluate("0")  # all earlier requests are recorded before this answer
         return sum("/api/events/stream" in url for url in self.asked)
 
     def ensure_clean(self) -> None:
@@ -120,7 +120,7 @@ class Visit:
         assert self.wrong == []
 
     def _noted(self, said: ConsoleMessage) -> None:
-        # That the server refused something is the server's business, and is shown where it matters.
+        # A refusal by the server is not an error of the page, which shows it where it matters.
         if said.type in ("error", "warning") and not said.text.startswith("Failed to load resource"):
             self.wrong.append(said.text)
 
@@ -158,7 +158,7 @@ class PageBench:
         return f"scripted/{self.script}"
 
     def start(self) -> None:
-        """Starts the server, at the address that it had before, if it had one."""
+        """Start the server, at its previous address if it has one."""
         log = self.directory / "serve.log"
         log.write_text("")
         options = ("--port", str(self.port), "--workers", str(self.workers), "--drain-seconds", "10")
@@ -172,25 +172,28 @@ class PageBench:
         self.release_hold()
 
     def stop(self) -> None:
-        """Stops it in order; its connections are cut. Nobody else gets its port before it starts again."""
+        """Stop the server in order; its connections are cut.
+
+        Its port stays reserved until it starts again.
+        """
         if self.process is not None:
             self.process.terminate()
             self.process.wait(PATIENCE_MS / 1000)
             self.process = None
             self.held = socket.socket()
-            # Who listens there may take one that is bound alone; who asks for any port does not get it.
+            # A server may listen on a bound port; a request for any port does not get it.
             self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):  # who was quicker is told of when it is to start again
+            with suppress(OSError):  # a port taken meanwhile is reported at the next start
                 self.held.bind(("127.0.0.1", self.port))
 
     def release_hold(self) -> None:
-        """Anybody may have the port."""
+        """Release the port."""
         if self.held is not None:
             self.held.close()
             self.held = None
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
-        """What the API answers."""
+        """Return the answer of the API."""
         headers = {"Authorization": f"Bearer {self.token}"}
         answer = httpx.request(
             method, f"{self.url}/api{path}", headers=headers, timeout=PATIENCE_MS / 1000, **more
@@ -199,20 +202,20 @@ class PageBench:
         return answer.json() if answer.content else None
 
     def plan(self, goal: str, **more: Any) -> str:
-        """A plan for a goal; its id."""
+        """Create a plan for a goal; return its id."""
         body = {"goal": goal, "resource": "paint-shop", "model": self.model, **more}
         return str(self.ask("POST", "/plans", json=body)["id"])
 
     def visit(self, *, token: str | None = None, **options: Any) -> Visit:
-        """A new browser in which the admin, or whoever has that token, is logged in."""
+        """Return a new browser with the admin, or the user with this token, logged in."""
         visit = self.stranger(**options)
         visit.page.goto(f"{self.url}/#{token or self.token}")
         visit.page.locator(".shell").wait_for()
         return visit
 
     def stranger(self, **options: Any) -> Visit:
-        """A new browser in which nobody is logged in."""
-        # What turns or pulses without end would be drawn by the processor, sixty times a second.
+        """Return a new browser without a login."""
+        # Endless animations would be drawn by the processor, sixty times a second.
         context = self.browser.new_context(**{"reduced_motion": "reduce", **options})
         context.set_default_timeout(PATIENCE_MS)
         visit = Visit(context, context.new_page(), self.url)
@@ -221,7 +224,7 @@ class PageBench:
         return visit
 
     def close_visits(self) -> None:
-        """Closes all browsers; each must have nothing to complain about."""
+        """Close all browsers; each must have recorded no problem."""
         visits, self.visits = self.visits, []
         for visit in visits:
             visit.context.close()
@@ -231,13 +234,13 @@ class PageBench:
 
 @contextmanager
 def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
-    """The bench in that empty directory; everything it started has ended afterwards."""
+    """Run the bench in this empty directory; everything it started has ended afterwards."""
     state = directory / "state"
     state.mkdir()
     sample = SampleRepository(directory / "paint-shop")
     sample.make()
     environment = {**os.environ, "HOME": str(directory), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
-    # What is not found in time is not shown.
+    # An element not found in time is not shown.
     environment["CLEVERAGENTS_CONTEXT_DEADLINE_SECONDS"] = "60"
     place = ["resource", "add", "paint-shop", "--project", "paint", "--path", str(sample.root)]
     for words in (["project", "add", "paint"], place):

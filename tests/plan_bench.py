@@ -1,4 +1,4 @@
-"""A bench for plans: a small repository, the real parts, and jobs that are run when a test says so."""
+"""A bench for plans: a small repository, the real parts, and jobs that run when a test says so."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FILES: Mapping[str, str] = {
 def step(
     tool: str, *, name: str = "", more: Mapping[str, Any] | None = None, **arguments: Any
 ) -> StrategyStep:
-    """A tool call; `more` are the step's own facts."""
+    """Return a step; `more` are further fields of it."""
     return StrategyStep(name or tool, tool, arguments, **(more or {}))
 
 
@@ -77,7 +77,7 @@ def check(text: str, *, required: bool = True, timeout_seconds: float = 60.0) ->
 
 
 def new_repository(root: Path, files: Mapping[str, str] = FILES) -> Path:
-    """A repository with one commit of these files."""
+    """Return a repository with one commit of these files."""
 
     def make(place: Path) -> None:
         git(place, "init", "-q", "-b", "main")
@@ -93,7 +93,7 @@ def new_repository(root: Path, files: Mapping[str, str] = FILES) -> Path:
 
 
 class BenchParts(PlanParts):
-    """The real parts; but whose files a check would import is asked only where a test is about that."""
+    """The real parts, but the check for files that a check would import only runs in tests about it."""
 
     own_checkout: FindsOwnCheckout = staticmethod(lambda *asked: None)
 
@@ -102,7 +102,7 @@ class BenchParts(PlanParts):
 
 
 class PlanBench:
-    """One process's parts, and its user's repository."""
+    """The parts of one process, and its user's repository."""
 
     def __init__(self, home: Path, *, isolation: str = "auto", faults: FaultPoints | None = None) -> None:
         facts = msgspec.to_builtins(demo_settings(home / "state"))
@@ -118,7 +118,7 @@ class PlanBench:
         self.adapt: Callable[[PlanRun], PlanRun] = lambda run: run
 
     def plan(self, *steps: StrategyStep, checks: Sequence[Check] = (), **facts: Any) -> Plan:
-        """A plan with a job queued for it, which will do that."""
+        """Return a plan with a queued job for these steps."""
         strategy = Strategy(steps, tuple(checks), **{"profile": "full-auto", **facts})
         new = PlanDraft("a goal", "tests/steps", str(self.repository))
         plan = self.parts.lifecycle.create(new)
@@ -130,7 +130,7 @@ class PlanBench:
         return self.adapt(replace(run, make_strategy=lambda plan: self.strategies[plan.id]))
 
     def work(self, plan: Plan, **options: Any) -> Plan:
-        """Runs the plan's job once, here and now; returns the plan as it then stands."""
+        """Run the plan's job once, in this thread; return the plan."""
         worker = AsyncWorker(
             self.container.jobs,
             {kind_of_plan(plan.id): JobHandler(self.handler())},
@@ -144,7 +144,7 @@ class PlanBench:
         return self.now(plan)
 
     def owned_job(self, plan: Plan, token: CancellationToken | None = None) -> AsyncJob:
-        """A job that is claimed: the plan's own, if it is queued, else one made for the purpose."""
+        """Return a claimed job: the plan's own, if it is queued, else a new one."""
         jobs, now = self.container.jobs, self.container.clock.now()
         owner = WorkerIdentity("bench", "nowhere", 1, 1)
         job = jobs.claim(owner, [kind_of_plan(plan.id)], now=now)
@@ -157,12 +157,12 @@ class PlanBench:
         )
 
     def give_back(self, job: AsyncJob) -> None:
-        """As a worker does that could not end it: another may claim it."""
+        """Give the job back as a worker does that could not end it: another may claim it."""
         outcome = AttemptOutcome(JobState.QUEUED)
         self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
 
     def done(self, *steps: StrategyStep, **facts: Any) -> Plan:
-        """A plan that did that."""
+        """Return a plan that completed these steps."""
         return self.work(self.plan(*steps, **facts))
 
     def now(self, plan: Plan) -> Plan:
@@ -187,18 +187,18 @@ class PlanBench:
         return self.parts.history.calls(plan.id)
 
     def states_of(self, plan: Plan) -> list[str]:
-        """The states of its calls, in order."""
+        """Return the states of its calls, in order."""
         return [call.state.value for call in self.calls(plan)]
 
     def diff(self, plan: Plan, *options: str) -> str:
         return self.parts.result.diff(self.now(plan), self.sandbox(plan), options=options).decode()
 
     def text(self, path: str) -> str:
-        """A file of the user's."""
+        """Return the text of one of the user's files."""
         return (self.repository / path).read_text()
 
     def ensure_consistent(self, plan: Plan) -> None:
-        """The sandbox holds what the records add up to, and the diff says what git says of it."""
+        """Check that the sandbox matches the records, and the diff matches git's."""
         sandbox = self.sandbox(plan)
         found = sandbox.scan()
         assert self.parts.history.differences(plan.id) == found

@@ -1,4 +1,4 @@
-"""The demo's plans on a server of the test's own, and browsers that look at them."""
+"""The demo's plans on the test's own server, and browsers that look at them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.page_bench import PageBench, page_bench, until
 
 __all__ = ["PlanPageBench", "plan_page_bench", "words_of"]
 
-# Every word that the badge says, in order, from when the page is there.
+# Records every word of the badge, in order, from when the page is loaded.
 _WATCH = """() => {
   window.badgeWords = [];
   const look = () => {
@@ -44,7 +44,7 @@ class PlanPageBench:
         return self.server.script
 
     def begin(self, goal: str, **more: Any) -> str:
-        """A plan for one of the demo's goals, or for another; its id."""
+        """Create a plan for one of the demo's goals, or for another; return its id."""
         body = {"goal": GOALS.get(goal, goal), "resource": "paint-shop", "model": f"scripted/{self.script}"}
         made = self.api.post("/plans", json={**body, "checks": [CHECK], **more})
         assert made.status_code in (201, 202), made.text
@@ -57,7 +57,7 @@ class PlanPageBench:
         return found
 
     def wait(self, plan_id: str, phase: str, state: str) -> None:
-        """Until the API says that the plan stands there."""
+        """Wait until the API reports this state of the plan."""
 
         def stands() -> bool:
             found = self.account(plan_id)
@@ -68,19 +68,19 @@ class PlanPageBench:
         until(f"{phase}/{state} of {plan_id}", stands)
 
     def open(self, plan_id: str, tab: str = "", token: str | None = None, **options: Any) -> Page:
-        """The plan's page in a browser of its own, logged in; what its badge says is kept."""
+        """Open the plan's page in a separate browser, logged in; its badge is recorded."""
         page = self.server.visit(token=token, **options).page
         self.go(page, plan_id, tab)
         return page
 
     def go(self, page: Page, plan_id: str, tab: str = "") -> None:
-        """To that plan, in the browser that is open."""
+        """Go to this plan in the open browser."""
         page.goto(f"{self.server.url}/plans/{plan_id}" + (f"#{tab}" if tab else ""))
         page.locator(f"[data-plan='{plan_id}']").wait_for()
         page.evaluate(_WATCH)
 
     def agrees(self, page: Page, plan_id: str) -> None:
-        """What the page shows comes to be what the API says at the end."""
+        """Check that the page finally shows what the API reports."""
         said = self.account(plan_id)
         phase_state = f"{said['phase']}/{said['state']}"
         expect(page.locator(f"[data-plan='{plan_id}'][data-state='{phase_state}']")).to_have_count(1)
@@ -91,19 +91,21 @@ class PlanPageBench:
 
 
 def words_of(page: Page) -> list[str]:
-    """What the badge has said."""
+    """Return the recorded words of the badge."""
     words: list[str] = page.evaluate("window.badgeWords")
     return words
 
 
 @contextmanager
 def plan_page_bench(directory: Path) -> Iterator[PlanPageBench]:
-    """The bench in that empty directory; everything it started has ended afterwards, and no browser had
-    anything to complain about."""
+    """Run the bench in this empty directory.
+
+    Afterwards everything it started has ended, and no browser has recorded a problem.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(page_bench(directory, workers=6))
         headers = {"Authorization": f"Bearer {server.token}"}
-        # A connection that is kept may be cut by the server just when the next request is on its way.
+        # The server may close a kept connection just when the next request is on its way.
         unkept = httpx.Limits(max_keepalive_connections=0)
         api = stack.enter_context(
             httpx.Client(base_url=f"{server.url}/api", headers=headers, timeout=60, limits=unkept)

@@ -1,8 +1,8 @@
-"""A real PostgreSQL server for a test run: the system's if it is there, else the one in the wheel.
+"""A real PostgreSQL server for a test run: the system's if installed, else the one in the wheel.
 
-It listens on a Unix socket in a directory of its own and is stopped with the run. PostgreSQL refuses to run
-as root, so root starts it as `nobody`. A run without any server fails and says so: half of a contract that
-was skipped looks like a pass.
+It listens on a Unix socket in its own directory and is stopped with the run. PostgreSQL refuses to run as
+root, so root starts it as `nobody`. A run without any server fails: half of a contract that was skipped would
+look like a pass.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SETTINGS = {
 
 
 class PostgresServer:
-    """Gives out fresh databases without rows, to one thread at a time."""
+    """Provides new empty databases, to one thread at a time."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -48,12 +48,15 @@ class PostgresServer:
         self._in_use: set[str] = set()
 
     def url(self) -> str:
-        """The URL of a new database, empty and its caller's own."""
+        """Return the URL of a new, empty database."""
         return self._made("template1")
 
     def ready_url(self) -> str:
-        """The same, but already migrated; that is done once, and copied. To copy takes longer than most tests
-        do, so that one which was given back is emptied and given out again."""
+        """Return the URL of an empty, migrated database.
+
+        Migrating is done once, and copied. Copying takes longer than most tests, so a returned database is
+        emptied and reused.
+        """
         if not self._migrated:
             url = self.url()
             open_database(url).close()
@@ -63,7 +66,7 @@ class PostgresServer:
         return url
 
     def drop(self, url: str) -> None:
-        """That database is given back, and whoever is still connected to it cut off."""
+        """Return a database, and disconnect all its clients."""
         if url in self._in_use:
             self._in_use.remove(url)
             self.disconnect(url)
@@ -74,7 +77,7 @@ class PostgresServer:
             connection.execute(f'DROP DATABASE "{_name(url)}" WITH (FORCE)')
 
     def disconnect(self, url: str) -> None:
-        """Cuts every connection to that database, as a restart of the server would."""
+        """Cut every connection to the database, as a restart of the server would."""
         with self._connect() as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
@@ -95,7 +98,7 @@ class PostgresServer:
         return f"postgresql://postgres@/{name}?host={self.socket}"
 
     def _empty(self, url: str) -> None:
-        """No rows but the default project, and numbers that begin with 1: as the migrations left it."""
+        """Delete all rows except the default project, and reset numbers to 1, as after the migrations."""
         tables = (
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
         )
@@ -119,7 +122,7 @@ def _name(url: str) -> str:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """A running server; stopped, and its files removed, afterwards."""
+    """Run a server; stop it and remove its files afterwards."""
     binaries = _binaries()
     home = Path(tempfile.mkdtemp(prefix="pg-"))
     if os.geteuid() == 0:
@@ -199,7 +202,7 @@ def _start(binaries: Path, home: Path) -> subprocess.Popen[bytes]:
 
 def _unprivileged(home: Path) -> dict[str, object]:
     who = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    # A server of its own: nothing of the caller's PG* settings, and a directory that everybody may enter.
+    # A separate server: without the caller's PG* settings, in a directory that every user may enter.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**who, "cwd": home, "env": environment}
 

@@ -1,14 +1,14 @@
-"""Code of modules with SlipCover's probes in it, kept beside what the interpreter compiled of them.
+"""A cache of module code with SlipCover's probes, beside the interpreter's compiled code.
 
-To parse a module, mark its branches and put a probe before every line took as long as all that is imported
-besides, in every process that counts. Only the probes themselves belong to a process. So the code is kept
-with a mark in the place of each, and who imports the module puts probes there.
+Parsing a module, marking its branches and inserting a probe before every line took as long as all other
+imports, in every measured process. Only the probes themselves belong to a process. So the code is cached with
+a mark in place of each probe, and an import inserts the probes.
 
-A probe that was reached has nothing more to tell: the code jumps over it from then on. SlipCover would make
-new code for that, and look for every function that has the old one; here a byte of the code changes.
+A probe that was reached has nothing more to report: the code jumps over it from then on. SlipCover would
+create new code for that, and search for every function with the old one; here one byte of the code changes.
 
-What is kept says which source it was made of, and by which SlipCover; where that is not so any more, it is
-made anew. From Python 3.12 on there are no probes in the code, and nothing is kept.
+A cache entry records its source and the version of SlipCover, and is recreated if they change. From Python
+3.12 on there are no probes in the code, and nothing is cached.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from slipcover.version import __version__
 __all__ = ["make_ready", "take_what_is_ready"]
 
 _NEEDED = sys.version_info < (3, 12)
-_FORM = 2  # of what is kept
+_FORM = 2  # of the cache format
 _SIGNAL = "\0probe"
 _PROBE: Any = getattr(slipcover.slipcover, "probe", None)
 _NOTHING, _JUMP = dis.opmap["NOP"], dis.opmap["JUMP_FORWARD"]
-_making = threading.Lock()  # to make code replaces what all of SlipCover has for a probe
+_making = threading.Lock()  # instrumenting replaces SlipCover's global probe factory
 _Probe = tuple[str, object, list[int]]
 _Made = tuple[CodeType, list[int], list[tuple[int, int]]]
 
 
 def take_what_is_ready() -> None:
-    """From now on, modules that SlipCover counts are imported from what is kept."""
+    """From now on, import the modules that SlipCover measures from the cache."""
     if _NEEDED:
         SlipcoverLoader.exec_module = _exec_module
 
 
 def make_ready(sources: Sequence[Path]) -> None:
-    """Makes what is not kept yet of these: several processes that share them out do so once."""
+    """Fill the cache for these modules, so that several processes that share them do it once."""
     if _NEEDED:
         for source in sources:
             _made(source)
@@ -71,7 +71,7 @@ def _exec_module(loader: SlipcoverLoader, module: ModuleType) -> None:
 
 
 def _with_probes(counting: Slipcover, code: CodeType) -> CodeType:
-    """The same code with probes of this process where the marks are."""
+    """Return the same code with probes of this process in place of the marks."""
     signal, name = _reached(counting), code.co_filename
 
     def with_probes(code: CodeType) -> CodeType:
@@ -89,7 +89,7 @@ def _with_probes(counting: Slipcover, code: CodeType) -> CodeType:
             else:
                 constants.append(constant)
         made = code.replace(co_consts=tuple(constants))
-        begin = id(made) + CodeType.__basicsize__  # where its instructions are
+        begin = id(made) + CodeType.__basicsize__  # the start of its instructions
         for addresses, offsets in own:
             addresses += [begin + offset for offset in offsets]
         return made
@@ -98,21 +98,21 @@ def _with_probes(counting: Slipcover, code: CodeType) -> CodeType:
 
 
 def _reached(counting: Slipcover) -> Callable[[_Probe], None]:
-    """What a probe calls the first time."""
+    """Report a probe the first time it is reached."""
 
     def signal(probe: _Probe) -> None:
         name, place, addresses = probe
         counting.newly_seen[name].add(place)
         for address in addresses:
             instruction = ctypes.c_ubyte.from_address(address)
-            if instruction.value == _NOTHING:  # the length of the jump is beside it already
+            if instruction.value == _NOTHING:  # the length of the jump is already beside it
                 instruction.value = _JUMP
 
     return signal
 
 
 def _made(source: Path) -> _Made:
-    """Read, or made and kept."""
+    """Return the code from the cache, or create and store it."""
     found = source.stat()
     told = [str(source), found.st_mtime_ns, found.st_size, __version__, _FORM]
     kept = Path(cache_from_source(source, optimization="probed"))
@@ -125,7 +125,7 @@ def _made(source: Path) -> _Made:
     if sys.dont_write_bytecode:
         return made
     draft = kept.with_name(f"{kept.name}.{os.getpid()}.{threading.get_ident()}")
-    with suppress(OSError):  # where nothing can be kept, each makes its own
+    with suppress(OSError):  # without a writable cache, each process creates its own
         kept.parent.mkdir(exist_ok=True)
         draft.write_bytes(marshal.dumps((told, *made)))
         draft.replace(kept)
@@ -147,11 +147,11 @@ def _make(source: Path) -> _Made:
 
 
 def _with_offsets(maker: Slipcover, code: CodeType) -> CodeType:
-    """The same code; each mark says where in it the call is."""
+    """Return the same code, with the offset of the call in each mark."""
     constants = [_with_offsets(maker, one) if isinstance(one, CodeType) else one for one in code.co_consts]
     editor = Editor(code)
     for offset, _place in maker.code2index[code]:
         _signal, mark = editor.get_inserted_function(offset)
-        told, place, *others = constants[mark]  # the end of a `finally` is there more than once
+        told, place, *others = constants[mark]  # the end of a `finally` occurs more than once
         constants[mark] = (told, place, *others, offset)
     return code.replace(co_consts=tuple(constants))

@@ -1,4 +1,4 @@
-"""Watching processes that a test started: their pids come through a named pipe."""
+"""Processes started by a test: their pids arrive through a named pipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PidPipe:
         self._buffer = b""
 
     def read(self, count: int, *, timeout: float = 100.0) -> list[int]:
-        """The next pids, as soon as that many have come."""
+        """Return the next pids, as soon as this many have arrived."""
         deadline = time.monotonic() + timeout
         while self._buffer.count(b"\n") < count:
             ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
@@ -41,15 +41,14 @@ class PidPipe:
 
 
 def children(*, recursive: bool = False) -> list[psutil.Process]:
-    """Processes of ours, but for a database server and a nursery that other tests of this process may have
-    started."""
+    """Return child processes, except a database server and a nursery shared with other tests."""
     found = psutil.Process().children(recursive=recursive)
     ours = [child for child in found if not is_nursery(child.pid)]
     return [child for child in ours if child.is_running() and child.name() != "postgres"]
 
 
 def lives(pid: int) -> bool:
-    """Whether that process still runs."""
+    """Return whether the process is running."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -57,12 +56,12 @@ def lives(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int], *, timeout: float = 100.0) -> list[int]:
-    """Those that are still alive when all should have ended: none, as soon as there is none."""
+    """Return the survivors after the time limit; empty as soon as there are none."""
     deadline = time.monotonic() + timeout
     left = [pid for pid in pids if lives(pid)]
     while left and time.monotonic() < deadline:
         for pid in left:
-            with suppress(psutil.Error):  # it may be gone between two looks at it
+            with suppress(psutil.Error):  # it may end between two checks
                 psutil.Process(pid).wait(0.1)
         left = [pid for pid in left if lives(pid)]
     return left

@@ -1,4 +1,4 @@
-"""Random histories of which both sides are to be merged: from a seed, so that each can be made again."""
+"""Random histories to merge, reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Files = dict[str, tuple[str, bytes]]
 """The files of a tree: mode and content, by path."""
 
 History = tuple[Files, Files, Files]
-"""A base, and what two made of it."""
+"""A base, and two changed versions of it."""
 
 _WORDS = [
     "alpha",
@@ -70,14 +70,14 @@ def _edited(random: Random, content: bytes) -> bytes:
 
 
 def _is_free(files: Files, path: str) -> bool:
-    """Whether a file may be there: none is, none is below, and none is above."""
+    """Return whether a file may be at this path: none is there, below or above it."""
     parts = path.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
     return not any(one in files for one in above) and not any(one.startswith(f"{path}/") for one in files)
 
 
 def _change(random: Random, files: Files) -> None:
-    """One thing that somebody does to the files."""
+    """Make one random change to the files."""
     if files:
         path = random.choice(sorted(files))
         change = random.choice([_lines, _lines, _lines, _moved, _directory_moved, _gone, *_SELDOM])
@@ -105,12 +105,12 @@ def _type(random: Random, files: Files, path: str) -> None:
 
 
 def _directory_made(random: Random, files: Files, path: str) -> None:
-    """A directory where a file was, with the file in it."""
+    """Replace a file by a directory that contains it."""
     files[f"{path}/{random.choice(_NAMES)}"] = files.pop(path)
 
 
 def _file_made(random: Random, files: Files, path: str) -> None:
-    """A file where a directory was."""
+    """Replace a directory by a file."""
     place = path.rpartition("/")[0] or path
     kept = files[path]
     for one in [one for one in files if one.startswith(f"{place}/")]:
@@ -147,7 +147,7 @@ _SELDOM = [_mode, _type, _directory_made, _file_made, _added]
 
 
 def history(seed: int) -> History:
-    """What came of that seed."""
+    """Return the history of this seed."""
     random = Random(seed)
     base = _base(random)
     sides = (dict(base), dict(base))
@@ -158,7 +158,10 @@ def history(seed: int) -> History:
 
 
 def written(repository: Path, histories: Iterable[History]) -> list[tuple[str, str, str]]:
-    """The commits of each: the base, and both sides on top of it. One process writes them all."""
+    """Return the commits of each history: the base, and both sides on top of it.
+
+    One process writes them all.
+    """
     stream: list[bytes] = []
     count = 0
     for base, *sides in histories:
@@ -182,6 +185,6 @@ def _commit(mark: int, files: Files, parent: str | None) -> bytes:
     for path, (mode, content) in files.items():
         quoted = path.replace("\\", "\\\\").replace('"', '\\"')
         lines.append(f'M {mode} inline "{quoted}"\ndata {len(content)}\n'.encode() + content + b"\n")
-    # Without a parent it would go on from the one before on that branch.
+    # Without a parent it would continue from the previous commit on that branch.
     reset = b"" if parent else b"reset refs/heads/made\n\n"
     return reset + b"".join(lines) + b"\n"

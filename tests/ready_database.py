@@ -1,7 +1,7 @@
-"""Databases as the migrations leave them, for the many tests that are not about migrating.
+"""Migrated databases, for the many tests that are not about migrating.
 
-Migrating takes longer than most of these tests. It is done once in a process, by what does it for everybody,
-and copied; whoever opens a copy finds a database that was opened before.
+Migrating takes longer than most of these tests. It is done once per process, by the production code, and
+copied; opening a copy finds a database that was opened before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ready_database"]
 
 
 def ready_database(file: Path) -> str:
-    """The URL of a migrated database without rows in that file; or of the one that is there already."""
+    """Return the URL of an empty, migrated database in this file, or of the existing one."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

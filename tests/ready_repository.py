@@ -1,6 +1,6 @@
-"""Repositories that many tests begin with: made by git once in a process, and laid out again from memory.
+"""Repositories that many tests start with: created by git once per process, and restored from memory.
 
-git takes four or five processes for one, which is longer than many of these tests take.
+git needs four or five processes for one, which takes longer than many of these tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["made_once"]
 
 @dataclass(frozen=True)
 class _Entry:
-    """A directory, a file or a link: of the last two, what is in it."""
+    """A directory, a file or a link, with the content of the last two."""
 
     path: str
     mode: int
@@ -28,9 +28,10 @@ _made: dict[Hashable, list[_Entry]] = {}
 def made_once(
     root: Path, key: Hashable, make: Callable[[Path], object], refresh: Callable[[], object]
 ) -> None:
-    """`root`, which is not there yet, holds what `make` makes of it; what has the same key is the same.
+    """Fill the new directory `root` with what `make` creates; equal keys give equal content.
 
-    `refresh` has git look at the files anew: its index knows them by number and time."""
+    `refresh` updates git's index, which identifies files by inode and time.
+    """
     if key in _made:
         _lay_out(root, _made[key])
         refresh()

@@ -1,4 +1,4 @@
-"""Machines that share a database and a remote: each a state directory of its own, with the real parts."""
+"""Machines that share a database and a remote: each with its own state directory and the real parts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["At", "Died", "Machine", "machine", "machine_settings", "machines_at"
 
 
 class Died(BaseException):
-    """Nothing of the process goes on."""
+    """The process is dead."""
 
 
 class At:
-    """Does something, the `nth` time a fault point is reached."""
+    """Runs a callback the `nth` time a fault point is reached."""
 
     def __init__(self, name: str, action: Callable[[], object], *, nth: int = 1) -> None:
         self._name = name
@@ -50,13 +50,13 @@ class At:
 
 
 def machine_settings(directory: Path, url: str) -> Settings:
-    """Its own state directory, everybody's database."""
+    """Return settings with a separate state directory and the shared database."""
     facts = msgspec.to_builtins(demo_settings(directory))
     return msgspec.convert({**facts, "database": {"url": url}}, Settings)
 
 
 class Machine:
-    """One of several; what it runs is run when a test says so."""
+    """One of several machines; its jobs run when a test says so."""
 
     def __init__(self, directory: Path, url: str, *, faults: FaultPoints | None = None) -> None:
         self.container = Container(machine_settings(directory, url), faults=faults)
@@ -71,7 +71,7 @@ class Machine:
         request: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> Plan:
-        """A plan on the remote, or on a directory of this machine, with a job queued for it."""
+        """Return a plan on the remote, or on a directory of this machine, with a queued job."""
         resource = str(place) if isinstance(place, Path) else place.resource
         new = PlanDraft("a goal", "tests/steps", resource, FrozenObject(request or {}))
         plan = self.parts.lifecycle.create(new)
@@ -79,7 +79,7 @@ class Machine:
         return plan
 
     def knows(self, other: Machine) -> None:
-        """What the other's plans are to do."""
+        """Share the steps of another machine's plans."""
         self.strategies.update(other.strategies)
 
     def handler(self) -> PlanRun:
@@ -89,7 +89,7 @@ class Machine:
         )
 
     def claimed(self, plan: Plan, kind: str | None = None) -> AsyncJob:
-        """The plan's job, as a worker here has it that took it from whoever had it."""
+        """Return the plan's job, claimed by a worker here that took it from its owner."""
         jobs, now = self.container.jobs, self.container.clock.now()
         owner = WorkerIdentity(self.container.home, "nowhere", 1, 1)
         job = jobs.claim(owner, [kind or kind_of_plan(plan.root)], now=now)
@@ -105,12 +105,12 @@ class Machine:
         return self.claimed(plan, kind)
 
     def lose(self, job: AsyncJob) -> None:
-        """Its worker is taken for dead: somebody else may have the job."""
+        """Declare its worker dead: another machine may take the job."""
         outcome = AttemptOutcome(JobState.QUEUED)
         self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
 
     def take_turn(self, plan: Plan) -> bool:
-        """Runs a job of the plan's tree, if one is queued, to its end."""
+        """Run a queued job of the plan's tree, if there is one, to its end."""
         jobs, now = self.container.jobs, self.container.clock.now()
         owner = WorkerIdentity(self.container.home, "nowhere", 1, 1)
         job = jobs.claim(owner, [kind_of_plan(plan.root)], now=now)
@@ -139,7 +139,7 @@ class Machine:
 
 @contextmanager
 def machines_at(directory: Path) -> Iterator[Callable[..., Machine]]:
-    """Makes a machine of that name, all on one database."""
+    """Return a factory of machines by name, all on one database."""
     url = ready_database(directory / "shared.db")
     with ExitStack() as closing:
 

@@ -1,4 +1,4 @@
-"""Bare repositories as git remotes, and what tests ask of them."""
+"""Bare repositories as git remotes, and queries on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Remote", "new_remote"]
 
 
 class Remote:
-    """A bare repository, and a clone in which somebody else works."""
+    """A bare repository, and the clone of another user."""
 
     def __init__(self, directory: Path, branch: str = "main") -> None:
         self.directory = directory / "shop.git"
@@ -25,7 +25,7 @@ class Remote:
         return str(self.address)
 
     def said(self, *arguments: str) -> str:
-        """What git says of the bare repository."""
+        """Return the output of git in the bare repository."""
         return git(self.directory, *arguments).strip()
 
     def tip(self, branch: str = "main") -> str:
@@ -35,13 +35,13 @@ class Remote:
         return git(self.directory, "show", f"refs/heads/{branch}:{path}")
 
     def commits_of(self, plan_id: str, branch: str = "main") -> list[str]:
-        """The commits of the branch that say that they are that plan's."""
+        """Return the commits of the branch that belong to this plan."""
         mark = f"CleverAgents-Plan: {plan_id}"
         listed = self.said("log", "--format=%H", "--fixed-strings", f"--grep={mark}", f"refs/heads/{branch}")
         return listed.split()
 
     def commit(self, files: Mapping[str, str], *, branch: str = "main") -> str:
-        """Somebody else pushes these files."""
+        """Push these files as another user."""
         git(self.clone, "fetch", "-q", "origin")
         git(self.clone, "checkout", "-q", "-B", branch, f"origin/{branch}")
         for path, content in files.items():
@@ -54,7 +54,7 @@ class Remote:
 
 
 def new_remote(directory: Path, files: Mapping[str, str] = FILES) -> Remote:
-    """A remote whose branch `main` has one commit of these files."""
+    """Return a remote whose branch `main` has one commit of these files."""
     remote = Remote(directory)
     new_repository(remote.clone, files)
     git(directory, "clone", "-q", "--bare", str(remote.clone), str(remote.directory))

@@ -1,4 +1,4 @@
-"""Repositories and directories for tests to make sandboxes of, with nobody's configuration."""
+"""Repositories and directories for sandboxes in tests, without user configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AUTHOR = {
 
 
 def git(directory: Path, *arguments: str, home: Path | None = None, feed: bytes = b"") -> bytes:
-    """Runs git there, as a user of that home would; fails the test with git's words."""
+    """Run git there as a user with that home; fail the test with git's message."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home or directory),
@@ -38,7 +38,7 @@ def git(directory: Path, *arguments: str, home: Path | None = None, feed: bytes 
 
 
 def make_repository(directory: Path, files: dict[str, str | bytes], *options: str) -> Path:
-    """A repository on branch `main` with one commit of these files; without files, with no commit."""
+    """Return a repository on branch `main` with one commit of these files; without files, no commit."""
 
     def make(root: Path) -> None:
         git(root, "init", "-q", "-b", "main", *options)
@@ -65,7 +65,7 @@ def write(directory: Path, files: dict[str, str | bytes]) -> None:
 
 
 def fingerprint(directory: Path, *, but: tuple[str, ...] = ()) -> dict[str, str]:
-    """Every file and link below, with its mode and content; `but` are prefixes to leave out."""
+    """Return every file and link below, with its mode and content; `but` are prefixes to leave out."""
     found: dict[str, str] = {}
     for place, names, files in os.walk(directory):
         for name in [*names, *files]:

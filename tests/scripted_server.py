@@ -1,4 +1,4 @@
-"""A server that answers as a test says, and clients of it."""
+"""A server that answers as a test scripts it, and clients of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Asked = Callable[[str, str, dict[str, list[str]]], Reply | None]
 
 
 class Scripted(ThreadingHTTPServer):
-    """Answers each request as `answer` says; None breaks the connection."""
+    """Answers each request with `answer`; None breaks the connection."""
 
     answer: Asked
     daemon_threads = True
@@ -78,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         self._reply()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def always(status: int, body: Any) -> Asked:
 
 
 def plan_row(**more: Any) -> dict[str, Any]:
-    """A plan as a server of 0.1.0 shows it in a list."""
+    """Return a plan in the format of a list of a 0.1.0 server."""
     return {
         "id": "01A",
         "goal": "g",
@@ -139,7 +139,7 @@ def plan_row(**more: Any) -> dict[str, Any]:
 
 
 def plan_account(**more: Any) -> dict[str, Any]:
-    """A plan as a server of 0.1.0 shows it by itself."""
+    """Return a plan in the format of a single plan of a 0.1.0 server."""
     said = plan_row(**more)
     del said["sub_plans_left_out"]
     empty = (

@@ -1,4 +1,4 @@
-"""An application behind a real port, on a thread of the test's process; and events read from it over HTTP."""
+"""An application behind a real port, on a thread of the test's process, and its events over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 120.0
 
 @contextmanager
 def served(bench: ServerBench, settings: ServerSettings | None = None) -> Iterator[str]:
-    """The application's address, as long as the block runs; with other limits on connections, if given."""
+    """Yield the application's address; with other limits on connections, if given."""
     settings = settings or bench.container.settings.server
     with socket.create_server(("127.0.0.1", 0)) as listens:
         config = ServingConfig(bench.app, settings, lifespan="off")
@@ -44,7 +44,7 @@ def served(bench: ServerBench, settings: ServerSettings | None = None) -> Iterat
 
 @contextmanager
 def stream(base: str, token: str | None, query: str = "", **headers: str) -> Iterator[httpx.Response]:
-    """The stream of events, open."""
+    """Open the stream of events."""
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     path = f"{base}/api/events/stream{query}"
@@ -53,7 +53,7 @@ def stream(base: str, token: str | None, query: str = "", **headers: str) -> Ite
 
 
 def events_in(answer: httpx.Response) -> Iterator[dict[str, Any]]:
-    """Its frames: {id, event, data}, with what it says in JSON; without comments."""
+    """Yield its frames as {id, event, data}, with parsed JSON; without comments."""
     frame: dict[str, Any] = {}
     for line in answer.iter_lines():
         name, _, value = line.partition(": ")

@@ -1,6 +1,7 @@
-"""A server's application on a state of the test's own, with a user of each role and clients of theirs.
+"""A server application on the test's own state, with a user of each role and their clients.
 
-No process, no port: requests go straight into the application. `clients` of a module can share one server.
+No process, no port: requests go straight into the application. The `clients` of a module can share one
+server.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ class ServerBench:
 
     @property
     def stranger(self) -> TestClient:
-        """Somebody without a token."""
+        """A client without a token."""
         return self.client("stranger")
 
     def newcomer(self) -> TestClient:
-        """Somebody without a token, at an address that has not asked for anything yet."""
+        """Return a client without a token, at an address without earlier requests."""
         self._newcomers += 1
         address = (f"192.0.2.{self._newcomers}", 1)
         return TestClient(self.app, BASE, client=address, raise_server_exceptions=False)
 
     def client(self, name: str) -> TestClient:
-        """The client of that user, who sends the token with every request."""
+        """Return the client of this user, which sends the token with every request."""
         if name not in self._clients:
             token = self.tokens.get(name)
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -75,7 +76,7 @@ class ServerBench:
         return self._clients[name]
 
     def repository(self, name: str = "shop", project: str = "paint") -> Path:
-        """A git repository with the word `colour` in two files, registered as the resource of that name."""
+        """Return a git repository with the word `colour` in two files, registered as this resource."""
         root = paint_shop(self.state.parent / name)
         now, projects = self.container.clock.now(), self.container.projects
         if project not in [known.name for known in projects.list()]:
@@ -84,15 +85,14 @@ class ServerBench:
         return root
 
     def project(self, name: str) -> None:
-        """A new project, in which every user of the bench has the role they are named after."""
+        """Create a project in which every user of the bench has the role of their name."""
         now = self.container.clock.now()
         self.container.projects.add(name, now=now)
         for role in (Role.VIEWER, Role.OPERATOR):
             self.container.members.set(name, role.value, role, now=now)
 
     def browser(self, name: str) -> TestClient:
-        """A new browser in which that user is logged in; what changes something needs its `csrf` as header,
-        which it sends."""
+        """Return a new browser with this user logged in; it sends its `csrf` header, which changes need."""
         client = TestClient(self.app, BASE, raise_server_exceptions=False)
         answer = client.post("/api/session", json={"token": self.tokens[name]})
         assert answer.status_code == 201, answer.text
@@ -102,7 +102,7 @@ class ServerBench:
 
 @contextmanager
 def server_bench(directory: Path, **settings: Any) -> Iterator[ServerBench]:
-    """The bench in that empty directory. Settings have `__` for the dot: `server__body_bytes=9`."""
+    """Open the bench in this empty directory. Settings use `__` for the dot: `server__body_bytes=9`."""
     state = directory / "state"
     ready_database(state / "state.db")
     overrides = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]

@@ -1,4 +1,4 @@
-"""A server with a repository, a model that answers from scripts, and a worker in this process."""
+"""A server with a repository, a scripted model, and a worker in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Returns when it holds."""
+    """Return when the condition holds."""
     ends = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < ends, "it did not come to pass"
@@ -35,7 +35,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 @dataclass
 class PlanServer:
-    """The bench of a server, and what its plans are about: the resource `shop`, of the project `team`."""
+    """The bench of a server, and the resource of its plans: `shop`, of the project `team`."""
 
     bench: ServerBench
     repository: Path
@@ -46,24 +46,24 @@ class PlanServer:
         return self.bench.service.parts
 
     def script(self, *rules: Mapping[str, Any]) -> str:
-        """The name of a model that answers so."""
+        """Return the name of a model that answers from this script."""
         path = self.home / f"script-{len(list(self.home.glob('script-*')))}.yaml"
         path.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(rules)}))
         return f"scripted/{path}"
 
     def make(self, client: TestClient | None = None, **body: Any) -> Json:
-        """The account of a plan that is made."""
+        """Create a plan and return its view."""
         answer = (client or self.bench.operator).post("/api/plans", json={"resource": "shop", **body})
         assert answer.status_code == 201, answer.text
         return dict(answer.json())
 
     def command(self, script: str, **body: Any) -> Json:
-        """A plan that runs a script of the shell."""
+        """Create a plan that runs a shell script."""
         arguments = {"argv": ["sh", "-c", script]}
         return self.make(action="builtin/command", arguments=arguments, **{"profile": "full-auto", **body})
 
     def asking(self, word: str, **body: Any) -> Json:
-        """A plan that waits for leave to put another word in its place, wherever it is."""
+        """Create a plan that waits for approval to replace a word everywhere."""
         arguments = {"pattern": word, "replacement": word.upper()}
         made = self.make(action="builtin/replace", arguments=arguments, **{"profile": "manual", **body})
         return self.rested(made)
@@ -79,10 +79,10 @@ class PlanServer:
         return answer.json()
 
     def rested(self, plan: Mapping[str, Any]) -> Json:
-        """The account, once nobody works at the plan any more."""
+        """Return the view of the plan once no worker runs it any more."""
 
         def rests() -> bool:
-            # Asked of the store, which takes no git; between its two phases it does not rest.
+            # Read from the store, which needs no git; between its two phases the plan does not rest.
             now = self.parts.plans.get(plan["id"])
             parts_run = waits_for_sub_plans(now) and not asked_below(now)
             return not (now.state.running or should_run(now) or parts_run)
@@ -91,14 +91,14 @@ class PlanServer:
         return dict(self.get(f"/plans/{plan['id']}"))
 
     def done(self, job: Mapping[str, Any]) -> Json:
-        """The account of a job, once it has ended."""
+        """Return the view of a job, once it has ended."""
         until(lambda: self.bench.container.jobs.get(job["id"]).state.ended)
         return dict(self.get(f"/jobs/{job['id']}"))
 
 
 @contextmanager
 def plan_server(directory: Path, *, works: bool = True, **settings: Any) -> Iterator[PlanServer]:
-    """The server in that empty directory; unless it `works`, nobody takes its jobs."""
+    """Run the server in this empty directory; unless `works`, no worker takes its jobs."""
     quick = {"worker__poll_seconds": 0.05, "worker__cancel_grace_seconds": 1.0, "models__retries": 0}
     with server_bench(directory, **{**quick, **settings}) as bench:
         repository = new_repository(directory / "repository")

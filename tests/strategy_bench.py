@@ -1,4 +1,4 @@
-"""A small made-up repository in several languages, and how strategies are asked about it."""
+"""A small made-up repository in several languages, and queries of strategies on it."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ FILES: Mapping[str, str] = {
 
 
 class Never:
-    """A signal that is never given."""
+    """A signal that is never set."""
 
     is_cancelled = False
 
 
 class Always:
-    """A signal that was given before anything began."""
+    """A signal that is set from the beginning."""
 
     is_cancelled = True
 
@@ -89,5 +89,5 @@ def retrieved(
 
 
 def paths_by(fragments: Sequence[ContextFragment], signal: str) -> list[str]:
-    """What one signal found, in its order."""
+    """Return the results of one signal, in its order."""
     return [fragment.path for fragment in fragments if fragment.signal == signal]

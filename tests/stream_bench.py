@@ -17,7 +17,7 @@ SECONDS = 120.0
 
 
 class MemoryLog:
-    """A `Source` of numbered frames. `before_read` and `after_read` are called around each look at it."""
+    """A `Source` of numbered frames. `before_read` and `after_read` are called around each read."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -29,7 +29,7 @@ class MemoryLog:
         self.broken = False
 
     def append(self, count: int = 1) -> None:
-        """So many more events."""
+        """Append this many events."""
         with self.lock:
             for _ in range(count):
                 number = len(self.kept) + 1
@@ -38,7 +38,7 @@ class MemoryLog:
             listener()
 
     def print(self, plan_id: str, count: int = 1) -> None:
-        """So many more pieces of output."""
+        """Append this many pieces of output."""
         with self.lock:
             pieces = self.printed.setdefault(plan_id, [])
             for _ in range(count):
@@ -55,7 +55,7 @@ class MemoryLog:
         return len(self.kept)
 
     def bring_up(self) -> None:
-        """Everything has its place at once."""
+        """Give every event its position immediately."""
 
     def frames(self, after: int) -> Sequence[bytes]:
         self.before_read()
@@ -73,7 +73,7 @@ class MemoryLog:
 
 
 class Connection:
-    """One request to an application that streams: who sends waits until what was sent is read."""
+    """One request to a streaming application: a send blocks until its data is read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(1)
@@ -82,11 +82,11 @@ class Connection:
         self.task = asyncio.create_task(self._run(app))
 
     async def read(self) -> bytes | None:
-        """The next chunk; None when the stream is over."""
+        """Return the next chunk; None at the end of the stream."""
         return await asyncio.wait_for(self._chunks.get(), SECONDS)
 
     async def cut(self) -> None:
-        """The client goes, whatever is on its way; returns when the server is done with it."""
+        """Disconnect the client; return when the server is done with it."""
         self._gone.set()
         while not self.task.done():
             while not self._chunks.empty():
@@ -110,7 +110,7 @@ class Connection:
 
 
 class Reader:
-    """A client as browsers are: it takes whole frames, and comes back with the last id it has seen."""
+    """A client like a browser: it takes complete frames, and resumes with the last id it has seen."""
 
     def __init__(self, last: int | None) -> None:
         self.last = last
@@ -119,7 +119,7 @@ class Reader:
         self._rest = b""
 
     def opened(self) -> None:
-        """A new connection: half a frame of the one before is worth nothing."""
+        """Open a new connection: an incomplete frame of the previous one is dropped."""
         self._rest = b""
 
     def take(self, chunk: bytes) -> None:
@@ -135,6 +135,6 @@ class Reader:
 
 
 def parsed(frame: bytes) -> dict[str, str]:
-    """The fields of one frame, without comments."""
+    """Return the fields of one frame, without comments."""
     lines = [line.split(": ", 1) for line in frame.decode().split("\n")]
     return {line[0]: line[1] for line in lines if len(line) == 2 and line[0]}

@@ -1,4 +1,4 @@
-"""A lock that tells when somebody has to wait for it, so that a test knows it without waiting itself."""
+"""A lock that reports contention, so that a test can observe it without waiting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TellingLock"]
 
 
 class TellingLock:
-    """Sets `waited` when it is taken already. Thread safety: that of the lock in it."""
+    """Sets `waited` when it is already taken. Thread safety: that of the inner lock."""
 
     def __init__(self, waited: threading.Event) -> None:
         self._waited = waited

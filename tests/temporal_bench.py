@@ -1,4 +1,4 @@
-"""A Temporal server of one's own, for tests: the development server, in memory, on ports of its own."""
+"""A Temporal development server for tests, in memory, on its own ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.held_ports import held_ports
 __all__ = ["TemporalServer", "settle_sdk", "temporal_program", "temporal_server"]
 
 _SECONDS = 100.0
-# A queue is in four partitions otherwise, and priorities hold in each of them.
+# By default a queue has four partitions, and priorities apply within each of them.
 _ONE_LINE = [
     *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
     *("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
@@ -25,22 +25,23 @@ _ONE_LINE = [
 
 
 def temporal_program() -> str | None:
-    """Where it is, if it is installed: beside the interpreter, or on the path."""
+    """Return its path, if it is installed: beside the interpreter, or on the path."""
     beside = Path(sys.executable).parent / "temporal"
     return str(beside) if beside.exists() else shutil.which("temporal")
 
 
 def settle_sdk() -> None:
-    """Has the SDK make what it keeps as long as the process lives, once. So whoever counts descriptors begins
-    with it."""
+    """Make the SDK create its permanent objects once, before descriptors are counted."""
     from temporalio.runtime import Runtime
 
     Runtime.default()
 
 
 class TemporalServer:
-    """A server on an address of its own, that can be killed and begun again there. It remembers what it was
-    told if it has a `database`. Leaving its block ends it."""
+    """A server on its own address that can be killed and restarted there.
+
+    With a `database` it keeps its state. Leaving the block ends it.
+    """
 
     def __init__(self, database: Path | None = None) -> None:
         self._stack = ExitStack()
@@ -60,7 +61,7 @@ class TemporalServer:
         return f"127.0.0.1:{self._ports[0]}"
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start the server; return when it answers."""
         program = temporal_program()
         assert program is not None
         port, web, metrics = map(str, self._ports)
@@ -72,7 +73,7 @@ class TemporalServer:
         _wait_until_it_answers(self.address, self._process)
 
     def kill(self) -> None:
-        """Ends it without a word, if it runs."""
+        """Kill it, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -80,14 +81,14 @@ class TemporalServer:
 
 @contextmanager
 def temporal_server() -> Iterator[str]:
-    """The address of a server that answers; it is gone afterwards."""
+    """Run a server and yield its address."""
     with TemporalServer() as server:
         server.start()
         yield server.address
 
 
 def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes]) -> None:
-    """An open socket is not enough: for a while it says there that it is not healthy yet."""
+    """Wait until the server is healthy: an open socket is not enough."""
     from cleveragents.contrib.temporal.connection import TemporalConnection
     from cleveragents.contrib.temporal.worker import ensure_namespace
 

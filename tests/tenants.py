@@ -1,4 +1,4 @@
-"""Two projects of one server, with a user of each role in each of them, and something to see in both."""
+"""Two projects of one server, with a user of each role in each of them, and visible objects in both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = (*(f"{THEIRS}-{role.value}" for role in Role), "outsider")
 """Users without a role in our project: of each role in another one, and of none at all."""
 
 SECRETS = ("the-goal-of-alpha", "printed-by-alpha", "alpha-main")
-"""What no user of another project may read anywhere."""
+"""Texts that no user of another project may read anywhere."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Tenants:
         return self.bench.app
 
     def client(self, name: str | None) -> TestClient:
-        """The client of that user; None: somebody without a token."""
+        """Return the client of this user; None: a client without a token."""
         if name is None:
             return self.bench.newcomer()
         if name not in self._clients:
@@ -58,7 +58,7 @@ class Tenants:
         return self._clients[name]
 
     def plan(self, project: str = OURS, goal: str = SECRETS[0]) -> Plan:
-        """A plan of the project, which is queued and which no worker takes."""
+        """Create a queued plan of the project, which no worker takes."""
         lifecycle = self.container.plan_parts.lifecycle
         resource = self.container.projects.resource(f"{project}-main")
         request = {"queue": "plans", "project": project, "resource_name": resource.name}
@@ -70,7 +70,7 @@ class Tenants:
         return plan
 
     def job(self, plan: Plan) -> Job:
-        """The job that is to run the plan."""
+        """Return the job of the plan."""
         job = self.container.plan_parts.lifecycle.queueing.job_of(plan)
         assert job is not None
         return job
@@ -84,7 +84,7 @@ class Tenants:
 
 @contextmanager
 def tenants(directory: Path) -> Iterator[Tenants]:
-    """The server in that empty directory."""
+    """Run the server in this empty directory."""
     with server_bench(directory, server__requests_per_minute=100_000) as bench:
         container = bench.container
         now, tokens = container.clock.now(), dict(bench.tokens)

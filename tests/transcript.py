@@ -1,6 +1,6 @@
-"""Plays a page through as a reader would: its `bash` and `console` blocks, in order, in a home of its own.
+"""Runs the `bash` and `console` blocks of a page in order, like a reader, in a separate home.
 
-Ids of plans, moments and sums differ from one reader to the next; everything else has to be as shown.
+Plan ids, times and sums differ from one reader to the next; everything else must be as shown.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _VARYING = (
     (re.compile(r"\$\d+\.\d+"), "SUM"),
     (re.compile(r"[\d,]+ tokens"), "TOKENS"),
 )
-# Told where a machine has no bubblewrap; the pages are of one that has it.
+# Shown on a machine without bubblewrap; the pages come from one that has it.
 _NOT_ISOLATED = re.compile(r"^\{.*\"event\": \"command\.not_isolated\".*\n", re.MULTILINE)
 _ISOLATION = re.compile(r"^(isolation +)none:.*$", re.MULTILINE)
 _SECONDS = 120
-# In debug mode, what takes a busy machine long is told in the midst of what a reader sees.
+# In debug mode, slow callbacks of a busy machine are logged between the lines that a reader sees.
 _NOT_A_READERS = ("CLEVERAGENTS_", "XDG_", "NO_COLOR", "PYTHONASYNCIODEBUG")
 
 
 @dataclass
 class Reader:
-    """Not thread-safe: reads one page after the other."""
+    """A reader of pages, one after the other. Not thread-safe."""
 
     home: Path
     directory: Path = field(init=False)
     plans: list[str] = field(default_factory=list)
-    """Those that the commands made, in order."""
+    """The plans made by the commands, in order."""
 
     def __post_init__(self) -> None:
         self.directory = self.home
 
     def retold(self, part: str) -> str:
-        """The part of a page as it reads if one follows it here. A plan may be called `@1`, `@2` in it."""
+        """Return a part of a page with the actual output. It may refer to plans as `@1`, `@2`."""
         shown = _plans_in(part)
         return _FENCE.sub(lambda found: self._block(found, shown), part)
 
@@ -58,7 +58,7 @@ class Reader:
         lines = []
         for typed in _commands(body):
             for number, plan in enumerate(self.plans):
-                # What follows an id and an @ is the number of a correction.
+                # After an id and an @ follows the number of a correction.
                 known = [rf"(?<!\w)@{number + 1}", *(one[-_SHORT:] for one in shown[number : number + 1])]
                 typed = re.sub("|".join(known), plan[-_SHORT:], typed)
             said = self._typed(typed)
@@ -67,7 +67,7 @@ class Reader:
         return "\n".join(["```console", *lines, "```"])
 
     def _typed(self, command: str) -> str:
-        """What it says, stderr included; a `cd` counts for the commands after it."""
+        """Return its output, including stderr; a `cd` affects later commands."""
         where = self.home / ".directory"
         own = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_READERS)}
         own |= {"HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"}
@@ -86,10 +86,10 @@ class Reader:
 
 
 def alike(text: str) -> str:
-    """Without what differs from reader to reader."""
+    """Return the text without everything that differs between readers."""
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)
-    # A plan is named by the end of its id where it is typed.
+    # Commands refer to a plan by the end of its id.
     return re.sub(r"(?<=^\$ agents plan )(\w+) \w{6}\b", r"\1 PLAN", text, flags=re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""A bench for trees of plans: parents whose parts are plans of their own, with steps that a test says."""
+"""A bench for trees of plans: parents with sub-plans, with steps that a test scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Part", "TreeBench", "name_of", "part", "tree_bench"]
 
 @dataclass(frozen=True)
 class Part:
-    """What one part does: steps, or parts of its own."""
+    """One part: its steps, or its own parts."""
 
     name: str
     steps: tuple[StrategyStep, ...] = ()
@@ -40,12 +40,12 @@ def part(
 
 
 def name_of(plan: Plan) -> str:
-    """By which a test knows it; more of its goal says what it is a part of."""
+    """Return the name by which a test knows the plan; the rest of its goal describes its parent."""
     return plan.goal.partition("\n")[0]
 
 
 class TreeBench(PlanBench):
-    """Plans are known by what they are called, so that a test says what sub-plans do before they exist."""
+    """Plans are identified by name, so that a test scripts sub-plans before they exist."""
 
     def __init__(self, home: Path, *, settings: Mapping[str, Any] | None = None, **facts: Any) -> None:
         super().__init__(home, isolation="off", **facts)
@@ -55,7 +55,7 @@ class TreeBench(PlanBench):
         self.named: dict[str, Strategy] = {}
 
     def tree(self, *parts: Part, request: Mapping[str, Any] | None = None, **facts: Any) -> Plan:
-        """A parent of these parts, queued."""
+        """Create a queued parent of these parts."""
         name = f"whole {len(self.named)}"
         self.know(part(name, parts=parts, **facts))
         kept = freeze(request or {})
@@ -63,7 +63,7 @@ class TreeBench(PlanBench):
         return self.parts.lifecycle.create(PlanDraft(name, GOALS_ACTION, str(self.repository), kept))
 
     def worked(self, *parts: Part, **facts: Any) -> Plan:
-        """A tree that went as far as it goes."""
+        """Return a tree that has run as far as it goes."""
         return self.work(self.tree(*parts, **facts))
 
     def handler(self) -> PlanRun:
@@ -71,7 +71,7 @@ class TreeBench(PlanBench):
         return self.adapt(replace(run, make_strategy=lambda plan: self.named[name_of(plan)]))
 
     def made(self, name: str) -> Plan:
-        """A plan of what is known by that name, which nobody has queued."""
+        """Create a plan by this name, without a queued job."""
         new = PlanDraft(name, "tests/made", str(self.repository))
         return self.parts.plans.create(new, now=self.container.clock.now())
 
@@ -79,15 +79,15 @@ class TreeBench(PlanBench):
         return next(child for child in self.parts.plans.children(plan.id) if name_of(child) == name)
 
     def file(self, plan: Plan, path: str) -> str:
-        """A file in the plan's sandbox."""
+        """Return a file in the plan's sandbox."""
         return (self.sandbox(plan).root / path).read_text()
 
     def merges(self, plan: Plan) -> list[str]:
-        """The parts that were merged, in order; those that were taken back, too."""
+        """Return the merged parts, in order, including reverted ones."""
         return [str(call.step) for call in self.calls(plan) if call.tool == "merge"]
 
     def know(self, one: Part, **facts: Any) -> None:
-        """From now on, a plan of that name does that."""
+        """Script a plan by this name."""
         tasks = tuple(Task(inner.name, needs=inner.needs, sub_plan=True) for inner in one.parts)
         known = {"profile": "full-auto", **one.facts, **facts}
         self.named[one.name] = Strategy(one.steps, tasks=tasks, **known)

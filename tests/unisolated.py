@@ -1,6 +1,6 @@
 """Lets `agents serve` and `agents worker` start in tests, whether or not bubblewrap is installed.
 
-What they do without isolation and without this is the matter of `unit/test_isolation_required.py`.
+`unit/test_isolation_required.py` tests their behaviour without isolation and without this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bench for workers: an in-memory store, a fake machine and clock, and steps taken by hand."""
+"""A bench for workers: an in-memory store, a fake machine and clock, and manual steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = WorkerOptions(
 
 @dataclass
 class Machine:
-    """Stands for a machine's process table: who lives, and what was ended."""
+    """A fake process table: live processes, and those that were ended."""
 
     dead: set[str] = field(default_factory=set)
     ended: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Machine:
 
 @dataclass
 class Bench:
-    """Workers on one store, moved by hand."""
+    """Workers on one store, stepped manually."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     machine: Machine = field(default_factory=Machine)
@@ -78,14 +78,14 @@ class Bench:
         return self.store.submit(NewJob("work", **facts), now=self.clock.now()).id
 
     def play(self, worker: AsyncWorker, **facts: object) -> str:
-        """A job from its submission to where this worker leaves it; returns its id."""
+        """Run a job from its submission until this worker leaves it; return its id."""
         job_id = self.submit(**facts)
         claim(worker)
         self.run_all()
         return job_id
 
     def run_all(self) -> None:
-        """Runs what was spawned, as threads would."""
+        """Run all spawned callables, as threads would."""
         while self.spawned:
             self.spawned.pop(0)()
 
@@ -94,7 +94,7 @@ class Bench:
 
 
 class Moody(InMemoryJobStore):
-    """A store with bad moments: `trouble` is raised by the next calls, before or after they took effect."""
+    """A store that fails at times: the next calls raise `trouble`, before or after they take effect."""
 
     def __init__(self) -> None:
         super().__init__(CountingIdentifiers("job"))
