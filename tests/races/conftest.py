@@ -1,4 +1,4 @@
-"""What explorations must not leave behind."""
+"""Fixtures that keep explorations from affecting other tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import structlog
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Longer than an exploration may take, so that one that does not end is told as such."""
+    """Set a timeout longer than an exploration may take, so that one that does not end reports itself."""
     for item in items:
         if "tests/races/" in item.path.as_posix() and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(600))
@@ -15,6 +15,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_printed(logging_is_as_it_was: None) -> None:
-    """structlog keeps a lock for what it prints to; one that was made inside an exploration works in no
-    other place, and would fail whoever logs next."""
+    """Disable printing, because structlog's output lock made inside an exploration works nowhere else."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())

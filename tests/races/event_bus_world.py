@@ -1,7 +1,7 @@
-"""A bus under test and what its handlers saw, for every file that explores the event bus.
+"""A bus under test and a record of its handlers, for every file that explores the event bus.
 
-Ordered subscribers are served by threads; an explorer must own every thread, so here a worker of the
-scenario serves: `Served` is a bus whose threads are functions that wait to be run.
+Threads serve ordered subscribers, but an explorer must own every thread. So a worker of the scenario serves
+here: `Served` is a bus whose threads are functions that wait to be run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def event(event_type: EventType = TYPE) -> DomainEvent:
 
 
 class Served(ReactiveEventBus):
-    """Our bus, whose ordered subscribers are served by whoever calls `serve`."""
+    """Our bus, whose ordered subscribers are served by the caller of `serve`."""
 
     def __init__(self, **parameters: Any) -> None:
         self.servers: list[Callable[[], None]] = []
@@ -67,7 +67,7 @@ def count(bus: Any) -> int:
 
 
 class World:
-    """A bus, and what its handlers saw."""
+    """A bus, and the events that its handlers saw."""
 
     def __init__(self, make_bus: Callable[[], Any]) -> None:
         self.bus = make_bus()
@@ -90,19 +90,19 @@ MakeScenario = Callable[[Callable[[], Any]], Scenario[World]]
 
 
 def listening(make_bus: Callable[[], Any], **options: Any) -> World:
-    """A world whose handler is subscribed."""
+    """Return a world with a subscribed handler."""
     world = World(make_bus)
     world.bus.subscribe(TYPE, world.handle, **options)
     return world
 
 
 def emit(world: World) -> None:
-    """Emits, and keeps the number."""
+    """Emit, and record the number."""
     world.results.append(world.bus.emit(event()))
 
 
 def emit_or_find_closed(world: World) -> None:
-    """Emits, and keeps the number or that the bus was closed."""
+    """Emit, and record the number or that the bus was closed."""
     try:
         emit(world)
     except Closed:
@@ -110,6 +110,6 @@ def emit_or_find_closed(world: World) -> None:
 
 
 def close(world: World) -> None:
-    """Closes; a handler that runs after this is late."""
+    """Close the bus; a handler that runs after this is late."""
     world.bus.close()
     world.ended = True

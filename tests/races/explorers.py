@@ -1,6 +1,6 @@
 """Two independent explorers of thread interleavings behind one form of scenario.
 
-A `Scenario` builds fresh state, runs its workers at once, and reduces what happened to an *outcome*.
+A `Scenario` builds fresh state, runs its workers concurrently, and reduces the result to an *outcome*.
 `explore` runs it under every explorer this interpreter has and collects the set of outcomes:
 
 * frontrun's DPOR, over all orders of the workers, because its partial-order reduction is not symmetric
@@ -10,11 +10,11 @@ A `Scenario` builds fresh state, runs its workers at once, and reduces what happ
 
 Both replace what `threading` offers while a schedule runs, so code under test says `threading.Lock()`,
 never `from threading import Lock`, and takes executors as parameters.
-An exploration that did not reach the outcomes a scenario says are possible proved nothing: `reachable`
+An exploration that did not reach the outcomes a scenario declares possible proved nothing: `reachable`
 makes that an error.
 
-`RACE_EXPLORERS` may name one of them, for an interpreter beside the one on which the other runs:
-`frontrun` alone, or `interleave` first, and frontrun only for what is still unseen or uncaught then.
+`RACE_EXPLORERS` may name one of them, for a second interpreter beside the one that runs the other:
+`frontrun` alone, or `interleave` first, and frontrun only for outcomes that are still unseen or uncaught.
 """
 
 from __future__ import annotations
@@ -35,18 +35,21 @@ from tests.races.quicker import quicker_frontrun, quicker_interleave
 __all__ = ["Exploration", "Scenario", "assert_caught", "assert_holds", "explore"]
 
 State = TypeVar("State")
-# How many schedules there are says when an exploration is over; a busy machine's clock would say too early.
+# The number of schedules decides when an exploration is over; the clock of a busy machine would end it too
+# early.
 PATIENCE_SECONDS = 500.0
-RUN_SECONDS = 120.0  # one schedule of workers that open a database; five seconds were too few on a busy one
+RUN_SECONDS = (
+    120.0  # one schedule of workers that open a database; five seconds were too few on a busy machine
+)
 
 
 @dataclass(frozen=True)
 class Scenario(Generic[State]):
-    """What runs at once, and what may come of it.
+    """Concurrent workers, and their allowed outcomes.
 
-    `outcome` sees the state after all workers ended. `allowed` decides; `reachable` are outcomes that
-    an exploration of correct code must really have met, each at least once. Where workers wait with a
-    deadline, a "virtual" clock lets it expire; on the real one frontrun spins until it gives up.
+    `outcome` sees the state after all workers ended. `allowed` decides; `reachable` are outcomes that an
+    exploration of correct code must reach, each at least once. If workers wait with a deadline, a "virtual"
+    clock lets it expire; on the real one frontrun spins until it gives up.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Scenario(Generic[State]):
 
 @dataclass
 class Exploration:
-    """What an explorer saw."""
+    """The result of an explorer."""
 
     explorer: str
     schedules: int = 0
@@ -69,7 +72,7 @@ class Exploration:
 
 
 def explore(scenario: Scenario[Any], *, effort: int = 400) -> Iterator[Exploration]:
-    """One exploration per explorer, as they are asked for; each stops at its first violation."""
+    """Yield one exploration per explorer, lazily; each stops at its first violation."""
     wanted = os.environ.get("RACE_EXPLORERS", "")
     if sys.version_info < (3, 12) or wanted == "frontrun":
         yield from _by_frontrun(scenario, effort)
@@ -82,7 +85,7 @@ def explore(scenario: Scenario[Any], *, effort: int = 400) -> Iterator[Explorati
 
 
 def assert_holds(scenario: Scenario[Any], *, effort: int = 400) -> None:
-    """No explorer finds a violation, and together they reach every outcome that is possible."""
+    """Assert that no explorer finds a violation, and that together they reach every possible outcome."""
     met: set[Hashable] = set()
     for number, exploration in enumerate(explore(scenario, effort=effort), start=1):
         who = f"{scenario.name}, {exploration.explorer}"
@@ -97,12 +100,15 @@ def assert_holds(scenario: Scenario[Any], *, effort: int = 400) -> None:
 
 
 def _is_enough(explorations: int) -> bool:
-    """Both ways of the explorer that was named are through; the other one runs on another interpreter."""
+    """Return whether both methods of the named explorer are done.
+
+    The other explorer runs on another interpreter.
+    """
     return explorations == 2 and os.environ.get("RACE_EXPLORERS") == "interleave"
 
 
 def assert_caught(scenario: Scenario[Any], *, effort: int = 400) -> None:
-    """Some explorer finds a violation; the first that does is enough."""
+    """Assert that some explorer finds a violation; the first is enough."""
     caught = any(exploration.violation is not None for exploration in explore(scenario, effort=effort))
     assert caught, f"{scenario.name}: no explorer caught it"
 
@@ -123,9 +129,9 @@ def _by_interleave(scenario: Scenario[Any], effort: int) -> Iterator[Exploration
 
 @contextmanager
 def _cooperative_locks() -> Iterator[None]:
-    """frontrun's locks in place of `threading`'s, for its explorations alone.
+    """Replace `threading`'s locks by frontrun's for its explorations only.
 
-    Its own pytest option patches them for the whole run, and everything else would run on them, too.
+    Its own pytest option patches them for the whole run, so that everything else would use them, too.
     """
     from frontrun._cooperative import patch_locks, unpatch_locks
 

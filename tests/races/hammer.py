@@ -1,4 +1,4 @@
-"""Real threads, a shared object, an exact total: what lost updates cannot survive."""
+"""Real threads, a shared object and an exact total, which lost updates would change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from itertools import count
 __all__ = ["SWITCH_INTERVALS", "attempts", "hammer", "switch_interval"]
 
 SWITCH_INTERVALS = (0.005, 0.000001)
-"""CPython's default, and one at which threads change at nearly every opportunity."""
+"""CPython's default, and one at which threads switch at nearly every opportunity."""
 
 
 @contextmanager
 def switch_interval(seconds: float) -> Iterator[None]:
-    """The interpreter switches threads at this interval while the block runs."""
+    """Set the interpreter's thread switch interval during the block."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
     try:
@@ -27,7 +27,7 @@ def switch_interval(seconds: float) -> Iterator[None]:
 
 
 def hammer(work: Callable[[int], object], *, threads: int = 8, seconds_limit: float = 60.0) -> None:
-    """Runs `work(n)` once on each of `threads` threads, all released at once; re-raises the first error."""
+    """Run `work(n)` once on each of `threads` threads, all released together; re-raise the first error."""
     barrier = threading.Barrier(threads)
     errors: list[BaseException] = []
 
@@ -49,9 +49,9 @@ def hammer(work: Callable[[int], object], *, threads: int = 8, seconds_limit: fl
 
 
 def attempts(*, seconds_limit: float = 60.0) -> Iterator[int]:
-    """Numbers until the time is over: what is likely, not certain, is tried until it happens.
+    """Yield numbers until the time is over: a likely but uncertain race is tried until it happens.
 
-    A busy machine seldom wakes the waiting threads, and then a fixed number of attempts meets no race.
+    A busy machine rarely wakes the waiting threads, so a fixed number of attempts may meet no race.
     """
     give_up = time.monotonic() + seconds_limit
     for number in count():

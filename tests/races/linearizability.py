@@ -1,6 +1,6 @@
-"""Is a concurrent history explained by some sequential order? (Wing and Gong's search, with memory.)
+"""A check whether some sequential order explains a concurrent history (Wing and Gong's search, with memory).
 
-A `History` records when each operation began and ended; the check looks for an order that respects real
+A `History` records when each operation began and ended. The check searches for an order that respects real
 time (an operation that ended before another began comes first) and in which a sequential `Model` gives the
 same answers.
 """
@@ -20,7 +20,7 @@ Model = Callable[[Any, "Call"], tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """What is called, with what."""
+    """The name and arguments of a call."""
 
     name: str
     args: tuple[Hashable, ...] = ()
@@ -28,7 +28,7 @@ class Call:
 
 @dataclass
 class Operation:
-    """A call, and the moments between which it took effect."""
+    """A call, and the times between which it took effect."""
 
     call: Call
     began: int
@@ -40,15 +40,15 @@ class Operation:
 class History:
     """Operations in real-time order.
 
-    It has no lock, so that an explorer spends its schedules on the code under test: drawing the next moment
-    and appending are one call of the interpreter each.
+    It has no lock, so that an explorer spends its schedules on the code under test: drawing the next time and
+    appending are one call of the interpreter each.
     """
 
     operations: list[Operation] = field(default_factory=list)
     _moments: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self, call: Call, act: Callable[[], Any]) -> None:
-        """Runs `act` and files it as an operation."""
+        """Run `act` and record it as an operation."""
         operation = Operation(call, next(self._moments))
         operation.answer = act()
         operation.ended = next(self._moments)
@@ -56,7 +56,7 @@ class History:
 
 
 def is_linearizable(history: Iterable[Operation], initial: Hashable, model: Model) -> bool:
-    """Whether some order of the operations, faithful to real time, makes the model give the same answers."""
+    """Return whether the model gives the same answers in some order that respects real time."""
     operations = tuple(sorted(history, key=lambda o: o.began))
     hopeless: set[tuple[frozenset[int], Hashable]] = set()
 
@@ -81,7 +81,7 @@ def is_linearizable(history: Iterable[Operation], initial: Hashable, model: Mode
 def run_programs(
     programs: Sequence[Sequence[Call]], perform: Callable[[Any, Call], Any]
 ) -> list[Callable[[tuple[Any, History]], None]]:
-    """One worker per program, for a `Scenario` whose state is `(object, History)`."""
+    """Return one worker per program, for a `Scenario` whose state is `(object, History)`."""
 
     def worker(program: Sequence[Call]) -> Callable[[tuple[Any, History]], None]:
         def run(state: tuple[Any, History]) -> None:

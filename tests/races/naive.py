@@ -1,8 +1,9 @@
-"""What our tests must be able to catch: the predecessor's classes, and the fixes that its reports suggested.
+"""Naive implementations that our tests must catch: the predecessor's classes, and the suggested fixes.
 
-Rebuilt from the reports, one file per component, statement for statement where they quote code. The race
-tests run the same scenarios on these and must fail on them; a test that passes here proves nothing about
-ours. `docs/explanation/concurrency.md` says which test catches which, and after how many schedules.
+They are rebuilt from the reports, one file per component, statement for statement where the reports quote
+code. The race tests run the same scenarios on these and must fail on them; a test that passes here proves
+nothing about ours. `docs/explanation/concurrency.md` lists which test catches which, and after how many
+schedules.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ REPORTED: dict[str, tuple[type, ...]] = {
     "7052": (PredecessorBus, LockAroundHandlersBus, LockAroundSnapshotBus),
     "7105": (PredecessorBridge, PredecessorLedger, LockOnlyBridge, LockOnlyLedger),
 }
-"""By report: the class as it was, then the fixes that leave the race open."""
+"""By report: the original class, then the fixes that leave the race open."""
 
 NAIVE: tuple[type, ...] = (
     *(cls for classes in REPORTED.values() for cls in classes),
@@ -101,4 +102,4 @@ NAIVE: tuple[type, ...] = (
     ReadThenSubscribeStream,
     SubscribeThenReadStream,
 )
-"""All of them, those of our own making included."""
+"""All of them, including our own."""

@@ -1,6 +1,6 @@
-"""The predecessor's breaker, and the lock that its report suggests: what the races must catch.
+"""The predecessor's breaker, and the lock suggested in its report, which the race tests must catch.
 
-`acquire` is how the predecessor's executor used them: ask whether it is open, call, record.
+`acquire` reproduces how the predecessor's executor used them: ask whether it is open, call, record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["LockedBreaker", "NaiveBreaker"]
 
 
 class AskThenRecord:
-    """The verdict goes to whatever state there is by now, as often as it is given."""
+    """The verdict applies to the current state, as often as it is given."""
 
     def __init__(self, breaker: Any, name: str) -> None:
         self._breaker = breaker
@@ -33,7 +33,7 @@ class AskThenRecord:
 
 
 class NaiveBreaker:
-    """As it was, "only mutated from the executor thread"."""
+    """The original, "only mutated from the executor thread"."""
 
     def __init__(self, failure_threshold: int = 3, **_: Any) -> None:
         self.failure_threshold = failure_threshold

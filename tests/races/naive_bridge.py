@@ -1,8 +1,8 @@
-"""The bridge as it was, and with the lock that its report suggests.
+"""The original bridge, and the one with the lock suggested in its report.
 
 Both keep what the report quotes: `asyncio.ensure_future` in the caller's thread, a done callback that
-discards, a clean-up over a snapshot. The ledgers are their task sets alone, with the calls that the
-scenarios make; the bridges run on a loop that somebody else serves, as they did.
+discards, a clean-up over a snapshot. The ledgers are their task sets alone, with the calls that the scenarios
+make; the bridges run on a loop that another thread serves, as the originals did.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LockOnlyBridge", "LockOnlyLedger", "PredecessorBridge", "Predecessor
 
 
 class PredecessorLedger:
-    """A plain set, and no idea of an end."""
+    """A plain set, without a close."""
 
     def __init__(self, bound: int = 1000) -> None:
         self._active_tasks: set[Any] = set()
@@ -45,7 +45,7 @@ class PredecessorLedger:
 
 
 class LockOnlyLedger(PredecessorLedger):
-    """Each operation under the suggested lock; closing is still nobody's business."""
+    """Each operation under the suggested lock; still without a close."""
 
     def __init__(self, bound: int = 1000) -> None:
         super().__init__(bound)
@@ -67,7 +67,7 @@ class LockOnlyLedger(PredecessorLedger):
 
 
 class PredecessorBridge:
-    """Tasks made in the caller's thread, on a loop of another."""
+    """Tasks made in the caller's thread, on the loop of another."""
 
     def __init__(self, graph: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._graph = graph
@@ -114,7 +114,7 @@ class LockOnlyBridge(PredecessorBridge):
 
 
 class SemaphoreThreads(NodeThreads):
-    """Idle threads say so in a semaphore, apart from the queue: a token may outlive its thread's idleness."""
+    """Idle threads report in a semaphore beside the queue: a token may outlive its thread's idleness."""
 
     def __init__(self, bound: int, on_call: Callable[[Any], None]) -> None:
         super().__init__(bound, on_call)

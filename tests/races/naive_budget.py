@@ -1,4 +1,4 @@
-"""Budgets that look first and reserve afterwards: two callers get the same rest."""
+"""Budgets that check before they reserve: two callers get the same remainder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LookThenReserveBudgetStore", "OwnBudgetStore", "SettledLaterBudgetSt
 
 
 class LookThenReserveBudgetStore(SqlBudgetStore):
-    """Decides on a view of the budget, and writes in a transaction of its own."""
+    """Decides on a read of the budget, and writes in a separate transaction."""
 
     def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
         view = self.view(root_id)
@@ -44,7 +44,7 @@ class SettledLaterBudgetStore(SqlBudgetStore):
 
 
 class OwnBudgetStore(SqlBudgetStore):
-    """Gives every plan a budget of its own, as large as the root's: what agents that start agents do."""
+    """Gives every plan a separate budget as large as the root's, as agents that start agents do."""
 
     def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
         self.open(plan_id, self.view(root_id).limits, now=call["now"])

@@ -1,7 +1,7 @@
-"""The predecessor's token and the fix its report suggests, so that the scenarios can show they bite.
+"""The predecessor's token and the fix suggested in its report, to show that the scenarios catch them.
 
-Neither had a winner, reasons, children or callbacks; they have them here as one would add them: look, then
-act. A run holds what there was to hold: the token itself.
+Neither had a winner, reasons, children or callbacks; here they have them in the obvious way: check, then act.
+A run holds the token itself.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class EventToken:
         return child
 
     def close(self) -> None:
-        """Nothing knows the parent."""
+        """Do nothing: the parent is not known."""
 
 
 class LockedEventToken(EventToken):
-    """The suggested fix: a lock around the two that change the event."""
+    """The suggested fix: a lock around the two methods that change the event."""
 
     def __init__(self) -> None:
         super().__init__()

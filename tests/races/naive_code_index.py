@@ -1,4 +1,4 @@
-"""An index that is filled without a lock: who looks, sees what is lacking, and adds it, as everybody does."""
+"""An index that is filled without a lock: each process checks for missing content and adds it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ class _LookThenBuild(IndexOpener):
 
 
 class LookThenBuildIndex(SqliteCodeIndex):
-    """The work is done as often as there are processes."""
+    """An index whose work is repeated by every process."""
 
     opening = _LookThenBuild

@@ -1,4 +1,4 @@
-"""How parts are usually built lazily: look, then build; nothing says what closing means meanwhile."""
+"""The usual lazy construction: check, then build; closing meanwhile is undefined."""
 
 from __future__ import annotations
 

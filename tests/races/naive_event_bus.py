@@ -1,6 +1,6 @@
-"""The event bus as it was, and with the lock that its report suggests, in both places one could put it.
+"""The original event bus, and the suggested lock in both places where one could put it.
 
-Each answers to the calls that the scenarios make; `ordered` is taken for granted there, as it was then.
+Each supports the calls that the scenarios make; `ordered` is ignored, because delivery was always inline.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Handler = Callable[[DomainEvent], None]
 
 
 class PredecessorBus:
-    """No lock at all: "callers must provide external synchronization", and nobody does."""
+    """No lock at all: "callers must provide external synchronization", and none does."""
 
     def __init__(self, **_: Any) -> None:
         self._subscriptions: dict[EventType, list[Handler]] = {}
@@ -54,14 +54,14 @@ class PredecessorBus:
         return sum(len(handlers) for handlers in self._subscriptions.values())
 
     def close(self) -> None:
-        """It knew no end."""
+        """Do nothing: it had no close."""
 
     def deliver_the_rest(self) -> None:
-        """Handlers have run when `emit` returns."""
+        """Do nothing: handlers have run when `emit` returns."""
 
 
 class LockAroundHandlersBus(PredecessorBus):
-    """The suggested RLock around everything, handlers included."""
+    """The suggested RLock around everything, including handlers."""
 
     def __init__(self, **_: Any) -> None:
         super().__init__()

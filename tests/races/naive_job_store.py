@@ -1,4 +1,4 @@
-"""Job stores as they are usually written first: look for a job, then take it."""
+"""Naive job stores: find a job, then take it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class NaiveJobStore:
-    """Every move reads the job, decides, and writes it back; nothing holds it in between."""
+    """Every move reads the job, decides, and writes it back; nothing locks it in between."""
 
     def __init__(self) -> None:
         self._identifiers = CountingIdentifiers("id")
@@ -109,7 +109,7 @@ class NaiveJobStore:
 
 
 class LockedStepsJobStore(NaiveJobStore):
-    """The lock-only fix: every access to the dict is locked, and the decision between two of them is not."""
+    """The lock-only fix: every access to the dict is locked, but not the decision between two of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class SelectThenUpdateJobStore:
 
 
 class CountThenClaimJobStore(SqlJobStore):
-    """Counts what runs and then claims, as whoever bounds jobs from outside of the store does."""
+    """Counts running jobs and then claims, like code that limits jobs outside of the store."""
 
     bound = 1
 
@@ -164,7 +164,7 @@ class CountThenClaimJobStore(SqlJobStore):
 
 
 class CountLanesThenClaimJobStore(SqlJobStore):
-    """The same for lanes: whoever asks for a job counts first, in a transaction of its own."""
+    """The same for lanes: counts first, in a separate transaction."""
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         return super().submit(replace(new, lanes=()), now=now)
@@ -181,7 +181,7 @@ class CountLanesThenClaimJobStore(SqlJobStore):
 
 
 class CountInEachProcessJobStore(CountLanesThenClaimJobStore):
-    """Counts exactly, under a lock, but only what its own process has claimed."""
+    """Counts exactly, under a lock, but only the claims of its own process."""
 
     def __init__(self, database: Database, identifiers: CountingIdentifiers) -> None:
         super().__init__(database, identifiers)

@@ -1,4 +1,4 @@
-"""Streams as they are written at first: a queue for each client, and what it missed is read beside that."""
+"""Naive streams: a queue for each client, with missed frames read separately."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class _QueueStream:
 
 
 class LiveOnlyStream(_QueueStream):
-    """Whoever comes back gets what happens from then on."""
+    """A returning client only gets new frames."""
 
     async def begin(self, send: Send) -> None:
         self.subscribe()
 
 
 class ReadThenSubscribeStream(_QueueStream):
-    """Reads what was missed, and then subscribes: what comes between the two is lost."""
+    """Reads missed frames, and then subscribes: frames in between are lost."""
 
     async def begin(self, send: Send) -> None:
         await self.missed(send)
@@ -66,7 +66,7 @@ class ReadThenSubscribeStream(_QueueStream):
 
 
 class SubscribeThenReadStream(_QueueStream):
-    """Subscribes, and then reads what was missed: what comes between the two is sent twice."""
+    """Subscribes, and then reads missed frames: frames in between are sent twice."""
 
     async def begin(self, send: Send) -> None:
         self.subscribe()

@@ -1,4 +1,4 @@
-"""Workers as one would write them at first: each has a race that the worker's own tests must catch."""
+"""Naive workers: each has a race that the worker's tests must catch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LockOnlyAttempt", "SlotGivenAwayTable", "UncountedTable", "UnfencedS
 
 
 class UnfencedStore(InMemoryJobStore):
-    """Locks every step, and asks nobody for a fence: whoever writes last has written."""
+    """Locks every step but checks no fence: the last writer wins."""
 
     def finish(self, job_id: str, fence: int, outcome: Any, *, now: Any) -> Job:
         with self._lock:
@@ -30,7 +30,7 @@ class UnfencedStore(InMemoryJobStore):
 
 
 class WallClockRecovery(JobRecovery):
-    """Takes a job whose `updated_at` is a lease ago: by the clock on the wall."""
+    """Takes a job whose `updated_at` is a lease ago, by the wall clock."""
 
     def sweep(self) -> int:
         reclaimed = 0
@@ -41,7 +41,7 @@ class WallClockRecovery(JobRecovery):
 
 
 class LockOnlyAttempt(Attempt):
-    """Every step locked, none decided: a stop is looked up before the end is, and both may be true."""
+    """Locks every step but not the decision: a stop is checked before the end, and both may happen."""
 
     def settle(self) -> tuple[Stop | None] | None:
         with self._lock:
@@ -64,7 +64,7 @@ class LockOnlyAttempt(Attempt):
 
 
 class UncountedTable(AttemptTable):
-    """Looks whether there is room, claims, and counts afterwards."""
+    """Checks for room, claims, and counts afterwards."""
 
     def reserve(self) -> bool:
         with self._changed:
@@ -80,7 +80,7 @@ class UncountedTable(AttemptTable):
 
 
 class SlotGivenAwayTable(AttemptTable):
-    """Lets an attempt leave its slot, and takes one for what follows it."""
+    """Frees the slot of an attempt, and takes one for the next."""
 
     def follow(self, ended: Attempt, attempt: Attempt) -> bool:
         self.leave(ended)

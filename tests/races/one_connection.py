@@ -1,9 +1,9 @@
-"""A database in memory whose transactions take turns: what explorers can drive step by step.
+"""An in-memory database with serialized transactions, which explorers can step through.
 
-It promises what SQLite and PostgreSQL promise and no more: a write is one transaction that nobody sees half
-made, a read sees one moment. What a store does between two transactions is open to every interleaving.
-All of them share one connection, on which each begins anew: a schedule ends before the next one begins, and
-statements are compiled once for all, which under an explorer's eyes costs more than running them.
+It guarantees exactly what SQLite and PostgreSQL do: a write is one atomic transaction, a read sees one
+snapshot. Between two transactions of a store every interleaving is possible. All databases share one
+connection, which is reset for each: a schedule ends before the next one begins, and statements are compiled
+once for all, which under an explorer costs more than running them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ __all__ = ["content_of", "in_memory_database"]
 
 _URL = make_url("sqlite:///nowhere")
 
-# Made here, and not by whoever is first: its locks would be an explorer's, and of no use outside of that. No
-# compiled statement is ever thrown out: compiling one anew would be a part of somebody's schedule.
+# Created here, not at first use: its locks would belong to an explorer, and be useless outside of it.
+# Compiled
+# statements are never evicted: compiling one again would become part of a schedule.
 _ENGINE = create_engine(
     "sqlite://",
     creator=lambda: sqlite3.connect(":memory:", check_same_thread=False),
@@ -37,13 +38,13 @@ _ENGINE = create_engine(
 
 
 class OneConnection:
-    """`Backend` on the one connection.
+    """`Backend` on the single connection.
 
     Thread safety:
         Owner: the scenario that made it, until the next one is made.
-        Lock: `_turn_lock` is held for a whole transaction, a read's too.
+        Lock: `_turn_lock` is held for a whole transaction, also of a read.
         Guarantee: transactions happen one after the other.
-    Cancel safety: a transaction that was left by an error is undone.
+    Cancel safety: a transaction that ends with an error is undone.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -67,16 +68,16 @@ class OneConnection:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 def in_memory_database(content: bytes | None = None) -> Database:
-    """One with that content; or empty, with all tables."""
+    """Return a database with this content, or an empty one with all tables."""
     return Database(OneConnection(content or _empty()), _URL)
 
 
 def content_of(database: Database) -> bytes:
-    """What is in it, for another one to begin with."""
+    """Return its content, as the start of another one."""
     with database.read() as connection:
         return _driver(connection).serialize()
 

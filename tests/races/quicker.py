@@ -1,10 +1,9 @@
-"""What the explorers find out anew with every step or schedule, found out once; what they explore and what
-they say stays the same.
+"""Caches for the explorers; the exploration and its results stay the same.
 
-frontrun asks for the instructions of the running function with every opcode, in a table whose keys are codes:
-each look hashes a whole code, and the table is emptied after every schedule. Whether a file is traced, it
-compares with a list of directories at every call. interleave-test looks for the line of every step, in case
-that this schedule fails, and resolves the path of every file in every schedule.
+For every opcode frontrun looks up the instructions of the running function in a table keyed by code objects:
+each look-up hashes a whole code object, and the table is cleared after every schedule. At every call it
+compares the file with a list of directories to decide whether to trace it. interleave-test computes the line
+of every step, in case this schedule fails, and resolves the path of every file in every schedule.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ __all__ = ["quicker_frontrun", "quicker_interleave"]
 
 Instructions = dict[int, dis.Instruction]
 
-# By number, because to hash a code takes long; each is kept, so that no other gets its number.
+# By id, because hashing a code object is slow; each is kept alive, so that no other gets its id.
 _taken_apart: dict[int, tuple[CodeType, Instructions]] = {}
 
 
 class _Step(NamedTuple):
-    """As interleave-test's own, whose class is frozen by means that take eight times as long."""
+    """Like interleave-test's own class, whose way of freezing takes eight times as long."""
 
     index: int
     chosen: int
@@ -37,7 +36,7 @@ class _Step(NamedTuple):
 
 @contextmanager
 def quicker_frontrun() -> Iterator[None]:
-    """As long as the block runs, for frontrun."""
+    """Speed up frontrun during the block."""
     from frontrun import _opcode_observer, _trace_format, _tracing
     from frontrun._dpor_runtime import scheduler
 
@@ -52,10 +51,10 @@ def quicker_frontrun() -> Iterator[None]:
 
 @contextmanager
 def quicker_interleave() -> Iterator[None]:
-    """As long as the block runs, for interleave-test."""
+    """Speed up interleave-test during the block."""
     from interleave_test import _scheduler
 
-    # Nothing of this file may run in between: it is traced, and its steps would be a part of the schedule.
+    # No code of this file may run in between: it is traced, and its steps would become part of the schedule.
     everywhere = SimpleNamespace(_include=None, _exclude=[])
     traced = cache(partial(_scheduler.Scheduler._compute_should_trace, everywhere))
     with (
@@ -77,7 +76,7 @@ def _instructions(code: CodeType) -> Instructions:
 
 @contextmanager
 def _replaced(owner: Any, name: str, function: object) -> Iterator[None]:
-    before = getattr(owner, name)  # whoever renames it in a later version is told so here
+    before = getattr(owner, name)  # fails here if a later version renames it
     setattr(owner, name, function)
     try:
         yield

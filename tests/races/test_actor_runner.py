@@ -1,4 +1,4 @@
-"""Runs of actors against each other: one per thread, and a cancel against the end."""
+"""Concurrent runs of actors: one per thread, and a cancel that races with the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 class Entrance:
-    """A graph, and who was let in."""
+    """A graph, and the admitted callers."""
 
     def __init__(self, graph: ActorGraph) -> None:
         self.graph = graph
@@ -49,7 +49,7 @@ class Entrance:
 
 
 class LooksThenEnters(ActorGraph):
-    """What a look without the lock would be."""
+    """A check without the lock."""
 
     def enter(self, active_run: ActiveRun) -> None:
         if active_run.request.thread_id in self._active_runs:

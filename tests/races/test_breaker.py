@@ -24,9 +24,9 @@ OPEN, CLOSED = True, False
 
 
 class World:
-    """A breaker, its clock, a permit taken before anything happened, and what the workers noted.
+    """A breaker, its clock, a permit taken at the start, and the workers' notes.
 
-    The clock has no lock of its own: it stands still while workers run.
+    The clock has no lock: it stands still while workers run.
     """
 
     def __init__(self, kind: type[Any], failure_threshold: int = 1) -> None:
@@ -48,7 +48,7 @@ class World:
         assert generation == self.heard[-1].generation
 
     def admits(self, name: str = "s") -> Any:
-        """A permit, or None."""
+        """Return a permit, or None."""
         try:
             return self.breaker.acquire(name)
         except BreakerOpen:
@@ -59,7 +59,7 @@ class World:
         self.now += COOL_DOWN
 
     def disabled(self) -> bool:
-        """Open or half-open, whoever would get a trial."""
+        """Return whether it is open or half-open, whichever caller would get a trial."""
         return "s" in self.breaker._disabled
 
     def count(self) -> int | None:
@@ -84,7 +84,7 @@ def scenario(
     setup: Callable[[World], object] = lambda world: None,
     failure_threshold: int = 1,
 ) -> Scenario[World]:
-    """All that is allowed can happen, so all of it must be reached."""
+    """Return a scenario whose allowed outcomes must all be reached."""
 
     def build() -> World:
         world = World(kind, failure_threshold)
@@ -126,7 +126,7 @@ def a_reset_and_a_failure_agree(kind: type[Any]) -> Scenario[World]:
 
 
 def permits_count_exactly(kind: type[Any]) -> Scenario[World]:
-    """Also for a name that nobody used before: its record is made once."""
+    """Also for a new name: its record is made once."""
 
     def fail(world: World) -> None:
         world.breaker.acquire("new").failure()
@@ -200,7 +200,7 @@ def an_expired_trial_cannot_speak_for_the_next(kind: type[Any]) -> Scenario[Worl
         kind,
         [speak, note("next", World.admits)],
         outcome,
-        # It closed the breaker before anybody else tried, or the next trial is out and decides alone.
+        # It closed the breaker before another call tried, or the next trial is running and decides alone.
         {(True, False, CLOSED), (True, True, OPEN)},
         hang,
     )
@@ -294,7 +294,7 @@ SCENARIOS: dict[Make, tuple[type[Any], ...]] = {
     new_names_may_come_during_a_reset_of_all: (),
     transitions_are_announced_in_order: (),
 }
-"""Each scenario, and which of the naive breakers it catches. The lock does make counting exact."""
+"""Each scenario, and the naive breakers it catches. The lock does make counting exact."""
 
 
 @pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
@@ -314,7 +314,7 @@ def test_the_same_scenario_catches(make: Make, kind: type[Any]) -> None:
 THRESHOLD = 2
 
 State = tuple[str, bool, int, int, tuple[int | None, ...]]
-"""Phase, may a trial begin, failures in a row, generation, each permit's generation until it spoke."""
+"""Phase, whether a trial may begin, consecutive failures, generation, and each open permit's generation."""
 
 BEGINNINGS: dict[str, State] = {
     "closed": ("closed", False, 0, 1, (1, None, None, None)),
@@ -323,11 +323,11 @@ BEGINNINGS: dict[str, State] = {
     "cooled": ("open", True, 2, 2, (1, None, None, None)),
     "trial": ("half open", False, 2, 2, (2, None, None, None)),
 }
-"""Where programs begin: a permit, which all threads share, is in slot 0; thread n has slot n for its own."""
+"""The start states of programs: slot 0 holds a permit shared by all threads; thread n has slot n."""
 
 
 def model(state: State, call: Call) -> tuple[State, Any]:
-    """A breaker, one call at a time. Time stands still, so a cool-down or lease once begun stays."""
+    """A breaker, one call at a time. Time stands still, so a cool-down or lease stays once begun."""
     phase, ready, failures, generation, permits = state
     refusing = phase != "closed" and not ready
     match call:
@@ -370,7 +370,7 @@ def _after(state: State, verdict: Hashable) -> State:
 
 
 class Subject:
-    """A breaker at one of the beginnings."""
+    """A breaker in one of the start states."""
 
     def __init__(self, kind: type[Any], beginning: str) -> None:
         world = World(kind, THRESHOLD)
@@ -430,7 +430,7 @@ def programs(threads: int, longest: int) -> st.SearchStrategy[Program]:
 
 
 def counting_programs() -> st.SearchStrategy[Program]:
-    """Calls of which each alone the predecessor answers as it should: only a race can show."""
+    """Calls that the predecessor answers correctly if run alone: only a race can show."""
     calls = [Call("is_open"), Call("record", ("failure",)), Call("record", ("success",))]
     workers = (st.lists(st.sampled_from(calls), min_size=1, max_size=3) for _ in range(2))
     return st.tuples(st.sampled_from(["closed", "failing"]), st.tuples(*workers))
@@ -441,7 +441,7 @@ def linearizable(
 ) -> Scenario[tuple[Subject, History]]:
     def outcome(state: tuple[Subject, History]) -> bool:
         subject, history = state
-        history.run(Call("look"), lambda: perform(subject, Call("look")))  # what they left behind counts, too
+        history.run(Call("look"), lambda: perform(subject, Call("look")))  # the final state counts, too
         return is_linearizable(history.operations, BEGINNINGS[beginning], model)
 
     return Scenario(
@@ -496,7 +496,7 @@ def failures_add_up(kind: type[Any]) -> None:
 
 
 def permits_add_up(kind: type[Any]) -> None:
-    """Whatever opens, closes and resets meanwhile, each permit is accounted for once."""
+    """Check that each permit is counted once, during any openings, closings and resets."""
     heard: list[BreakerTransition] = []
     breaker = kind(failure_threshold=2, cool_down_seconds=0.0, on_transition=heard.append)
 

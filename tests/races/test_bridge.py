@@ -1,7 +1,7 @@
-"""The bridge under explored interleavings and under load; what it replaces is caught by the same tests.
+"""The bridge under explored interleavings and under load; the same tests catch its predecessors.
 
-The explorers run what threads alone decide: the admission ledger, and the delivery of a stream's answers.
-What needs a real loop is shown with real graphs, on the bridge and on its predecessors.
+The explorers run the code that only threads decide: the admission ledger, and the delivery of a stream's
+answers. Code that needs a real loop is tested with real graphs, on the bridge and on its predecessors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MakeLedger = Callable[..., Any]
 
 
 class World:
-    """A ledger, and what its callers were told."""
+    """A ledger, and the answers to its callers."""
 
     def __init__(self, ledger: Any) -> None:
         self.ledger = ledger
@@ -77,7 +77,7 @@ class World:
 
 
 def a_submit_meets_a_close(make: MakeLedger) -> Scenario[World]:
-    """Refused, or in the snapshot: there is no third way, which would be a late task."""
+    """Refused, or in the snapshot: anything else would be a late task."""
     return OnVirtualTime(
         name="a submit meets a close",
         setup=lambda: World(make()),
@@ -101,7 +101,7 @@ def two_submits_meet_one_place(make: MakeLedger) -> Scenario[World]:
 
 
 def two_speak_for_one_end(make: MakeLedger) -> Scenario[World]:
-    """The loop ends a run while a close abandons it: one of them resolves the future, not both."""
+    """The loop ends a run while a close abandons it: exactly one of them resolves the future."""
 
     def setup() -> World:
         world = World(make())
@@ -119,7 +119,7 @@ def two_speak_for_one_end(make: MakeLedger) -> Scenario[World]:
 
 
 def an_end_meets_a_snapshot(make: MakeLedger) -> Scenario[World]:
-    """A snapshot while runs end holds those that have not, and never fails."""
+    """A snapshot while runs end contains those that have not, and never fails."""
 
     def setup() -> World:
         world = World(make())
@@ -141,7 +141,7 @@ def an_end_meets_a_snapshot(make: MakeLedger) -> Scenario[World]:
 
 
 def a_waiting_submit_meets_an_end_and_a_close(make: MakeLedger) -> Scenario[World]:
-    """Whoever waits for room gets it, or hears of the close, and is in the snapshot or refused."""
+    """A waiting submit gets room or the close, and is in the snapshot or refused."""
 
     def setup() -> World:
         world = World(make(1))
@@ -163,7 +163,7 @@ def a_waiting_submit_meets_an_end_and_a_close(make: MakeLedger) -> Scenario[Worl
 
 
 def a_waiting_submit_meets_an_end(make: MakeLedger) -> Scenario[World]:
-    """The place of one that ended is given to one that waits."""
+    """The place of a run that ended goes to one that waits."""
 
     def setup() -> World:
         world = World(make(1))
@@ -216,7 +216,7 @@ def test_the_task_sets_of_the_predecessors_are_caught(
 
 
 class NoLoop:
-    """What a delivery sees of a bridge whose loop has ended: every caller delivers for itself."""
+    """A bridge whose loop has ended: every caller delivers for itself."""
 
     def is_current(self) -> bool:
         return False
@@ -226,7 +226,7 @@ class NoLoop:
 
 
 class Run(Future[StreamMessage]):
-    """As a graph run: a cancellation is a request."""
+    """Like a graph run: a cancellation is a request."""
 
     asked = False
 
@@ -236,7 +236,7 @@ class Run(Future[StreamMessage]):
 
 
 class Stream:
-    """A delivery, the futures of its runs, and an observer that notices overlaps."""
+    """A delivery, the futures of its runs, and an observer that detects overlaps."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
@@ -379,7 +379,7 @@ class NodePool:
 
 
 def a_submit_meets_a_thread_that_becomes_idle_and_hangs(make: MakeThreads) -> Scenario[NodePool]:
-    """Then no thread is idle, whoever said so meanwhile, and the next call has to get a new one."""
+    """No thread is idle then, whatever was reported meanwhile, and the next call needs a new one."""
 
     def outcome(pool: NodePool) -> tuple[int, int]:
         before = pool.started
@@ -408,7 +408,7 @@ def test_a_semaphore_of_idle_threads_is_caught() -> None:
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """Says when its loop has decided to sleep until something wakes it."""
+    """Reports when its loop is about to sleep until it is woken."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,7 +421,7 @@ class WatchedSelector(selectors.DefaultSelector):
 
 
 class Served:
-    """A predecessor on a loop that somebody else serves. Debug mode, which would notice, is off as it was."""
+    """A predecessor on a loop that another thread serves. Debug mode, which would detect this, is off."""
 
     def __init__(self, make: Callable[..., Any], node: Callable[[State], Any]) -> None:
         self.selector = WatchedSelector()
@@ -444,7 +444,7 @@ class Served:
         return self.bridge.create_future_task(request())
 
     def fall_asleep(self) -> None:
-        """The loop wakes, does what there is to do, and sleeps again."""
+        """Let the loop wake, run everything that is ready, and sleep again."""
         self.selector.asleep.clear()
         self.loop.call_soon_threadsafe(lambda: None)
         assert self.selector.asleep.wait(LIMIT)
@@ -453,7 +453,7 @@ class Served:
         self.bridge.cleanup_tasks()
 
     def end(self) -> int:
-        """How many tasks are alive at the moment at which it returns."""
+        """Return the number of live tasks at the moment it returns."""
 
         async def end() -> int:
             await self.bridge.cleanup_tasks_async()
@@ -463,7 +463,7 @@ class Served:
 
 
 class Ours:
-    """Our bridge, to the same tests."""
+    """Our bridge, for the same tests."""
 
     def __init__(self, node: Callable[[State], Any]) -> None:
         self.bridge = RxPyLangGraphBridge({"graph": chain(node)})
@@ -478,7 +478,7 @@ class Ours:
         return self.bridge.create_future_task(request())
 
     def fall_asleep(self) -> None:
-        """It may sleep or not, its callers need not care."""
+        """Do nothing: callers need not care whether it sleeps."""
 
     def clean_up(self) -> None:
         self.bridge.cleanup_tasks(LIMIT)

@@ -1,4 +1,4 @@
-"""Of two calls that would each fit alone, one is refused: whoever else spends, the limit holds."""
+"""Of two calls that would each fit alone, one is refused: the limit holds for concurrent spenders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 10
 
 @dataclass
 class Shared:
-    """A tree of plans with ten tokens, six of which each of two callers wants."""
+    """A tree of plans with ten tokens, and two callers that each need six."""
 
     store: type[SqlBudgetStore]
     answers: dict[int, Hashable] = field(default_factory=dict)

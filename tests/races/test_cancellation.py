@@ -21,7 +21,7 @@ LONG = 60.0
 
 
 class World:
-    """A token, the view a run took of it before anything happened, and what the workers noted."""
+    """A token, the view a run took at the start, and the workers' notes."""
 
     def __init__(self, kind: type[Any]) -> None:
         self.token = kind()
@@ -48,7 +48,7 @@ def scenario(
     allowed: set[Hashable],
     setup: Callable[[World], object] = lambda world: None,
 ) -> Scenario[World]:
-    """All that is allowed can happen, so all of it must be reached."""
+    """Return a scenario whose allowed outcomes must all be reached."""
 
     def build() -> World:
         world = World(kind)
@@ -79,7 +79,7 @@ def a_waiter_gets_its_own_generations_cancel(kind: type[Any]) -> Scenario[World]
     def cancel_reset_cancel(world: World) -> None:
         world.token.cancel("first")
         world.token.reset()
-        world.token.cancel("second")  # so that a waiter which lost the first does not hang
+        world.token.cancel("second")  # so that a waiter that missed the first does not hang
 
     return scenario(
         "a waiter wakes by the cancel of the generation it waits for",
@@ -251,7 +251,7 @@ SCENARIOS: dict[Make, tuple[type[Any], ...]] = {
     a_callback_runs_or_was_prevented: NAIVE,
     callbacks_may_use_the_token: (),
 }
-"""Each scenario, and which of the naive tokens it catches. The lock does make single moves atomic."""
+"""Each scenario, and the naive tokens it catches. The lock does make single moves atomic."""
 
 
 @pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
@@ -269,11 +269,11 @@ def test_the_same_scenario_catches(make: Make, kind: type[Any]) -> None:
 # ── Linearizability ───────────────────────────────────────────────────────────────────────────────
 
 Causes = tuple[str | None, ...]
-"""Why each generation was cancelled, if it was; the last one is the current generation."""
+"""The reason of each generation's cancel, if any; the last one is the current generation."""
 
 
 def model(state: tuple[Causes, tuple[int, ...]], call: Call) -> tuple[Any, Any]:
-    """The token, and for each thread the generation that it holds a view of, one call at a time."""
+    """The token, and the generation of each thread's view, one call at a time."""
     causes, held = state
     match call:
         case Call("cancel", (reason,)):
@@ -343,7 +343,7 @@ def linearizable(kind: type[Any], workers: Sequence[Sequence[Call]]) -> Scenario
 
 TWO_CANCELS = ([Call("cancel", ("by 0",))], [Call("cancel", ("by 1",))])
 RESET_UNDER_A_RUN = ([Call("cancel", ("by 0",)), Call("reset")], [Call("held reason", (1,))])
-"""Short programs that tell the naive tokens from a right one."""
+"""Short programs that distinguish the naive tokens from a correct one."""
 
 
 @settings(max_examples=5, deadline=None, derandomize=True)
@@ -405,7 +405,7 @@ def callbacks_and_closes(kind: type[Any]) -> None:
 
 
 def children_of_each_generation(kind: type[Any]) -> None:
-    """A child of a generation that was cancelled is cancelled, however the two met."""
+    """A child of a cancelled generation is cancelled, in whatever order the two happen."""
     token = kind()
 
     def work(number: int) -> None:
@@ -477,7 +477,7 @@ def test_every_task_on_every_loop_gets_its_generations_cancel(interval: float) -
         given_up = [asyncio.create_task(token.wait_async()) for _ in range(tasks)]
         await asyncio.sleep(0)
         for task in given_up:
-            task.cancel()  # at the same time as other threads wake it
+            task.cancel()  # while other threads wake it
         await asyncio.gather(*given_up, return_exceptions=True)
         finished.extend(await asyncio.gather(*waiting))
 

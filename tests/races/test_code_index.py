@@ -76,7 +76,7 @@ def heard(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def at_once(bench: Bench, index: str) -> list[dict[str, Any]]:
-    """Four processes that have all seen that the index is empty before any of them fills it."""
+    """Start four processes that have all seen an empty index before any of them fills it."""
     tree = bench.repository().write({f"m{n}.py": f"common word{n}" for n in range(30)})
     tree.commit()
     with processes(bench, tree, [{"gate": True, "index": index}] * PROCESSES) as running:
@@ -113,7 +113,8 @@ def test_processes_that_change_files_and_look_find_what_they_wrote_and_no_conten
             for _ in range(rounds):
                 told = heard(process)
                 assert told["own"]
-                # All that is indexed says `common`: a snapshot that mixes two states would not find as many.
+                # All indexed files contain `common`: a snapshot that mixes two states would find a different
+                # number.
                 assert told["found"] == told["indexed"] >= 20
         assert [process.wait(60) for process in running] == [0] * PROCESSES
     done = bench.analysed()
@@ -149,7 +150,7 @@ def test_any_thread_may_ask_and_a_late_one_gets_closed(bench: Bench) -> None:
 
 
 class Watched:
-    """A connection that notices when it is used, or closed, while it is in use."""
+    """A connection that detects when it is used, or closed, while it is in use."""
 
     def __init__(self, real: sqlite3.Connection) -> None:
         self._real = real
@@ -166,7 +167,7 @@ class Watched:
             if self._first:
                 self._first = False
                 self.entered.set()
-                # Long enough for whoever is not kept out; whoever is costs no more than this.
+                # Long enough for a thread that is not locked out; a thread that is costs no more than this.
                 self.disturbed.wait(0.3)
             return self._real.execute(*words)
         finally:

@@ -69,7 +69,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def build(tmp_path: Path) -> Path:
-    """Create a sandbox with a directory and, beside it, files that must not be reached."""
+    """Create a sandbox with a directory and, beside it, a directory that must not be reached."""
     for place in ("sandbox/place", "outside"):
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "outside" / "file").write_bytes(SECRET)
@@ -81,7 +81,7 @@ def build(tmp_path: Path) -> Path:
 
 @contextmanager
 def swapping(sandbox: Path) -> Iterator[None]:
-    """Swap in another process while the block runs."""
+    """Swap in another process during the block."""
     with subprocess.Popen(
         [sys.executable, "-c", SWAPPER, str(sandbox)], stdout=subprocess.PIPE, text=True
     ) as swapper:
@@ -102,9 +102,7 @@ def escaped(world: Path) -> str:
 def first_escape(
     world: Path, attempt: Callable[[], bytes | None], *, rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> tuple[str, int]:
-    """Try until something outside was reached, or often enough; return it, and the number of successes
-    inside.
-    """
+    """Try repeatedly; return the first thing reached outside, and the number of successes inside."""
     worked = 0
     deadline = time.monotonic() + seconds
     with swapping(world / "sandbox"):
@@ -217,7 +215,7 @@ def escape_when_swapped_at(
 
 
 def swap_directory(sandbox: Path, rename: Callable[[Path, Path], None] = os.rename) -> None:
-    """Use the real rename, bound at import."""
+    """Swap with the real rename, bound at import."""
     rename(sandbox / "place", sandbox / "spare")
     rename(sandbox / "link", sandbox / "place")
     rename(sandbox / "spare", sandbox / "link")

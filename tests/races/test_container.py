@@ -1,4 +1,4 @@
-"""A part is built once and closed once, whoever asks and whoever closes meanwhile."""
+"""A part is built once and closed once, with concurrent requests and closes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.races.naive_container import NaivePart, NaiveScope
 
 @dataclass
 class World:
-    """A scope with two parts, the upper one built from the lower, and what became of them."""
+    """A scope with two parts, the upper one built from the lower, and their history."""
 
     scope: Any
     log: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ def settled(state: World) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]
 
 
 def sound(outcome: tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]) -> bool:
-    """Everything was built at most once, closed exactly once if it was built, upper before lower."""
+    """Return whether everything was built at most once, closed exactly once if built, upper before lower."""
     got, log = outcome
     built = [entry.removeprefix("build ") for entry in log if entry.startswith("build")]
     closed = [entry.removeprefix("close ").split()[0] for entry in log if entry.startswith("close")]

@@ -1,4 +1,4 @@
-"""`Database`: listeners are neither lost nor kept by somebody who adds another; it is closed once."""
+"""`Database`: concurrent changes lose no listener and keep no removed one; it is closed once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.races.explorers import Scenario, assert_holds
 
 @dataclass
 class Shared:
-    """A database without a backend to speak of, and how often that was closed."""
+    """A database with a fake backend, and the number of its closes."""
 
     closed: int = 0
     heard: list[str] = field(default_factory=list)

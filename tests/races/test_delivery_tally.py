@@ -1,4 +1,4 @@
-"""The tally of a bus: what goes wrong in several threads at once is all counted."""
+"""The tally of a bus counts all problems of concurrent threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event bus under explored interleavings: what it promises holds, and what it replaces is caught."""
+"""The event bus under explored interleavings: its guarantees hold, and its predecessors are caught."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOGGED = 12
 
 
 def two_subscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """Both subscriptions stand."""
+    """Both subscriptions are active."""
 
     def subscribe(world: World) -> None:
         world.bus.subscribe(TYPE, world.handle)
@@ -50,7 +50,7 @@ def two_subscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def subscribe_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """One comes, another goes: the one is there, the other is not."""
+    """One is added, another removed: the first is active, the second is not."""
 
     def setup() -> World:
         world = World(make_bus)
@@ -104,7 +104,7 @@ def emit_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def emit_and_subscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """Who was subscribed before an emit began gets it."""
+    """A handler subscribed before an emit began gets the event."""
 
     def subscribe_then_emit(world: World) -> None:
         world.bus.subscribe(TYPE, world.results.append)
@@ -137,7 +137,7 @@ def two_emit(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def read_log_and_emit(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """The log can be read at any time; what is read is a beginning of it."""
+    """The log can be read at any time; the result is a prefix of it."""
     before = tuple(range(1, LOGGED + 1))
     after = (*before, LOGGED + 1)
 
@@ -164,7 +164,7 @@ def read_log_and_emit(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def emit_under_an_application_lock(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """One thread emits under a lock of the application that another's handler needs: both end."""
+    """One thread emits under an application lock that another thread's handler needs: both end."""
 
     def setup() -> World:
         world = World(make_bus)
@@ -186,7 +186,7 @@ def emit_under_an_application_lock(make_bus: Callable[[], Any]) -> Scenario[Worl
 
 
 def emit_and_close(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """What was emitted before the end is delivered; when `close` returned nothing runs any more."""
+    """Events emitted before the close are delivered; when `close` returned nothing runs any more."""
 
     return OnVirtualTime(
         "emit | close",

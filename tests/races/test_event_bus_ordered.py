@@ -1,4 +1,4 @@
-"""Ordered subscribers of the event bus under explored interleavings: all arrives, once and in order."""
+"""Ordered subscribers of the event bus under explored interleavings: all events arrive, once and in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.races.naive_event_bus import LockAroundSnapshotBus, PredecessorBus
 
 
 def ordered_emit_and_close(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """What was emitted before the end reaches an ordered subscriber, too."""
+    """Events emitted before the close reach an ordered subscriber, too."""
 
     return OnVirtualTime(
         "emit | close | serve",
@@ -39,7 +39,7 @@ def ordered_emit_and_close(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def hand_over(bound: int) -> MakeScenario:
-    """Two events go through a queue of that bound: both arrive, in order, and nobody sleeps through it."""
+    """Two events through a queue of this bound arrive in order, and no thread misses its wake-up."""
 
     def scenario(make_bus: Callable[..., Any]) -> Scenario[World]:
         def setup() -> World:
@@ -71,7 +71,7 @@ def hand_over(bound: int) -> MakeScenario:
 
 
 def two_subscribe_ordered(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """Both ordered subscriptions stand, too."""
+    """Both ordered subscriptions are active, too."""
 
     def subscribe(world: World) -> None:
         world.bus.subscribe(TYPE, world.handle, ordered=True)
@@ -92,7 +92,7 @@ def two_subscribe_ordered(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def two_servers_end(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """Threads of ordered subscribers that end at once are both forgotten."""
+    """Threads of ordered subscribers that end concurrently are both removed."""
 
     def setup() -> World:
         world = World(make_bus)
@@ -111,7 +111,7 @@ def two_servers_end(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 
 def ordered_emit_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """The same for an ordered subscriber, whose handler another thread calls."""
+    """The same for an ordered subscriber, whose handler runs on another thread."""
 
     def setup() -> World:
         world = World(make_bus)
@@ -134,7 +134,7 @@ def ordered_emit_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]
 
 
 def two_emit_in_order(make_bus: Callable[[], Any]) -> Scenario[World]:
-    """A subscriber that asked for order sees the order of the log."""
+    """An ordered subscriber sees the order of the log."""
 
     def outcome(world: World) -> Any:
         world.bus.deliver_the_rest()

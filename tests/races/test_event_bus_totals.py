@@ -33,7 +33,7 @@ PROGRAMS = st.lists(st.lists(CALLS, min_size=1, max_size=3), min_size=2, max_siz
 
 
 def no_op(_: DomainEvent) -> None:
-    """A handler that is equal to itself only."""
+    """Return a handler that is equal to itself only."""
 
 
 def perform(bus: Any, call: Call) -> Any:
@@ -46,7 +46,7 @@ def perform(bus: Any, call: Call) -> Any:
 
 
 def handlers(count: int, call: Call) -> tuple[int, Any]:
-    """The sequential model: how many handlers there are."""
+    """The sequential model: the number of handlers."""
     if call.name == "subscribe":
         return count + 1, None
     if call.name == "unsubscribe":
@@ -136,7 +136,7 @@ def test_hammered_by_failing_handlers_every_failure_and_drop_is_counted() -> Non
     bus.subscribe(TYPE, lambda e: [][1])
     bus.subscribe(TYPE, slow, ordered=True, bound=10, overflow=Overflow.DROP_OLDEST)
     bus.emit(event())
-    assert began.wait(60)  # whoever serves is busy from here on, and takes nothing more
+    assert began.wait(60)  # the serving thread is busy from here on, and takes nothing more
     hammer(lambda number: [bus.emit(event()) for _ in range(100)])
     waiting = bus.statistics().waiting
     release.set()

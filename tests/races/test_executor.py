@@ -1,6 +1,6 @@
 """The executor's threads under every interleaving the explorers can find, and under real callers.
 
-The crew is given `start_thread`, so that a scenario's own worker lives the life of the crew's thread.
+The crew is given `start_thread`, so that a worker of the scenario plays the crew's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 
 
 class World:
-    """A crew whose threads the scenario runs itself, and calls that note that they ran."""
+    """A crew whose threads the scenario runs itself, and calls that record that they ran."""
 
     def __init__(self, max_workers: int = 1, max_stragglers: int = 1) -> None:
         self.lives: list[Callable[[], None]] = []
@@ -53,17 +53,17 @@ class World:
         return self.crew.submit(self.calls[name])
 
     def live(self) -> None:
-        """The first thread that the crew starts, from start to end."""
+        """Play the first thread that the crew starts, from start to end."""
         self.born.wait()
         self.lives.pop(0)()
 
     def finish(self) -> None:
-        """Threads that the crew started and that no worker played."""
+        """Run threads that the crew started and that no worker played."""
         while self.lives:
             self.lives.pop(0)()
 
     def settled(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Nobody is left, nothing is queued; which calls ran, and which can be collected."""
+        """Return which calls ran and which can be collected, once no thread and no queued call is left."""
         self.finish()
         now = self.crew.statistics()
         assert (now.threads, now.idle, now.stragglers, now.queued) == (0, 0, 0, 0), now
@@ -83,7 +83,7 @@ def scenario(
     allowed: set[Any],
     setup: Callable[[World], object] = lambda world: None,
 ) -> Scenario[World]:
-    """All that is allowed can happen, so all of it must be reached."""
+    """Return a scenario whose allowed outcomes must all be reached."""
 
     def build() -> World:
         world = World()
@@ -108,7 +108,7 @@ def an_answer_is_seen_or_the_call_was_given_up() -> Scenario[World]:
 
 
 def a_straggler_is_replaced() -> Scenario[World]:
-    """Whatever becomes of the first call, the one behind it is run and collected."""
+    """Whatever happens to the first call, the next one is run and collected."""
 
     def submit_both(world: World) -> None:
         world.submit("a")
@@ -127,7 +127,7 @@ def a_straggler_is_replaced() -> Scenario[World]:
 
 
 def a_thread_that_leaves_strands_nobody() -> Scenario[World]:
-    """A call that comes while the only thread runs out of patience gets that thread or a new one."""
+    """A call that arrives while the only thread times out gets that thread or a new one."""
 
     def outcome(world: World) -> Hashable:
         settled = world.settled()
@@ -151,7 +151,7 @@ def callers_share_the_threads_there_are() -> Scenario[World]:
 
 
 def a_close_withdraws_or_lets_run() -> Scenario[World]:
-    """A call handed in during a close ends either way, once, and no thread is left."""
+    """A call submitted during a close ends once in either case, and no thread is left."""
 
     def outcome(world: World) -> Hashable:
         ran, ended = world.settled()
@@ -212,7 +212,7 @@ EXPECTED = (StrategyStatus.USED, StrategyStatus.EMPTY, StrategyStatus.FAILED, St
 
 
 class Counted:
-    """A strategy that counts its calls, and how many strategies run at once."""
+    """A strategy that counts its calls, and the strategies running in parallel."""
 
     running = 0
     most = 0

@@ -19,7 +19,7 @@ from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 
 @dataclass
 class Log:
-    """What was committed, batch by batch, and what the writers were answered."""
+    """The committed batches, and the answers to the writers."""
 
     group: Any = None
     batches: list[tuple[int, ...]] = field(default_factory=list)
@@ -89,7 +89,7 @@ def closing() -> Scenario[Log]:
 
 
 def giving_up() -> Scenario[Log]:
-    """A writer whose patience ends while a leader takes what is queued: withdrawn or taken, never both."""
+    """A writer that times out while a leader takes the queue is withdrawn or taken, never both."""
 
     def setup() -> Log:
         made = log()
@@ -117,7 +117,7 @@ def giving_up() -> Scenario[Log]:
 
 
 class NaiveGroupCommit:
-    """Leader and followers without a lock: look whether somebody leads, then lead."""
+    """Leader and followers without a lock: check whether another thread leads, then lead."""
 
     def __init__(self, commit: Callable[[Sequence[int]], Sequence[int]], **limits: object) -> None:
         self._commit = commit
@@ -167,11 +167,11 @@ def test_many_writers_lose_nothing(interval: float) -> None:
     assert not made.overlapped
 
 
-# ── Time runs out, somebody interrupts ────────────────────────────────────────────────────────────
+# ── Timeouts and interrupts ───────────────────────────────────────────────────────────────────────
 
 
 class Stage:
-    """A group whose every commit runs the act that the test has set for its first item."""
+    """A group whose every commit runs the action that the test has set for its first item."""
 
     def __init__(self, patience_seconds: float = 60.0) -> None:
         self.acts: dict[int, Callable[[], object]] = {}
@@ -193,12 +193,12 @@ class Stage:
             self.answers[item] = error
 
     def wait_queued(self, count: int) -> None:
-        """Returns when so many writers are queued behind the leader."""
+        """Return when this many writers are queued behind the leader."""
         while len(self.group._queue) < count:
             threading.Event().wait(0.001)
 
     def start(self, *items: int) -> list[threading.Thread]:
-        """A writer for each item; the first one leads, the others are queued in their order."""
+        """Start a writer for each item; the first one leads, the others are queued in their order."""
         threads = []
         for number, item in enumerate(items):
             threads.append(threading.Thread(target=self.write, args=(item,)))

@@ -1,4 +1,4 @@
-"""However many claim at once, no more jobs of a kind run than their bound says."""
+"""With concurrent claims, no more jobs of a kind run than their limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKERS = [WorkerIdentity(name, "here", pid, 1) for pid, name in enumerate(("ann
 
 @dataclass
 class Shared:
-    """Two queued jobs of a kind of which one may run, and what each worker got."""
+    """Two queued jobs of a kind of which one may run, and the claim of each worker."""
 
     store: type[SqlJobStore]
     got: dict[int, bool] = field(default_factory=dict)
@@ -86,7 +86,7 @@ ACTS = st.tuples(
 def test_whatever_is_queued_and_runs_the_next_job_is_the_one_that_a_simple_search_finds(
     acts: list[tuple[str, str, int, int | None]],
 ) -> None:
-    """Every claim of the database is what looking at all jobs gives, bounds and kinds in any mixture."""
+    """Every claim of the database equals a search through all jobs, for any mixture of limits and kinds."""
     with in_memory_database() as database:
         stores: list[JobStore] = [
             SqlJobStore(database, CountingIdentifiers("id")),

@@ -1,4 +1,4 @@
-"""However many claim at once, and in how many processes, no lane holds one job more than it has places."""
+"""With concurrent claims in several processes, no lane exceeds its limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LANES = (Lane("project:a", 1), Lane("provider", 5))
 
 @dataclass
 class Shared:
-    """Two queued jobs in a lane with one place, and two processes, each with a store of its own."""
+    """Two queued jobs in a lane with one place, and two processes, each with its own store."""
 
     store: type[SqlJobStore]
     got: dict[int, bool] = field(default_factory=dict)
@@ -97,8 +97,11 @@ ACTS = st.tuples(
 def test_the_next_job_is_the_one_that_a_simple_search_finds_and_no_lane_is_overfull(
     acts: list[tuple[str, str, int, int | None, str, dict[str, int]]],
 ) -> None:
-    """Every claim of the database is what looking at all jobs gives: kinds, queues, bounds and lanes in any
-    mixture. A claim never takes a place that is not there."""
+    """Every claim of the database equals a search through all jobs.
+
+    This holds for any mixture of kinds, queues, limits and lanes. A claim never takes a place that does not
+    exist.
+    """
     with in_memory_database() as database:
         stores: list[JobStore] = [
             SqlJobStore(database, CountingIdentifiers("id")),

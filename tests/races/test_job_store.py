@@ -1,4 +1,4 @@
-"""A job moves in one step, whoever else moves it at the same time."""
+"""A job moves in one step, with concurrent moves of other workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Act = Callable[[Any, str], object]
 
 @dataclass
 class Shared:
-    """A store with one job, and what each worker was answered."""
+    """A store with one job, and the answer to each worker."""
 
     store: Any
     job_id: str
@@ -86,7 +86,7 @@ def submit(store: Any, job_id: str) -> object:
 
 STALE = "StaleFence"
 
-# What may come of two moves at once: answers of the first and the second, then state, beat, events so far.
+# The possible results of two concurrent moves: both answers, then state, beat, events so far.
 PAIRS: dict[str, tuple[bool, Act, Act, set[Hashable]]] = {
     "two claims": (False, claim(ANN), claim(BOB), {
         (("running", 1), None, "running", 0, 2),
@@ -147,7 +147,7 @@ def test_stores_that_look_before_they_leap_are_caught(name: str, naive: Callable
 
 
 def test_a_select_and_an_update_that_trusts_it_hand_one_job_to_two(tmp_path: Path) -> None:
-    """What `tests/contracts/test_job_store.py` asks of every store, and this one cannot give."""
+    """`tests/contracts/test_job_store.py` requires this of every store, and this one fails it."""
     both_looked = threading.Barrier(2)
     got: list[tuple[str, int]] = []
     with open_database(ready_database(tmp_path / "jobs.db")) as database:

@@ -1,4 +1,4 @@
-"""Places of a provider under every order of threads: none is lost, none given twice; and a script counts."""
+"""Places of a provider in every order of threads: none is lost, none assigned twice; and a script counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EFFORT = 60
 
 
 class Turn:
-    """A future that nobody awaits."""
+    """A future that is never awaited."""
 
     def __init__(self) -> None:
         self.came = False
@@ -26,7 +26,7 @@ class Turn:
 
 
 class Loop:
-    """A loop that calls at once."""
+    """A loop that calls immediately."""
 
     def call_soon_threadsafe(self, call: object) -> None:
         call()
@@ -34,7 +34,7 @@ class Loop:
 
 @dataclass
 class World:
-    """Places, and two who want one. The waiters are those of the real thing, on a loop that has no thread."""
+    """Places, and two callers. The waiters are the real ones, on a loop without a thread."""
 
     places: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
     waiters: list[_Waiter] = field(default_factory=lambda: [_Waiter(Loop(), Turn()) for _ in range(2)])
@@ -50,14 +50,14 @@ class World:
 
 
 def held() -> World:
-    """The place is somebody else's."""
+    """Another caller holds the place."""
     world = World()
     world.places._take(_Waiter(Loop(), Turn()))
     return world
 
 
 def queued() -> World:
-    """And one waits for it."""
+    """One more caller waits for it."""
     world = held()
     world.take(0)
     return world

@@ -1,4 +1,4 @@
-"""Every naive class has its place in the one list, so that the page on concurrency must account for it."""
+"""Every naive class is in the list, so that the page on concurrency must mention it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Threads that create, remove and clean up the same sandboxes: one wins, the others are refused, nothing
-breaks.
-"""
+"""Threads that create, remove and repair the same sandboxes: one wins, the others get an error."""
 
 from __future__ import annotations
 

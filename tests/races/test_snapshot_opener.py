@@ -1,4 +1,4 @@
-"""Code that is shared by a question and its stragglers: closed once, and never under one who uses it."""
+"""Code shared by a request and its stragglers: closed once, and never while in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.races.explorers import Scenario, assert_caught, assert_holds
 
 
 class Code:
-    """A snapshot that knows whether it was closed, and how often."""
+    """A snapshot that counts its closes."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -28,7 +28,7 @@ class Code:
 
 
 class Ground:
-    """Code with its holders, and what two users saw of it."""
+    """Code with its holders, and the observations of two users."""
 
     def __init__(self, kind: Any) -> None:
         self.code = Code()
@@ -89,7 +89,7 @@ def test_a_count_without_a_lock_is_caught() -> None:
 
 
 class Arriving:
-    """Code that is being opened, and somebody who takes it or gives it up."""
+    """Code that is being opened, and a caller that takes it or gives up."""
 
     def __init__(self) -> None:
         self.index = FakeCodeIndex({})

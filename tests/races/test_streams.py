@@ -1,4 +1,4 @@
-"""G8 for streams: whoever drops, anywhere, and comes back misses nothing and sees nothing twice."""
+"""G8 for streams: a client that drops anywhere and reconnects misses nothing and sees nothing twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def allowed() -> User | None:
 
 
 def watched(outputs: Mapping[str, int]) -> WatchedPlans:
-    """The output of these plans, which are all in one project."""
+    """Return the output of these plans, which are all in one project."""
     return WatchedPlans(dict.fromkeys(outputs, "default"), outputs)
 
 
@@ -53,7 +53,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class Ours:
-    """Our hub on that log."""
+    """Our hub on this log."""
 
     def __init__(self, log: MemoryLog, *, most_frames: int = 8192, heartbeat: float = 15.0) -> None:
         self.hub = EventHub(
@@ -80,14 +80,16 @@ async def read_until(connection: Connection, reader: Reader, last: int) -> None:
 
 
 async def settled() -> None:
-    """Whatever can go on without us went on; for those who have to subscribe before they hear anything."""
+    """Let everything run that can, for clients that must subscribe before they get anything."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def dropped_at(log: MemoryLog, open_stream: Open, cut_at: int, before: int) -> list[int]:
-    """What a client sees whose connection ends after so many bytes, and that comes back. `before` of the
-    events happen before it connects, one while it is away, the last afterwards."""
+    """Return what a client sees whose connection ends after this many bytes, and that reconnects.
+
+    `before` of the events happen before it connects, one while it is away, the last afterwards.
+    """
     start = log.end()
     reader = Reader(start)
     log.append(before)
@@ -113,8 +115,11 @@ async def dropped_at(log: MemoryLog, open_stream: Open, cut_at: int, before: int
 
 @pytest.mark.parametrize("most_frames", [1, 3, 8192])
 def test_a_client_that_drops_at_any_byte_misses_nothing_and_sees_nothing_twice(most_frames: int) -> None:
-    """OpenHands/software-agent-sdk#3983: a client died with its first connection, and what it had missed was
-    never sent again. With a ring of one frame, nearly everything is read from the log itself."""
+    """OpenHands/software-agent-sdk#3983: a client died with its first connection, and missed events were
+    lost.
+
+    With a ring of one frame, nearly everything is read from the log itself.
+    """
 
     async def scenario() -> None:
         log = MemoryLog()
@@ -152,7 +157,7 @@ def test_a_client_that_drops_before_its_first_event_comes_back_to_where_it_was()
 
 
 async def with_one_more(log: MemoryLog, open_stream: Open, when: str) -> list[int]:
-    """What a client sees that comes back while an event happens: before, or after, the log is looked at."""
+    """Return what a client sees that reconnects while an event happens, before or after the log is read."""
     log.append(3)
     happened = [False]
 
@@ -223,7 +228,7 @@ def test_a_client_that_never_reads_delays_nobody_and_gets_everything_when_it_doe
             log.append(200)
             await read_until(quick, reader, log.end())
         assert reader.seen == list(range(1, 4001))
-        # What was made for those two and not read is one chunk each, on its way.
+        # One chunk each, created for those two and not read, is on its way.
         assert stuck.sent + other.sent <= 4
         assert ours.hub.statistics().slowest_lag > 100
         for connection in (stuck, other):
@@ -257,7 +262,7 @@ def test_those_who_lag_at_one_place_have_a_page_read_once() -> None:
 
 
 def test_those_who_lag_at_a_hundred_places_have_the_log_read_once() -> None:
-    """Each reading from its own place, they read it a hundred times, and none came forward."""
+    """Reading separately, the clients read the log a hundred times, and none made progress."""
 
     async def scenario() -> None:
         log = MemoryLog()
@@ -438,7 +443,7 @@ def test_what_a_plan_prints_is_sent_once_from_any_number_on(after: int) -> None:
         log.print("P", 5)
         log.append()
         assert await read_output(watching, reader, "P-305") == [f"P-{n}" for n in range(after + 1, 306)]
-        # One that comes later, and has seen some of it, gets it from where it is.
+        # A later client that has seen some of it gets the rest.
         late, other = Connection(ours(0, P=20, Q=1)), Reader(0)
         while other.other[-1:] != ["Q-2"]:
             other.take(await late.read() or b"")

@@ -1,8 +1,8 @@
-"""G9: random trees of plans on one budget: no provider can ever charge more than it says, and nothing leaks.
+"""G9: random trees of plans on one budget: no provider can charge more than the limit, and nothing leaks.
 
-The judge is not the store but who is paid: a provider that counts what it charges, and what it may charge for
-the calls it is working on. Plans of a tree call it at once, the way plans really do; some get no leave, some
-answers break off, some workers die in the middle of a call and their plans are taken up again.
+The judge is not the store but a fake provider: it counts what it charges, and what it may still charge for
+running calls. The plans of a tree call it concurrently, as real plans do; some calls are refused, some
+answers break off, some workers die during a call and their plans are resumed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WIDEST = 3
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a plan: what it reads, how long an answer it asks for, and what comes of it."""
+    """One call of a plan: its input size, its maximum answer, and its outcome."""
 
     reads: int
     longest: int
     share: float
     ending: str
     waits: bool
-    """For company: the answer comes when every plan that can call is in a call."""
+    """Wait for company: the answer comes when every plan that can call is in a call."""
 
     def usage(self, request: ModelRequest) -> Usage:
         return Usage(self.reads, round(self.share * request.max_output_tokens))
@@ -50,7 +50,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Node:
-    """A plan, its calls, and its sub-plans; `forfeits` is how its next run begins after a death."""
+    """A plan, its calls, and its sub-plans; `forfeits` tells how its next run begins after a death."""
 
     calls: tuple[Call, ...]
     children: tuple[Node, ...] = ()
@@ -86,12 +86,12 @@ def _depth(node: Node) -> int:
 
 
 class Killed(BaseException):
-    """The worker of a plan is gone, from one step to the next."""
+    """The worker of a plan died between two steps."""
 
 
 @dataclass
 class Provider:
-    """Who is paid: what it has charged, and what it may yet charge for calls under way."""
+    """The provider: what it has charged, and what it may still charge for running calls."""
 
     limits: BudgetLimits
     charged: Spend = field(default_factory=Spend)
@@ -116,7 +116,7 @@ class Provider:
 
 @dataclass
 class Line:
-    """`Model` as one plan has it, and the only one: the provider, and what its next calls are to come to."""
+    """The `Model` of one plan: the provider, and the outcomes of its next calls."""
 
     provider: Provider
     die: Callable[[], None]
@@ -156,7 +156,7 @@ class Line:
 
 
 class Mortal:
-    """The budgets as one worker of a plan reaches them; when it has died, nothing that it says arrives."""
+    """The budgets as one worker of a plan reaches them; after its death none of its writes arrives."""
 
     def __init__(self, store: SqlBudgetStore) -> None:
         self._store = store
@@ -170,7 +170,7 @@ class Mortal:
 
 @dataclass
 class Tree:
-    """Runs all plans at once, as tasks of one loop whose store calls are made on threads."""
+    """Runs all plans concurrently, as tasks of one loop whose store calls run on threads."""
 
     store: SqlBudgetStore
     provider: Provider
@@ -189,13 +189,13 @@ class Tree:
             while waiting:
                 if await self._attempt(waiting, plan_id):
                     break
-                if node.forfeits:  # as every run begins; otherwise the call that is made again does it
+                if node.forfeits:  # as every run begins; otherwise the repeated call does it
                     await asyncio.to_thread(self.store.forfeit, plan_id, now=FakeClock().now())
         finally:
             self.provider.callers -= 1
 
     async def _attempt(self, waiting: list[tuple[int, Call]], plan_id: str) -> bool:
-        """Makes the calls that are left, one by one; False if the worker died in the last one."""
+        """Make the remaining calls, one by one; return False if the worker died in the last one."""
         clock, worker = FakeClock(), Mortal(self.store)
 
         async def nap(seconds: float) -> None:
@@ -224,7 +224,7 @@ class Tree:
 
 
 def run_tree(budgets: SqlBudgetStore, root: Node, limits: BudgetLimits) -> Tree:
-    """Whatever happens in it, the provider can never charge more than the limits say."""
+    """Run a tree: in any case, the provider can never charge more than the limits."""
     budgets.open("root", limits, now=FakeClock().now())
     tree = Tree(budgets, Provider(limits))
     asyncio.run(asyncio.wait_for(tree.run(root), PATIENCE_SECONDS))

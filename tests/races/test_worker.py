@@ -1,4 +1,4 @@
-"""G7: what threads of one worker, and workers of one store, can do to each other."""
+"""G7: races between the threads of one worker, and between workers of one store."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from tests.races.naive_worker import (
 
 OPTIONS = WorkerOptions(concurrency=1, lease_seconds=15, heartbeat_seconds=5)
 EFFORT = 15
-"""Schedules per explorer where each is long; the naive versions fall within the first dozen."""
+"""Schedules per explorer where each is long; the naive versions fail within the first dozen."""
 BRIEF = 100
 NOW = FakeClock().now()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet() -> Iterator[None]:
-    """Explorers step through everything: a rendered log line would be most of a schedule."""
+    """Disable logging: explorers step through it, and a log line would be most of a schedule."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.reset_defaults()
 
 
 class Elsewhere:
-    """A machine on which nobody can tell who lives: leases alone decide."""
+    """A machine that cannot tell which processes are alive: only leases decide."""
 
     def identity(self, worker_id: str) -> WorkerIdentity:
         return WorkerIdentity(worker_id, "elsewhere", 1, 1)
@@ -75,7 +75,7 @@ def attempt_at(job: Job, kind: type[Attempt] = Attempt) -> Attempt:
 
 
 def running_job() -> Job:
-    """What "a" has just claimed."""
+    """Return the job that "a" has just claimed."""
     store = InMemoryJobStore(CountingIdentifiers("job"))
     store.submit(NewJob("work"), now=NOW)
     job = store.claim(Elsewhere().identity("a"), ["work"], now=NOW)
@@ -116,7 +116,7 @@ def ending(kind: type[Attempt]) -> Callable[[], Ending]:
 
 
 def cancel_against_end(kind: type[Attempt]) -> Scenario[Ending]:
-    """A cancel that was taken on is what is reported; one that was refused is not."""
+    """An accepted cancel is reported; a refused one is not."""
     both = {((True,), ("cancelled",)), ((False,), ("succeeded",))}
     return Scenario(
         f"cancel against end, {kind.__name__}",
@@ -129,7 +129,7 @@ def cancel_against_end(kind: type[Attempt]) -> Scenario[Ending]:
 
 
 def two_ends(kind: type[Attempt]) -> Scenario[Ending]:
-    """The thread that comes back and the one that gave up on it: one of them reports."""
+    """The returning thread and the one that abandoned it: exactly one reports."""
     return Scenario(
         f"two ends, {kind.__name__}",
         ending(kind),
@@ -152,7 +152,7 @@ def test_a_lock_without_a_decision_in_it_is_caught(scenario: Callable[..., Scena
 
 @dataclass
 class Told:
-    """A process that remembers what it was told."""
+    """A process that records its messages."""
 
     told: list[str] = field(default_factory=list)
 
@@ -206,7 +206,7 @@ def test_a_process_hears_of_the_newest_lease_however_its_launch_falls() -> None:
 
 @dataclass
 class End:
-    """A pipe's end that remembers; like a real one, it cannot be written to when closed."""
+    """A pipe's end that records; like a real one, it cannot be written to when closed."""
 
     lines: list[str] = field(default_factory=list)
     closed: bool = False
@@ -224,7 +224,7 @@ class End:
 
 
 def control_lines(*acts: Callable[[ControlPipe], None]) -> Scenario[tuple[ControlPipe, End]]:
-    """Whole lines, none after the close, leases that only grow."""
+    """Complete lines, none after the close, leases that only grow."""
 
     def setup() -> tuple[ControlPipe, End]:
         end = End()
@@ -329,7 +329,7 @@ def test_the_stronger_of_two_stops_stays() -> None:
 
 @dataclass
 class Slots:
-    """A table with one slot, and what was in it at most."""
+    """A table with one slot, and its maximum use."""
 
     table: AttemptTable
     most: list[int] = field(default_factory=list)
@@ -365,13 +365,13 @@ def claim_against_claim(kind: type[AttemptTable]) -> Scenario[Slots]:
 
 
 def claim_against_drain(kind: type[AttemptTable]) -> Scenario[Slots]:
-    """Idle means idle: nothing runs, nothing is about to."""
+    """Idle means that nothing runs and nothing is about to."""
 
     def work(state: Slots) -> None:
         if state.table.reserve():
             attempt = attempt_at(JOB)
             state.table.admit(attempt)
-            # It runs on: whoever was told "idle" was told wrong.
+            # It still runs, so the answer "idle" was wrong.
             state.most.append(1 + len(state.idle))
             state.table.leave(attempt)
 
@@ -386,7 +386,7 @@ def claim_against_drain(kind: type[AttemptTable]) -> Scenario[Slots]:
 
 
 def going_on(kind: type[AttemptTable]) -> Slots:
-    """The one slot is taken by an attempt that is about to end."""
+    """An attempt that is about to end holds the only slot."""
     slots = Slots(kind(OPTIONS))
     slots.table.reserve()
     slots.table.admit(attempt_at(JOB))
@@ -405,7 +405,7 @@ def go_on(state: Slots) -> None:
 
 
 def turn_against_claim(kind: type[AttemptTable]) -> Scenario[Slots]:
-    """A slot that is passed on is not free for anybody else in between."""
+    """A slot that is passed on is never free in between."""
     return Scenario(
         f"a turn against a claim, {kind.__name__}",
         lambda: going_on(kind),
@@ -473,7 +473,7 @@ def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
 
 
 def test_an_attempt_is_in_one_place_while_it_is_left_behind() -> None:
-    """Whoever looks then sees it once, running or left behind, and its job as held."""
+    """A reader sees it once, running or abandoned, and its job as held."""
 
     def setup() -> tuple[AttemptTable, Attempt, list[object]]:
         table = AttemptTable(OPTIONS)
@@ -526,7 +526,7 @@ def test_counts_are_exact_under_many_threads(interval: float) -> None:
 
 @dataclass
 class Owners:
-    """A job whose owner fell silent for a lease, and a peer that noticed."""
+    """A job whose owner was silent for a lease, and a peer that noticed."""
 
     store: InMemoryJobStore
     clock: FakeClock
@@ -536,7 +536,7 @@ class Owners:
     said: list[str] = field(default_factory=list)
 
     def finish_late(self) -> None:
-        """The owner had settled before its lease was over; only its write comes late."""
+        """Write late, although the owner had settled before its lease was over."""
         outcome = AttemptOutcome(JobState.SUCCEEDED, result="owner")
         try:
             self.store.finish(self.attempt.job.id, 1, outcome, now=self.clock.now())
@@ -564,7 +564,7 @@ def owners(
     def setup() -> Owners:
         clock = FakeClock()
         store = store_kind(CountingIdentifiers("event"))
-        # Put there without ceremony: explorers step through the set-up, too.
+        # Inserted directly: explorers step through the set-up, too.
         store._jobs[JOB.id] = JOB
         table = AttemptTable(OPTIONS)
         assert table.reserve()
@@ -584,7 +584,7 @@ def owners(
 
 
 def finish_against_takeover(store_kind: type[InMemoryJobStore]) -> Scenario[Owners]:
-    """Either the late write comes first, or it is refused; never both owners, never a job lost."""
+    """The late write comes first, or it is refused; never two owners, never a lost job."""
     right = {
         (("written",), "succeeded", 1, "owner"),
         (("refused", "runs again 2"), "running", 2, None),
@@ -730,7 +730,7 @@ def test_every_job_is_run_once_by_whichever_worker(interval: float) -> None:
 
 
 def test_a_wake_is_not_lost_between_two_steps() -> None:
-    """A service that is woken while it steps, steps again."""
+    """A service that is woken during a step steps again."""
     from cleveragents.jobs.service_thread import ServiceThread
 
     stepping = threading.Event()

@@ -1,4 +1,4 @@
-"""Handlers that begin and end at the same time are all counted."""
+"""Handlers that begin and end concurrently are all counted."""
 
 from __future__ import annotations
 

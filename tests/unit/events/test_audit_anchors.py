@@ -464,7 +464,7 @@ def test_a_push_whose_answer_was_lost_is_not_made_twice(
 def test_a_branch_that_always_moves_is_given_up(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mirrors, "push", lambda *arguments: "failed to lock")
     monkeypatch.setattr("cleveragents.events.anchors.git_target._TRIES", 2)
-    with pytest.raises(AnchorFailed, match="moved 2 times"):
+    with pytest.raises(AnchorFailed, match="moved during each of 2 tries"):
         target_of(remote).append("one")
 
 
