@@ -176,7 +176,7 @@ class PlanParts:
         return self.actions(Path(resource)).get(name)
 
     def include_patterns(self, resource: str) -> tuple[str, ...]:
-        """Return the patterns of ignored_files files to copy that the resource declares and the user trusts."""
+        """Return the patterns of ignored files to copy that the resource declares and the user trusts."""
         from cleveragents.sandboxes.tree.ignored_files import WORKTREE_INCLUDE, patterns_in
 
         file = self.trust.look(Path(resource), WORKTREE_INCLUDE)

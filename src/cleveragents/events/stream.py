@@ -1,6 +1,6 @@
 """The bus as a reactivex `Observable`.
 
-A bare `FailedCall` is not serialised across threads, and one observer that raises starves the rest. Here each
+A bare `Subject` is not serialised across threads, and one observer that raises starves the rest. Here each
 observer is a separate ordered subscriber: it gets one event at a time, in sequence order, on its own thread,
 and neither slowness nor an exception of one affects another.
 """

@@ -20,7 +20,7 @@ class CollectorPause:
     """The garbage collector of this process, relaxed while there is at least one holder.
 
     Thread safety:
-        Owner: the module; any thread may call `hold` and `let_go`, in pairs.
+        Owner: the module; any thread may call `hold` and `release_hold`, in pairs.
         Lock: `_lock` guards the number of holders, the previous settings and whether we froze objects,
             including the calls to the collector.
         Guarantee: it is relaxed from before the first `hold` returns until the last holder lets go; then

@@ -1,6 +1,6 @@
 """Redaction: mask secrets in everything that people or programs read.
 
-A secret is found in three ways, because none suffices alone: by its value, if known (`known_secrets`), by the
+A secret is found in three ways, because none suffices alone: by its value, if known (`KnownSecrets`), by the
 name before it, and by its shape (`secret_patterns`). All are searched in the original text; overlapping or
 adjacent matches are merged and masked once. So a known value within a longer secret never exposes the rest of
 it. Redacting too much costs a look at the configuration; redacting too little cannot be undone.

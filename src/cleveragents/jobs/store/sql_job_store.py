@@ -1,7 +1,7 @@
 """The job table and the worker registry in a database: each move is one transaction with its event.
 
 A transaction that moves a job locks it: SQLite has only one write transaction at a time; PostgreSQL locks the
-row, and a claim skips locked rows. So no decision is based on stale data. `claimable_jobs` selects the next
+row, and a claim skips locked rows. So no decision is based on stale data. `claimable` selects the next
 job to claim.
 """
 
