@@ -385,7 +385,7 @@ def test_an_apply_that_forgets_an_answer_is_a_bug_and_keeps_nothing(database: Da
 
 
 @sqlite_only
-def test_a_write_inside_a_write_is_told_instead_of_waiting_for_itself(database: Database) -> None:
+def test_a_nested_write_raises_instead_of_deadlocking(database: Database) -> None:
     with pytest.raises(RuntimeError, match="nested write"):
         database.write(lambda connection: database.write(keep("x")))
     database.write(keep("y"))

@@ -72,7 +72,7 @@ def test_of_two_that_enter_one_thread_exactly_one_is_let_in() -> None:
     assert_holds(two_enter(ActorGraph), effort=60)
 
 
-def test_a_look_without_the_lock_would_let_both_in() -> None:
+def test_a_check_without_the_lock_would_admit_both() -> None:
     assert_caught(two_enter(LooksThenEnters), effort=200)
 
 
@@ -98,9 +98,7 @@ def test_two_runs_at_once_of_one_thread_make_its_calls_once(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_a_cancel_against_the_end_is_one_or_the_other_and_goes_on_either_way(
-    bench: Bench, interval: float
-) -> None:
+def test_a_cancel_racing_with_the_end_has_one_outcome(bench: Bench, interval: float) -> None:
     ended = {"cancelled": 0, "done": 0}
     with switch_interval(interval), ThreadPoolExecutor(1) as pool:
         for _ in range(12):

@@ -57,7 +57,7 @@ def test_plans_that_change_different_lines_of_one_file_all_apply_at_once(world: 
     assert all((world.resource / f"own{number}").exists() for number in range(PLANS))
 
 
-def test_files_written_one_by_one_lose_concurrent_changes(world: World) -> None:
+def test_files_written_without_merging_lose_all_but_one_change(world: World) -> None:
     for number in range(PLANS):
         world.plan(f"p{number}", {"shared": with_line(number, b"plan %d" % number)})
     for number in range(PLANS):
@@ -66,7 +66,7 @@ def test_files_written_one_by_one_lose_concurrent_changes(world: World) -> None:
     assert all_lines(content) != [b"plan %d" % number for number in range(PLANS)]
 
 
-def test_exactly_one_of_concurrent_plans_on_the_same_line_applies(world: World) -> None:
+def test_of_concurrent_plans_on_the_same_line_exactly_one_applies(world: World) -> None:
     for number in range(PLANS):
         world.plan(f"p{number}", {"shared": with_line(0, b"plan %d" % number)})
     outcomes: dict[str, str] = {}
@@ -95,7 +95,7 @@ def test_concurrent_applies_of_one_plan_apply_it_once(world: World) -> None:
     assert (world.resource / "shared").read_bytes() == LINES + b"added\n"
 
 
-def test_concurrent_apply_and_undo_leave_one_of_two_states(world: World) -> None:
+def test_concurrent_apply_and_undo_leave_one_of_the_two_states(world: World) -> None:
     world.plan("first", {"shared": with_line(0, b"first")})
     world.plan("second", {"shared": with_line(3, b"second")})
     world.apply("first")
@@ -108,7 +108,7 @@ def test_concurrent_apply_and_undo_leave_one_of_two_states(world: World) -> None
     assert (world.resource / "shared").read_bytes() == with_line(3, b"second")
 
 
-def test_a_constantly_saving_user_loses_no_save(world: World) -> None:
+def test_constant_saves_of_the_user_are_not_lost(world: World) -> None:
     """Each save is that of an editor: the whole content, by a rename."""
     world.plan("p", {"shared": with_line(0, b"plan")})
     saved: list[bytes] = []
@@ -175,7 +175,7 @@ def test_a_resource_lock_is_exclusive_and_released_on_kill(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [], "the lock leaves no file behind"
 
 
-def test_a_directory_that_replaced_the_locked_one_has_its_own_lock(tmp_path: Path) -> None:
+def test_a_directory_that_replaced_a_locked_one_has_its_own_lock(tmp_path: Path) -> None:
     resource = tmp_path / "resource"
     resource.mkdir()
     with resource_lock(resource, timeout_seconds=0):

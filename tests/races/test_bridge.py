@@ -206,7 +206,7 @@ def test_the_ledger_holds(scenario: Callable[[MakeLedger], Scenario[World]]) -> 
         (a_waiting_submit_meets_an_end_and_a_close, LockOnlyLedger),
     ],
 )
-def test_the_task_sets_of_the_predecessors_are_caught(
+def test_catches_the_task_sets_of_earlier_implementations(
     scenario: Callable[[MakeLedger], Scenario[World]], make: MakeLedger
 ) -> None:
     assert_caught(scenario(make), effort=EFFORT)
@@ -400,7 +400,7 @@ def test_no_call_waits_behind_a_hung_one_while_there_is_room_for_a_thread() -> N
     assert_holds(a_submit_meets_a_thread_that_becomes_idle_and_hangs(NodeThreads), effort=EFFORT)
 
 
-def test_a_semaphore_of_idle_threads_is_caught() -> None:
+def test_catches_a_semaphore_of_idle_threads() -> None:
     assert_caught(a_submit_meets_a_thread_that_becomes_idle_and_hangs(SemaphoreThreads), effort=EFFORT)
 
 
@@ -553,7 +553,7 @@ def test_nothing_is_alive_after_the_end_although_a_cleanup_submits(
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_every_submit_is_answered_or_refused_whatever_is_cleaned_up_meanwhile(interval: float) -> None:
+def test_every_submit_is_answered_or_refused_during_a_cleanup(interval: float) -> None:
     threads, submits = 8, 100
     gate = Gate()
     told: list[Counter[str]] = [Counter() for _ in range(threads)]

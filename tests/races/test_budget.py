@@ -74,5 +74,5 @@ def test_of_two_calls_that_fit_alone_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("naive", [LookThenReserveBudgetStore, SettledLaterBudgetStore])
-def test_budgets_that_look_before_they_reserve_are_caught(naive: type[SqlBudgetStore]) -> None:
+def test_catches_budgets_that_check_before_they_reserve(naive: type[SqlBudgetStore]) -> None:
     assert_caught(scenario(naive), effort=120)

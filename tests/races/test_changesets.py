@@ -135,7 +135,7 @@ def test_a_change_is_recorded_in_its_own_changeset(scenario):
 
 @pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
 @pytest.mark.parametrize("scenario", [two_nodes, start_beside_record])
-def test_the_latest_changeset_is_no_address_however_it_is_locked(scenario, naive):
+def test_the_latest_changeset_does_not_identify_a_changeset(scenario, naive):
     assert_caught(scenario(naive), effort=EFFORT)
 
 

@@ -141,7 +141,7 @@ ATTEMPTS = [reading, writing, deleting]
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_nothing_outside_is_reached_however_the_tree_changes(world: Path, attempt: Callable) -> None:
+def test_reaches_nothing_outside_while_the_tree_changes(world: Path, attempt: Callable) -> None:
     found, worked = first_escape(world, attempt(ConfinedFiles(world / "sandbox")))
     assert found == ""
     assert worked > 0, "it never worked at all, so nothing was shown"
@@ -162,7 +162,7 @@ def test_deleting_a_swapped_directory_deletes_nothing_outside(world: Path) -> No
     assert worked > 0
 
 
-def test_a_walk_shows_nothing_outside(world: Path) -> None:
+def test_a_walk_returns_nothing_outside_the_tree(world: Path) -> None:
     (world / "outside" / "hidden").mkdir()
     (world / "outside" / "hidden" / "name").write_bytes(b"")
     files = ConfinedFiles(world / "sandbox")
@@ -176,7 +176,7 @@ def test_a_walk_shows_nothing_outside(world: Path) -> None:
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_this_test_catches_check_then_open(world: Path, attempt: Callable) -> None:
+def test_catches_a_check_before_open(world: Path, attempt: Callable) -> None:
     naive = attempt(NaiveFiles(world / "sandbox"))
     found, _ = first_escape(world, naive, rounds=10**9, seconds=PATIENCE_SECONDS)
     assert found, "the race was not provoked, so the other tests prove nothing"
@@ -240,7 +240,7 @@ def escapes_at(directory: Path, make: type, swap: Callable[[Path], None], attemp
 
 @pytest.mark.parametrize("swap", [swap_directory, swap_file])
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_a_swap_before_any_step_reaches_nothing_outside(
+def test_a_swap_before_any_step_leaks_nothing(
     tmp_path: Path, swap: Callable[[Path], None], attempt: Callable
 ) -> None:
     assert escapes_at(tmp_path, ConfinedFiles, swap, attempt) == []

@@ -104,7 +104,7 @@ SCENARIOS = [two_ask, one_asks_one_closes, two_close]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_whatever_the_schedule_parts_live_once(scenario: Any) -> None:
+def test_parts_are_built_and_closed_once_in_any_schedule(scenario: Any) -> None:
     assert_holds(scenario(Scope, Part), effort=200)
 
 
@@ -149,7 +149,7 @@ def test_a_build_that_fails_leaves_nothing_and_is_tried_again() -> None:
         part.get()
 
 
-def test_all_are_closed_even_if_one_cannot_be() -> None:
+def test_closes_all_parts_even_if_one_fails() -> None:
     log: list[str] = []
 
     def refuse(part: str) -> None:

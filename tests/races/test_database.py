@@ -58,5 +58,5 @@ def scenario(name: str, workers: list[Any], wanted: Hashable) -> Scenario[Shared
     ],
     ids=lambda case: case.name,
 )
-def test_what_two_threads_do_to_a_database_at_once_is_done_once_each(case: Scenario[Shared]) -> None:
+def test_two_concurrent_writes_to_a_database_happen_once_each(case: Scenario[Shared]) -> None:
     assert_holds(case, effort=60)

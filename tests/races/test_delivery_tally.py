@@ -40,7 +40,7 @@ def test_no_count_is_lost_between_two_threads(what: str, count: str) -> None:
 
 
 @pytest.mark.parametrize(("what", "count"), COUNTS)
-def test_without_the_lock_one_is_lost(what: str, count: str) -> None:
+def test_without_the_lock_a_count_is_lost(what: str, count: str) -> None:
     assert_caught(nothing_goes_uncounted(UnlockedTally, what, count))
 
 

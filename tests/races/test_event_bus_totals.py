@@ -146,7 +146,7 @@ def test_hammered_by_failing_handlers_every_failure_and_drop_is_counted() -> Non
     assert bus.statistics().failures == 801
 
 
-def test_who_waited_for_a_crowded_bus_stands_back_unless_it_may_not_wait(
+def test_a_thread_that_waited_for_the_bus_stands_back_unless_it_may_not_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bus = ReactiveEventBus()

@@ -238,7 +238,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_every_caller_gets_its_own_full_account(interval: float) -> None:
+def test_every_caller_gets_its_own_complete_report(interval: float) -> None:
     """No report is lost or mixed up, no more than `max_workers` run, each verdict is counted once."""
     breaker = CircuitBreaker(failure_threshold=10**9)
     strategies = [Counted(name) for name in NAMES]
@@ -264,7 +264,7 @@ def test_every_caller_gets_its_own_full_account(interval: float) -> None:
     assert executor.statistics().threads == 0
 
 
-def test_a_close_among_callers_leaves_nothing() -> None:
+def test_a_concurrent_close_leaves_nothing_open() -> None:
     """Each execution is refused or fully accounted for; no thread is left."""
     executor = ParallelStrategyExecutor(CircuitBreaker(failure_threshold=10**9), max_workers=2)
     strategies = [Counted(name) for name in NAMES]

@@ -148,7 +148,7 @@ def test_each_writer_is_committed_once_and_gets_its_own_answer(scenario: Scenari
     assert_holds(scenario, effort=140)
 
 
-def test_leading_without_a_lock_is_caught() -> None:
+def test_catches_leading_without_a_lock() -> None:
     assert_caught(writers(2, NaiveGroupCommit), effort=300)
 
 
@@ -215,7 +215,7 @@ def join(threads: Sequence[threading.Thread]) -> None:
         assert not thread.is_alive()
 
 
-def test_a_writer_that_waited_too_long_is_told_so_and_never_committed() -> None:
+def test_a_writer_that_timed_out_is_never_committed() -> None:
     stage = Stage(patience_seconds=0.05)
     go_on = threading.Event()
     stage.acts[1] = lambda: go_on.wait(30)
@@ -232,7 +232,7 @@ def test_a_writer_that_waited_too_long_is_told_so_and_never_committed() -> None:
     assert stage.batches == [[1]]
 
 
-def test_a_writer_whose_commit_does_not_come_back_is_told_that_nobody_knows() -> None:
+def test_a_writer_whose_commit_does_not_return_gets_outcome_unknown() -> None:
     stage = Stage(patience_seconds=1.0)
     go_on = threading.Event()
     stage.acts[1] = lambda: stage.wait_queued(2)
@@ -245,7 +245,7 @@ def test_a_writer_whose_commit_does_not_come_back_is_told_that_nobody_knows() ->
     assert stage.batches == [[1], [2, 3]]
 
 
-def test_an_interrupted_leader_leaves_its_followers_in_doubt_and_nobody_stuck() -> None:
+def test_an_interrupted_leader_gives_its_followers_outcome_unknown() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -259,7 +259,7 @@ def test_an_interrupted_leader_leaves_its_followers_in_doubt_and_nobody_stuck() 
     assert stage.group.run(4) == 4
 
 
-def test_an_error_of_the_commit_is_everybodys_in_the_batch() -> None:
+def test_an_error_of_the_commit_reaches_the_whole_batch() -> None:
     def fail() -> None:
         raise LookupError("commit")
 
@@ -344,7 +344,7 @@ def test_a_leader_interrupted_when_it_had_taken_its_batch_passes_the_leadership_
     assert stage.batches == [[2]]
 
 
-def test_a_write_inside_a_write_is_told_instead_of_waiting_for_itself() -> None:
+def test_a_nested_write_raises_instead_of_deadlocking() -> None:
     stage = Stage(patience_seconds=0.2)
     stage.acts[1] = lambda: stage.group.run(2)
     with pytest.raises(RuntimeError, match="nested write"):

@@ -69,7 +69,7 @@ def test_of_two_that_claim_the_last_place_one_gets_it() -> None:
     assert_holds(scenario(SqlJobStore), effort=40)
 
 
-def test_a_store_that_counts_before_it_claims_is_caught() -> None:
+def test_catches_a_store_that_counts_before_it_claims() -> None:
     assert_caught(scenario(CountThenClaimJobStore), effort=120)
 
 
@@ -83,7 +83,7 @@ ACTS = st.tuples(
 
 @given(acts=st.lists(ACTS, min_size=10, max_size=40))
 @settings(max_examples=60)
-def test_whatever_is_queued_and_runs_the_next_job_is_the_one_that_a_simple_search_finds(
+def test_the_next_job_matches_a_simple_search_for_any_queue(
     acts: list[tuple[str, str, int, int | None]],
 ) -> None:
     """Every claim of the database equals a search through all jobs, for any mixture of limits and kinds."""

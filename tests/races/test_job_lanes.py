@@ -74,11 +74,11 @@ def test_of_two_that_claim_the_last_place_in_a_lane_one_gets_it() -> None:
     assert_holds(scenario(SqlJobStore), effort=12)
 
 
-def test_a_store_that_counts_lanes_before_it_claims_is_caught() -> None:
+def test_catches_a_store_that_counts_lanes_before_it_claims() -> None:
     assert_caught(scenario(CountLanesThenClaimJobStore), effort=120)
 
 
-def test_a_store_that_counts_what_its_own_process_runs_is_caught() -> None:
+def test_catches_a_store_that_counts_only_its_own_process() -> None:
     assert_caught(scenario(CountInEachProcessJobStore), effort=120)
 
 

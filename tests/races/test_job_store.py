@@ -142,11 +142,11 @@ def test_of_two_moves_at_once_each_sees_the_other_whole_or_not_at_all(name: str)
 
 @pytest.mark.parametrize("naive", [NaiveJobStore, LockedStepsJobStore])
 @pytest.mark.parametrize("name", PAIRS)
-def test_stores_that_look_before_they_leap_are_caught(name: str, naive: Callable[[], Any]) -> None:
+def test_catches_stores_that_check_before_they_write(name: str, naive: Callable[[], Any]) -> None:
     assert_caught(scenario(name, naive), effort=120)
 
 
-def test_a_select_and_an_update_that_trusts_it_hand_one_job_to_two(tmp_path: Path) -> None:
+def test_catches_a_select_then_update_that_claims_a_job_twice(tmp_path: Path) -> None:
     """`tests/contracts/test_job_store.py` requires this of every store, and this one fails it."""
     both_looked = threading.Barrier(2)
     got: list[tuple[str, int]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.races.naive import NAIVE
 
 
-def test_none_is_left_out_of_the_list() -> None:
+def test_every_naive_class_is_listed() -> None:
     modules = [import_module(f"tests.races.{path.stem}") for path in Path(__file__).parent.glob("naive_*.py")]
     written = {f"{module.__name__}.{name}" for module in modules for name in module.__all__}
     assert written == {f"{cls.__module__}.{cls.__name__}" for cls in NAIVE}

@@ -200,11 +200,11 @@ def test_moves_with_an_early_version_check_are_caught(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALL_PAIRS)
-def test_calls_that_are_numbered_and_moved_after_a_look_are_caught(name: str) -> None:
+def test_catches_calls_that_are_numbered_after_a_check(name: str) -> None:
     assert_caught(scenario(name, Stores(calls=LookThenWriteCallStore)), effort=120)
 
 
-def test_a_check_that_outlives_its_plan_is_caught() -> None:
+def test_catches_a_check_that_outlives_its_plan() -> None:
     assert_caught(scenario("a check and a deletion", Stores(checks=UnheldCheckStore)), effort=120)
 
 

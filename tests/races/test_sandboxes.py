@@ -63,7 +63,7 @@ def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object
 
 
 @pytest.mark.parametrize("point", ["before", "after-ref", "after-checkout", "after"])
-def test_a_sandbox_being_created_is_not_created_removed_or_cleaned_up(
+def test_a_sandbox_being_created_is_locked_against_others(
     database: Database, resource: Path, tmp_path: Path, point: str
 ) -> None:
     """anthropics/claude-code#55724: 8 of 13 agents lost their work to a lock failure and a cleanup."""
@@ -90,7 +90,7 @@ def test_a_sandbox_being_created_is_not_created_removed_or_cleaned_up(
 
 
 @pytest.mark.parametrize("point", ["before", "after-ref", "after"])
-def test_a_sandbox_being_removed_is_inaccessible(
+def test_a_sandbox_being_removed_is_locked_against_others(
     database: Database, resource: Path, tmp_path: Path, point: str
 ) -> None:
     pause = PauseAt(f"sandbox.remove.{point}")
@@ -115,7 +115,7 @@ def test_a_sandbox_being_removed_is_inaccessible(
     assert registry.rows() == []
 
 
-def test_concurrent_creations_share_one_sandbox_or_are_refused(
+def test_concurrent_creators_of_a_sandbox_share_it_or_get_an_error(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
     registry = registry_of(database, tmp_path)
@@ -134,7 +134,7 @@ def test_concurrent_creations_share_one_sandbox_or_are_refused(
     assert registry.open("plan-1").scan() == {}
 
 
-def test_repeated_creation_and_removal_leaves_a_complete_sandbox_or_none(
+def test_repeated_creation_and_removal_leaves_a_complete_plan_or_none(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
     registry = registry_of(database, tmp_path)

@@ -84,7 +84,7 @@ def test_it_is_closed_once_and_never_during_a_use() -> None:
     assert_holds(scenario(HeldSnapshot))
 
 
-def test_a_count_without_a_lock_is_caught() -> None:
+def test_catches_a_count_without_a_lock() -> None:
     assert_caught(scenario(NaiveHolding))
 
 

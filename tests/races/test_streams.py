@@ -178,7 +178,7 @@ async def with_one_more(log: MemoryLog, open_stream: Open, when: str) -> list[in
 
 
 @pytest.mark.parametrize("when", ["before_read", "after_read"])
-def test_what_happens_while_a_client_comes_back_is_seen_once(when: str) -> None:
+def test_events_during_a_reconnect_are_seen_once(when: str) -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log, most_frames=2)
@@ -190,7 +190,7 @@ def test_what_happens_while_a_client_comes_back_is_seen_once(when: str) -> None:
     run(scenario)
 
 
-def test_a_stream_that_reads_and_then_subscribes_is_caught() -> None:
+def test_catches_a_stream_that_reads_before_it_subscribes() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         seen = await with_one_more(log, lambda after: ReadThenSubscribeStream(log, after), "after_read")
@@ -199,7 +199,7 @@ def test_a_stream_that_reads_and_then_subscribes_is_caught() -> None:
     run(scenario)
 
 
-def test_a_stream_that_subscribes_and_then_reads_is_caught() -> None:
+def test_catches_a_stream_that_subscribes_before_it_reads() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         seen = await with_one_more(log, lambda after: SubscribeThenReadStream(log, after), "before_read")
@@ -208,7 +208,7 @@ def test_a_stream_that_subscribes_and_then_reads_is_caught() -> None:
     run(scenario)
 
 
-def test_a_stream_without_a_memory_is_caught() -> None:
+def test_catches_a_stream_without_a_memory() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         seen = await dropped_at(log, lambda after: LiveOnlyStream(log, after), FRAME, before=3)
@@ -217,7 +217,7 @@ def test_a_stream_without_a_memory_is_caught() -> None:
     run(scenario)
 
 
-def test_a_client_that_never_reads_delays_nobody_and_gets_everything_when_it_does() -> None:
+def test_a_client_that_never_reads_delays_no_other_and_loses_nothing() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log, most_frames=100)
@@ -244,7 +244,7 @@ def test_a_client_that_never_reads_delays_nobody_and_gets_everything_when_it_doe
     run(scenario)
 
 
-def test_those_who_lag_at_one_place_have_a_page_read_once() -> None:
+def test_clients_at_one_position_share_one_read_of_a_page() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         log.append(450)
@@ -261,7 +261,7 @@ def test_those_who_lag_at_one_place_have_a_page_read_once() -> None:
     run(scenario)
 
 
-def test_those_who_lag_at_a_hundred_places_have_the_log_read_once() -> None:
+def test_clients_at_a_hundred_positions_share_one_read_of_the_log() -> None:
     """Reading separately, the clients read the log a hundred times, and none made progress."""
 
     async def scenario() -> None:
@@ -281,7 +281,7 @@ def test_those_who_lag_at_a_hundred_places_have_the_log_read_once() -> None:
     run(scenario)
 
 
-def test_a_page_that_was_kept_when_the_log_ended_in_it_holds_nobody_back() -> None:
+def test_a_cached_last_page_does_not_hide_new_events() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         log.append(30)
@@ -300,7 +300,7 @@ def test_a_page_that_was_kept_when_the_log_ended_in_it_holds_nobody_back() -> No
     run(scenario)
 
 
-def test_a_server_that_stops_ends_its_streams_and_lets_nobody_in() -> None:
+def test_a_stopping_server_ends_its_streams_and_admits_no_client() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log)
@@ -319,7 +319,7 @@ def test_a_server_that_stops_ends_its_streams_and_lets_nobody_in() -> None:
     run(scenario)
 
 
-def test_a_log_that_cannot_be_read_for_a_while_is_gone_on_with() -> None:
+def test_continues_after_the_log_was_unreadable_for_a_while() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log)
@@ -344,7 +344,7 @@ def test_a_log_that_cannot_be_read_for_a_while_is_gone_on_with() -> None:
     run(scenario)
 
 
-def test_a_client_whose_page_cannot_be_read_is_sent_away_to_come_back() -> None:
+def test_a_client_whose_page_cannot_be_read_must_reconnect() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         log.append(5)
@@ -371,7 +371,7 @@ def test_a_client_whose_page_cannot_be_read_is_sent_away_to_come_back() -> None:
     run(scenario)
 
 
-def test_a_position_that_this_log_does_not_have_is_said_to_be_none() -> None:
+def test_reports_a_position_that_the_log_does_not_have() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         log.append(3)
@@ -387,7 +387,7 @@ def test_a_position_that_this_log_does_not_have_is_said_to_be_none() -> None:
     run(scenario)
 
 
-def test_a_client_that_lost_its_token_is_told_so_and_nothing_more() -> None:
+def test_a_client_that_lost_its_token_gets_only_an_error() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log)
@@ -407,7 +407,7 @@ def test_a_client_that_lost_its_token_is_told_so_and_nothing_more() -> None:
     run(scenario)
 
 
-def test_who_hears_nothing_for_long_is_told_that_the_server_is_still_there() -> None:
+def test_a_quiet_stream_sends_keep_alives() -> None:
     async def scenario() -> None:
         ours = Ours(MemoryLog(), heartbeat=0.01)
         connection = Connection(ours(0))
@@ -429,7 +429,7 @@ async def read_output(connection: Connection, reader: Reader, last: str) -> list
 
 
 @pytest.mark.parametrize("after", [0, 3, 10, 299])
-def test_what_a_plan_prints_is_sent_once_from_any_number_on(after: int) -> None:
+def test_output_of_a_plan_is_sent_once_from_any_cursor(after: int) -> None:
     async def scenario() -> None:
         log = MemoryLog()
         log.print("P", 10)
@@ -456,7 +456,7 @@ def test_what_a_plan_prints_is_sent_once_from_any_number_on(after: int) -> None:
     run(scenario)
 
 
-def test_a_number_that_no_piece_has_yet_keeps_nobody_else_from_the_next() -> None:
+def test_a_future_cursor_does_not_block_other_readers() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         log.print("P", 2)
@@ -474,7 +474,7 @@ def test_a_number_that_no_piece_has_yet_keeps_nobody_else_from_the_next() -> Non
     run(scenario)
 
 
-def test_of_output_that_was_gone_before_it_was_read_the_rest_is_sent() -> None:
+def test_sends_the_rest_of_output_whose_beginning_is_gone() -> None:
     ring = OutputRing(5, most_pieces=3)
     ring.extend([(8, b"8"), (9, b"9"), (9, b"again")])
     assert ring.after(5) == [(8, b"8"), (9, b"9")]
@@ -484,7 +484,7 @@ def test_of_output_that_was_gone_before_it_was_read_the_rest_is_sent() -> None:
     assert ring.after(11) == []
 
 
-def test_a_ring_takes_only_what_follows() -> None:
+def test_a_ring_accepts_only_consecutive_events() -> None:
     ring = FrameRing(5, most_frames=2, most_bytes=10)
     ring.extend(5, [b"6", b"7"])
     with pytest.raises(ValueError, match="do not follow"):
@@ -496,7 +496,7 @@ def test_a_ring_takes_only_what_follows() -> None:
     assert ring.after(8) is None
 
 
-def test_a_server_has_room_for_a_bounded_number_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_limits_the_number_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         ours = Ours(MemoryLog())
         first = Connection(ours(0))
@@ -513,7 +513,7 @@ def test_a_server_has_room_for_a_bounded_number_of_streams(monkeypatch: pytest.M
     run(scenario)
 
 
-def test_nobody_takes_all_streams_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_client_cannot_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(hub_module, "_MOST_OF_ONE", 1)
         ours = Ours(MemoryLog())
@@ -530,7 +530,7 @@ def test_nobody_takes_all_streams_for_themselves(monkeypatch: pytest.MonkeyPatch
     run(scenario)
 
 
-def test_a_stream_that_could_not_be_begun_is_begun_by_the_next_who_asks() -> None:
+def test_the_next_client_starts_a_stream_that_failed_to_start() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log)
@@ -548,7 +548,7 @@ def test_a_stream_that_could_not_be_begun_is_begun_by_the_next_who_asks() -> Non
     run(scenario)
 
 
-def test_a_loop_that_is_behind_is_not_buried_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_loop_is_not_closed_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log)
@@ -622,7 +622,7 @@ class Interrupted(MemoryLog):
         return super().last_output(plan_id)
 
 
-def test_who_parts_while_another_joins_takes_nothing_from_what_that_one_watches() -> None:
+def test_a_leaving_client_does_not_affect_a_joining_one() -> None:
     async def scenario() -> None:
         log = Interrupted(asyncio.get_running_loop())
         ours = Ours(log)

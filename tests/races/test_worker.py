@@ -146,7 +146,7 @@ def test_an_attempt_ends_once_and_as_what_it_was(scenario: Callable[..., Scenari
 
 
 @pytest.mark.parametrize("scenario", [cancel_against_end, two_ends])
-def test_a_lock_without_a_decision_in_it_is_caught(scenario: Callable[..., Scenario[Any]]) -> None:
+def test_catches_a_decision_outside_the_lock(scenario: Callable[..., Scenario[Any]]) -> None:
     assert_caught(scenario(LockOnlyAttempt), effort=BRIEF)
 
 
@@ -169,7 +169,7 @@ class Told:
         return
 
 
-def test_a_process_hears_of_every_stop_however_its_launch_falls() -> None:
+def test_a_process_gets_every_stop_whenever_it_is_launched() -> None:
 
     def setup() -> tuple[Attempt, Told]:
         return attempt_at(JOB), Told()
@@ -190,7 +190,7 @@ def test_a_process_hears_of_every_stop_however_its_launch_falls() -> None:
     )
 
 
-def test_a_process_hears_of_the_newest_lease_however_its_launch_falls() -> None:
+def test_a_process_gets_the_newest_lease_whenever_it_is_launched() -> None:
     assert_holds(
         Scenario(
             "launch against heartbeat",
@@ -253,7 +253,7 @@ def control_lines(*acts: Callable[[ControlPipe], None]) -> Scenario[tuple[Contro
     ],
     ids=["two leases", "lease and cancel", "lease and close", "cancel and close"],
 )
-def test_a_runner_hears_whole_lines_in_order(acts: tuple[Callable[[ControlPipe], None], ...]) -> None:
+def test_a_runner_gets_complete_lines_in_order(acts: tuple[Callable[[ControlPipe], None], ...]) -> None:
     assert_holds(control_lines(*acts), effort=BRIEF)
 
 
@@ -271,7 +271,7 @@ def test_a_lease_never_goes_back() -> None:
     )
 
 
-def test_an_attempt_is_given_up_on_once() -> None:
+def test_an_attempt_is_abandoned_once() -> None:
     def setup() -> tuple[Attempt, list[bool]]:
         attempt = attempt_at(JOB)
         attempt.stop(StopCause.CANCEL, "stop", 0.0)
@@ -431,7 +431,7 @@ TURNS = [turn_against_claim, turn_against_drain]
 
 
 @pytest.mark.parametrize("scenario", TURNS)
-def test_a_table_that_gives_a_slot_away_between_two_attempts_is_caught(
+def test_catches_a_table_that_frees_a_slot_between_two_attempts(
     scenario: Callable[..., Scenario[Any]],
 ) -> None:
     assert_caught(scenario(SlotGivenAwayTable), effort=BRIEF)
@@ -443,11 +443,11 @@ def test_a_worker_takes_no_more_than_it_may(scenario: Callable[..., Scenario[Any
 
 
 @pytest.mark.parametrize("scenario", [claim_against_claim, claim_against_drain])
-def test_a_table_that_counts_too_late_is_caught(scenario: Callable[..., Scenario[Any]]) -> None:
+def test_catches_a_table_that_counts_too_late(scenario: Callable[..., Scenario[Any]]) -> None:
     assert_caught(scenario(UncountedTable), effort=BRIEF)
 
 
-def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
+def test_a_straggler_is_removed_in_either_order() -> None:
     def setup() -> tuple[AttemptTable, Attempt]:
         table = AttemptTable(OPTIONS)
         attempt = attempt_at(JOB)
@@ -472,7 +472,7 @@ def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
     )
 
 
-def test_an_attempt_is_in_one_place_while_it_is_left_behind() -> None:
+def test_an_abandoned_attempt_is_counted_in_one_place() -> None:
     """A reader sees it once, running or abandoned, and its job as held."""
 
     def setup() -> tuple[AttemptTable, Attempt, list[object]]:
@@ -603,7 +603,7 @@ def test_a_stale_owner_is_refused_in_every_order() -> None:
     assert_holds(finish_against_takeover(InMemoryJobStore), effort=EFFORT)
 
 
-def test_a_store_without_fences_is_caught() -> None:
+def test_catches_a_store_without_fences() -> None:
     assert_caught(finish_against_takeover(UnfencedStore), effort=BRIEF)
 
 

@@ -13,7 +13,7 @@ def counted(busy: BusyCount) -> None:
     busy.counted(lambda job: None)(JOB)
 
 
-def test_none_is_counted_twice_or_missed() -> None:
+def test_every_handler_is_counted_once() -> None:
     scenario: Scenario[BusyCount] = Scenario(
         name="two handlers at once",
         setup=BusyCount,

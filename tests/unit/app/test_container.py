@@ -53,7 +53,7 @@ def test_every_durable_step_of_the_audit_log_is_a_fault_point(settings: Settings
     assert {"audit.sequence.before_commit", "audit.head.after_rename"} <= set(faults.reached)
 
 
-def test_what_a_store_commits_is_live_at_once_and_kept_once(container: Container) -> None:
+def test_committed_events_are_published_immediately_and_stored_once(container: Container) -> None:
     seen: list[str] = []
     container.bus.subscribe(EventType.JOB_SUBMITTED, lambda event: seen.append(event.subject))
     jobs = [submit(container) for _ in range(3)]
@@ -63,14 +63,14 @@ def test_what_a_store_commits_is_live_at_once_and_kept_once(container: Container
     assert container.audit.verify().ok
 
 
-def test_what_is_emitted_is_kept_beside_what_stores_commit(container: Container) -> None:
+def test_emitted_events_are_stored_beside_committed_ones(container: Container) -> None:
     container.bus.emit_durably(event(container, "words"))
     job = submit(container)
     container.audit.sequence_pending()
     assert {record.event.subject for record in container.audit.read()} == {"words", job}
 
 
-def test_closing_keeps_what_was_emitted_and_leaves_no_thread(settings: Settings) -> None:
+def test_closing_stores_emitted_events_and_leaves_no_thread(settings: Settings) -> None:
     before = set(threading.enumerate())
     with Container(settings) as container:
         for number in range(50):
@@ -151,7 +151,7 @@ def test_the_same_part_every_time(container: Container) -> None:
     assert container.changesets is container.changesets
 
 
-def test_who_began_under_a_name_goes_on_under_it(settings: Settings, tmp_path: Path) -> None:
+def test_a_process_keeps_the_name_of_its_state_directory(settings: Settings, tmp_path: Path) -> None:
     """Else one process would own its plans under two names."""
     with Container(settings) as began:
         name = began.home

@@ -13,7 +13,7 @@ OF = Constants()
 POSTGRESQL = DEPLOYMENTS[1]
 
 
-def test_nobody_waits_for_what_is_endless() -> None:
+def test_unlimited_capacities_cause_no_waiting() -> None:
     endless = dict.fromkeys(POSTGRESQL.capacities(1000, OF), inf)
     longer, waited = simulate(1000, endless, OF)
     assert longer == pytest.approx(1.0)
@@ -21,7 +21,7 @@ def test_nobody_waits_for_what_is_endless() -> None:
 
 
 @pytest.mark.parametrize("name", ["provider limits", "database writes", "git transfer"])
-def test_what_is_half_as_large_as_needed_doubles_the_time_and_is_named(name: str) -> None:
+def test_half_the_needed_capacity_doubles_the_time_and_is_the_bottleneck(name: str) -> None:
     capacities = dict.fromkeys(POSTGRESQL.capacities(1000, OF), inf)
     busy = simulate(1000, {**capacities, name: 1e-3}, OF)[0]  # so small that it alone decides
     needed = 1e-3 * busy
@@ -30,14 +30,14 @@ def test_what_is_half_as_large_as_needed_doubles_the_time_and_is_named(name: str
     assert max(waited, key=lambda one: waited[one]) == name
 
 
-def test_a_sample_stands_for_many() -> None:
+def test_a_sample_predicts_many_plans() -> None:
     capacities = POSTGRESQL.capacities(1000, OF)
     few = simulate(1000, capacities, OF)[0]
     many = simulate(100_000, {name: 100 * value for name, value in capacities.items()}, OF)[0]
     assert many == pytest.approx(few, rel=0.05)
 
 
-def test_what_gives_way_is_lifted_until_nothing_does() -> None:
+def test_reports_every_bottleneck_by_raising_one_after_the_other() -> None:
     small = replace(OF, provider_calls=0.1, postgresql_transactions=1.0)
     found = dict(verdict(1000, POSTGRESQL, small).gives_way)
     assert list(found) == ["provider limits", "database writes"]

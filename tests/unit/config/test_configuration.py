@@ -188,7 +188,7 @@ def test_a_file_with_an_earlier_word_can_be_edited(place: Place) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(set(KEYS) - set(TIGHTER) - JOINED))
-def test_a_repository_is_refused_whatever_else_it_sets(place: Place, key: str) -> None:
+def test_refuses_other_settings_in_a_repositorys_file(place: Place, key: str) -> None:
     sample = place.load().value(KEYS[key])
     place.repository_file.write_text(toml(key, sample))
     assert f"{place.repository_file}:2: a repository may not set {key}" in place.refusal()
@@ -234,12 +234,12 @@ def test_the_nearest_repository_file_counts_and_none_outside_a_repository(place:
         ("a = " + "[" * 50_000, "not valid TOML: "),
     ],
 )  # fmt: skip
-def test_a_mistake_in_the_file_is_named(place: Place, text: str, problem: str) -> None:
+def test_reports_a_mistake_in_the_file(place: Place, text: str, problem: str) -> None:
     place.user_file.write_text(text)
     assert problem in place.refusal()
 
 
-def test_all_mistakes_are_named_at_once_each_on_a_line_of_its_own(place: Place) -> None:
+def test_reports_all_mistakes_at_once_one_per_line(place: Place) -> None:
     place.user_file.write_text("[worker]\nconcurency = 3\nlease_seconds = 'x'\n[lgo]\n")
     place.repository_file.write_text(
         "[plan]\nmax_dept = 3\nmax_depth = 'deep'\n[log]\nlevel = 1\n[database]\nurl = 'x'\n"
@@ -262,19 +262,19 @@ def test_all_mistakes_are_named_at_once_each_on_a_line_of_its_own(place: Place) 
     ]
 
 
-def test_of_very_many_mistakes_in_a_file_the_first_are_named(place: Place) -> None:
+def test_reports_the_first_of_very_many_mistakes(place: Place) -> None:
     place.repository_file.write_text("".join(f"wrong{number} = 1\n" for number in range(50_000)))
     lines = place.refusal().splitlines()
     assert lines[19].startswith(f"{place.repository_file}:20: there is no setting 'wrong19'")
     assert lines[20:] == [f"{place.repository_file}: there may be more; these are the first 20"]
 
 
-def test_a_text_that_is_no_section_is_not_looked_at_for_ever(place: Place) -> None:
+def test_a_long_line_that_is_not_a_section_takes_linear_time(place: Place) -> None:
     place.repository_file.write_text('wrong = """\n[' + " " * 100_000 + '\n"""\nalso = 1\n')
     assert f"{place.repository_file}:4: there is no setting 'also'" in place.refusal()
 
 
-def test_a_hidden_mistake_is_still_named(place: Place) -> None:
+def test_reports_a_mistake_that_a_stronger_layer_hides(place: Place) -> None:
     place.user_file.write_text("[worker]\nconcurrency = 'x'\n")
     assert f"{place.user_file}:2" in place.refusal("worker.concurrency=3")
 
@@ -288,7 +288,7 @@ def test_a_hidden_mistake_is_still_named(place: Place) -> None:
         ("CLEVERAGENTS_WORKER_CONCURRENCY", "ℵ₀", "worker.concurrency is 'ℵ₀'"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_the_environment_is_named(place: Place, variable: str, value: str, problem: str) -> None:
+def test_reports_a_mistake_in_the_environment(place: Place, variable: str, value: str, problem: str) -> None:
     place.environment[variable] = value
     assert problem in place.refusal()
 
@@ -307,13 +307,13 @@ def test_a_mistake_in_the_environment_is_named(place: Place, variable: str, valu
         ("x" * 1_000_000 + "=1", "there is no setting 'xxx"),
     ],
 )
-def test_a_mistake_in_a_flag_is_named_in_one_line(place: Place, override: str, problem: str) -> None:
+def test_reports_a_mistake_in_a_flag_in_one_line(place: Place, override: str, problem: str) -> None:
     message = place.refusal(override)
     assert problem in message
     assert len(message) < 300
 
 
-def test_files_that_are_no_settings_files_are_refused(place: Place) -> None:
+def test_refuses_files_that_are_not_settings_files(place: Place) -> None:
     place.user_file.write_bytes(b"\xff\xfe\x00binary")
     assert "is not UTF-8 text" in place.refusal()
     place.user_file.write_text("#" * (1 << 20) + "\n")
@@ -398,9 +398,7 @@ def test_a_linked_file_stays_a_link(place: Place, tmp_path: Path) -> None:
         ("[worker\n", "worker.concurrency", "3"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_is_written(
-    place: Place, content: str, key: str, text: str
-) -> None:
+def test_refuses_a_wrong_value_before_writing(place: Place, content: str, key: str, text: str) -> None:
     place.user_file.write_text(content)
     with pytest.raises(ConfigurationError):
         set_value(place.user_file, KEYS[key], text)
@@ -452,7 +450,7 @@ def test_unsetting_a_value_keeps_comments_and_everything_else(place: Place, befo
 @pytest.mark.parametrize(
     "content", ["", "[worker]\n", "[worker]\nlease_seconds = 40\n", "[log]\nlevel = 'info'\n"]
 )
-def test_unsetting_what_is_not_set_writes_nothing(place: Place, content: str) -> None:
+def test_unsetting_an_unset_value_writes_nothing(place: Place, content: str) -> None:
     place.user_file.write_text(content)
     steps = RecordFaultPoints()
     assert not unset_value(place.user_file, KEYS["worker.concurrency"], faults=steps)
@@ -475,9 +473,7 @@ def test_unsetting_makes_no_file_and_no_directory(tmp_path: Path) -> None:
         ("[worker\n", "not valid TOML"),
     ],
 )
-def test_what_would_be_wrong_without_a_value_is_refused_before_anything_is_written(
-    place: Place, content: str, problem: str
-) -> None:
+def test_refuses_an_unset_that_leaves_invalid_settings(place: Place, content: str, problem: str) -> None:
     place.user_file.write_text(content)
     with pytest.raises(ConfigurationError) as refused:
         unset_value(place.user_file, KEYS["worker.heartbeat_seconds"])
@@ -485,7 +481,7 @@ def test_what_would_be_wrong_without_a_value_is_refused_before_anything_is_writt
     assert place.user_file.read_text() == content
 
 
-def test_of_several_values_that_are_wrong_each_can_be_mended(place: Place) -> None:
+def test_each_of_several_wrong_values_can_be_corrected(place: Place) -> None:
     place.user_file.write_text("[worker]\nconcurrency = 'x'\nunknown = 4\n[log]\nlevel = 'x'\nformat = 'x'\n")
     set_value(place.user_file, KEYS["worker.concurrency"], "3")
     set_value(place.user_file, KEYS["log.level"], "info")
@@ -538,9 +534,7 @@ def test_two_editors_at_once_lose_nothing(place: Place) -> None:
     assert (settings.log.level, settings.log.format) == ("debug", "json")
 
 
-def test_an_editor_that_keeps_the_lock_makes_others_give_up(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gives_up_if_another_editor_holds_the_lock(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(editing, "_LOCK_SECONDS", 0.0)
     with editing._turn(place.user_file.parent / ".config.lock"), pytest.raises(CleverAgentsError) as refused:
         set_value(place.user_file, KEYS["log.level"], "debug")

@@ -50,7 +50,7 @@ def install(site: Path, name: str, group: str) -> None:
     os.utime(site, ns=(later, later))
 
 
-def test_each_group_has_its_own_and_a_package_that_comes_is_found(site: Path) -> None:
+def test_groups_are_separate_and_a_new_package_is_found(site: Path) -> None:
     assert installed("test.groups") == ()
     install(site, "one", "test.groups")
     install(site, "two", "test.others")
@@ -62,9 +62,7 @@ def test_each_group_has_its_own_and_a_package_that_comes_is_found(site: Path) ->
     "look", [lambda: StrategyRegistry().offers(), lambda: ToolRegistry().names()], ids=["strategies", "tools"]
 )
 @pytest.mark.usefixtures("site")
-def test_packages_are_not_read_again_for_the_next_registry(
-    readings: list[Any], look: Callable[[], Any]
-) -> None:
+def test_package_metadata_is_cached(readings: list[Any], look: Callable[[], Any]) -> None:
     look()
     before = len(readings)
     look()

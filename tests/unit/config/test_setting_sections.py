@@ -67,14 +67,14 @@ def test_text_becomes_a_value_of_the_settings_type(name: str, text: object, valu
         ("context.rerank_model", "gpt", "should be provider/name, as in openai/gpt-4.1-mini"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(name: str, value: object, problem: str) -> None:
+def test_refuses_a_wrong_value_with_the_allowed_ones(name: str, value: object, problem: str) -> None:
     said = refusal(name, value)
     assert said.startswith(f"here: {name} is {value!r}, but {problem}")
     assert "`" not in said
 
 
 @pytest.mark.parametrize(("name", "text"), [("worker.concurrency", "3"), ("worker.lease_seconds", "0.5")])
-def test_where_there_are_types_text_is_no_number(name: str, text: str) -> None:
+def test_toml_text_is_not_a_number(name: str, text: str) -> None:
     assert "number" in refusal(name, text, strict=True)
 
 
@@ -85,32 +85,32 @@ def test_every_number_is_finite(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(KEYS) - UNTIL_IT_IS_KNOWN_WHO_ASKS))
-def test_a_default_is_what_people_may_say_themselves(name: str) -> None:
+def test_every_default_is_a_valid_value(name: str) -> None:
     key = KEYS[name]
     assert parse_value(key, default(key), "here", strict=True) == default(key)
     assert key.description
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_every_part_is_named_as_it_can_be_loaded(name: str) -> None:
+def test_component_settings_take_import_paths(name: str) -> None:
     assert parse_value(KEYS[f"context.{name}"], "module:part", "here") == "module:part"
     assert "should be module:attribute" in refusal(f"context.{name}", "module:")
 
 
 @pytest.mark.parametrize("section", ["", *msgspec.structs.asdict(DEFAULTS)])
-def test_what_is_no_setting_is_refused_in_every_section(section: str) -> None:
+def test_refuses_unknown_settings_in_every_section(section: str) -> None:
     wrong = {"nonsense": 1}
     with pytest.raises(msgspec.ValidationError, match="nonsense"):
         msgspec.convert({section: wrong} if section else wrong, Settings)
 
 
-def test_what_contradicts_itself_is_refused_however_it_is_made() -> None:
+def test_refuses_contradicting_settings_from_any_source() -> None:
     late = msgspec.structs.replace(DEFAULTS.worker, heartbeat_seconds=10.0)
     with pytest.raises(ValueError, match=r"worker.heartbeat_seconds \(10\) should be at most 0.4 of"):
         msgspec.structs.replace(DEFAULTS, worker=late)
 
 
-def test_what_is_written_out_is_read_back() -> None:
+def test_settings_survive_json() -> None:
     values = {
         "state": {"directory": "/tmp/ä"},
         "database": {"url": "sqlite:////tmp/ä.db"},

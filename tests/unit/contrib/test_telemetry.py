@@ -141,7 +141,7 @@ def test_spans_last_as_long_as_the_events_say(run: Traced) -> None:
     assert run.one("check").seconds > 0
 
 
-def test_calls_of_models_and_tools_are_told_by_the_genai_conventions(run: Traced) -> None:
+def test_spans_of_models_and_tools_follow_the_genai_conventions(run: Traced) -> None:
     for chat in run.all("chat"):
         assert chat.kind == CLIENT
         assert chat.facts["gen_ai.operation.name"] == "chat"
@@ -159,7 +159,7 @@ def test_calls_of_models_and_tools_are_told_by_the_genai_conventions(run: Traced
     assert wrote.facts["gen_ai.operation.name"] == "execute_tool"
 
 
-def test_checks_applies_and_requests_are_told_with_what_came_of_them(run: Traced) -> None:
+def test_spans_of_checks_applies_and_requests_have_their_outcome(run: Traced) -> None:
     assert run.one("check").facts["cleveragents.check.verdict"] == "passed"
     assert run.one("apply").facts["cleveragents.apply.files"] == 1
     assert run.one("job plan").facts["cleveragents.job.state"] == "succeeded"
@@ -170,7 +170,7 @@ def test_checks_applies_and_requests_are_told_with_what_came_of_them(run: Traced
 
 
 @pytest.mark.parametrize("words", CONTENTS)
-def test_no_goal_prompt_answer_argument_or_content_is_told(run: Traced, words: str) -> None:
+def test_traces_contain_no_goal_prompt_answer_argument_or_content(run: Traced, words: str) -> None:
     assert words.encode() not in run.bodies
 
 
@@ -190,7 +190,7 @@ def refused() -> str:
         return f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
-def test_a_collector_that_is_down_costs_one_warning_and_no_plan(tmp_path: Path) -> None:
+def test_an_unreachable_collector_logs_one_warning_and_fails_no_plan(tmp_path: Path) -> None:
     bench = PlanBench(tmp_path)
     bench.settings = bench.container.settings = traced(bench.settings, refused())
     with structlog.testing.capture_logs() as said, bench.container:
@@ -201,7 +201,7 @@ def test_a_collector_that_is_down_costs_one_warning_and_no_plan(tmp_path: Path) 
     assert lost[0]["log_level"] == "warning"
 
 
-def test_a_package_that_is_missing_is_named_with_its_extra(tmp_path: Path) -> None:
+def test_reports_a_missing_package_with_its_extra(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"telemetry\.endpoint.*cleveragents\[telemetry\]"):
         ensure_installed(lambda name: None)
 
@@ -274,7 +274,7 @@ def event(what: EventType, subject: str, nth: int = 1, /, after: float = 0.0, **
 CREATED = event(EventType.PLAN_CREATED, "p", phase="strategize", state="queued", action="a/b")
 
 
-def test_an_event_that_cannot_be_told_costs_no_other_and_no_password_is_logged() -> None:
+def test_an_unconvertible_event_affects_no_other_and_logs_no_password() -> None:
     exports = Exports(RuntimeError("hunter2"))
     with structlog.testing.capture_logs() as said:
         made = telemetry(exports)
@@ -286,7 +286,7 @@ def test_an_event_that_cannot_be_told_costs_no_other_and_no_password_is_logged()
     assert "hunter2" not in str(said)
 
 
-def test_what_finds_no_room_is_counted_and_nobody_waits_for_a_collector_that_hangs() -> None:
+def test_counts_events_without_room_and_never_waits_for_a_hanging_collector() -> None:
     exports = Exports("hang")
     made = telemetry(exports, bound=2)
     while not exports.batches:
@@ -300,7 +300,7 @@ def test_what_finds_no_room_is_counted_and_nobody_waits_for_a_collector_that_han
     made.close()
 
 
-def test_after_an_outage_the_next_one_is_told_again() -> None:
+def test_logs_the_next_outage_again() -> None:
     exports = Exports(False, True, False)
     with structlog.testing.capture_logs() as said:
         made = telemetry(exports)
@@ -313,7 +313,7 @@ def test_after_an_outage_the_next_one_is_told_again() -> None:
     assert len(said) == 2
 
 
-def test_requests_that_failed_are_told_so() -> None:
+def test_failed_requests_are_failed_spans() -> None:
     exports = Exports()
     made = telemetry(exports)
     made.answered(AnsweredRequest("GET", "/x", 503, NOW, NOW))
@@ -367,13 +367,13 @@ def test_sub_plans_are_in_the_trace_of_their_root_below_their_parent() -> None:
     assert elsewhere.failed == "failed"
 
 
-def test_jobs_that_are_no_plan_s_are_traces_of_their_own() -> None:
+def test_jobs_without_a_plan_have_separate_traces() -> None:
     [span] = all_of(book(), claimed("j"), job_end(EventType.JOB_CANCELLED, "j"))
     assert (span.parent_id, span.failed) == (None, None)
     assert "cleveragents.plan.id" not in span.attributes
 
 
-def test_what_an_attempt_was_at_ends_with_it() -> None:
+def test_open_spans_of_an_attempt_end_with_it() -> None:
     tool = event(EventType.TOOL_CALL_STARTED, "p", 4, number=1, tool="command", state="started")
     others = event(EventType.TOOL_CALL_STARTED, "q", 5, number=1, tool="command", state="started")
     made = book()
@@ -410,13 +410,13 @@ def test_a_phase_that_begins_again_ends_the_one_before() -> None:
     assert (second.ended_at - second.started_at).total_seconds() == 2
 
 
-def test_a_call_that_another_process_began_is_told_where_it_ended() -> None:
+def test_a_call_started_by_another_process_becomes_a_span_where_it_ends() -> None:
     [span] = all_of(book(), event(EventType.TOOL_CALL_ENDED, "p", number=7, tool="x y z", state="ended"))
     assert (span.name, span.failed) == ("execute_tool unnamed", None)
     assert span.started_at == span.ended_at
 
 
-def test_a_model_call_that_nobody_answered_has_failed_and_clocks_may_go_back() -> None:
+def test_a_model_call_without_an_answer_has_failed_and_clocks_may_go_back() -> None:
     asked = event(EventType.MODEL_CALL_STARTED, "p", call="c", model="google/gemini-x", node="a/b:think")
     ended = event(EventType.MODEL_CALL_ENDED, "p", 2, after=-5, call="c", state="settled", tokens=0)
     [span] = all_of(book(), asked, ended)
@@ -438,7 +438,7 @@ def test_an_undone_apply_and_a_failed_check_have_failed_and_other_verdicts_are_n
     assert (spans[1].ended_at - spans[1].started_at).total_seconds() == 2.5
 
 
-def test_what_never_ends_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_that_never_end_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans_module, "_MOST_OPEN", 2)
     monkeypatch.setattr(spans_module, "_MOST_ROOTS", 2)
     made = book()
@@ -447,7 +447,7 @@ def test_what_never_ends_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert [span.attributes["cleveragents.plan.id"] for span in made.left(NOW)] == ["p3", "p4"]
 
 
-def test_settings_take_only_addresses(tmp_path: Path) -> None:
+def test_refuses_settings_that_are_not_addresses(tmp_path: Path) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"telemetry": {"endpoint": "localhost:4318"}}, Settings)
     assert isinstance(Container(Settings()), Container)

@@ -42,7 +42,7 @@ def said(do: object) -> str:
         (T.PATH, "a..b", "a..b"),
     ],
 )
-def test_what_is_typed_becomes_a_value_of_the_type(kind: T, text: str, value: JsonValue) -> None:
+def test_parses_text_into_the_type_of_the_argument(kind: T, text: str, value: JsonValue) -> None:
     assert action(Argument("x", kind)).parse([f"x={text}"]) == {"x": value}
 
 
@@ -67,7 +67,7 @@ def test_what_is_typed_becomes_a_value_of_the_type(kind: T, text: str, value: Js
         (T.PATH, ""),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_type(kind: T, text: str) -> None:
+def test_reports_a_wrong_argument_with_its_type(kind: T, text: str) -> None:
     message = said(lambda: action(Argument("x", kind)).parse([f"x={text}"]))
     assert f"x should be {kind.spoken}" in message
     assert message.startswith("action team/format: ")
@@ -98,13 +98,13 @@ def test_a_file_named_like_an_option_stays_a_file() -> None:
     assert action(Argument("x", T.PATH)).parse(["x=-rf"]) == {"x": "./-rf"}
 
 
-def test_defaults_fill_in_and_what_has_none_is_missed() -> None:
+def test_applies_defaults_and_reports_missing_arguments() -> None:
     found = action(Argument("a", T.INTEGER, default=3), Argument("b", T.BOOLEAN, default=False))
     assert found.bind({}) == {"a": 3, "b": False}
     assert "x (path) is missing" in said(lambda: action(Argument("x", T.PATH)).bind({}))
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_reports_every_mistake_at_once() -> None:
     found = action(Argument("path", T.PATH), Argument("count", T.INTEGER))
     message = said(lambda: found.parse(["pth=a", "count=x", "word"]))
     assert "there is no argument 'pth'; did you mean path?" in message
@@ -115,7 +115,7 @@ def test_every_mistake_is_told_at_once() -> None:
     assert "path (path) is missing" in message
 
 
-def test_a_list_is_given_by_repeating_it_and_nothing_else_is() -> None:
+def test_only_lists_may_be_given_repeatedly() -> None:
     found = action(Argument("files", T.LIST), Argument("n", T.INTEGER, default=1))
     assert found.parse(["files=a", 'files=["b", "c"]']) == {"files": ("a", "b", "c"), "n": 1}
     assert "n is given twice" in said(lambda: found.parse(["files=a", "n=1", "n=2"]))
@@ -128,7 +128,7 @@ def test_the_rest_goes_to_the_argument_that_takes_it() -> None:
     assert usual.parse([], ["ls"]) == {"command": ("ls",)}
 
 
-def test_a_rest_that_nobody_takes_or_that_comes_twice_is_refused() -> None:
+def test_refuses_words_after_the_dashes_without_an_argument_or_given_twice() -> None:
     assert "takes no words after --" in said(lambda: action().parse([], ["ls"]))
     text = action(Argument("command", T.STRING))
     assert "takes no words after --" in said(lambda: text.parse(["command=x"], ["ls"]))
@@ -159,5 +159,5 @@ def test_names_are_a_namespace_and_a_name(name: str) -> None:
     "name",
     ["", "a", "a/", "/b", "a/b/c", "A/b", "a_b/c", "-a/b", "a/b-", "../b", "a/b\n", "ä/b", "a" * 65 + "/b"],
 )
-def test_anything_else_is_no_name(name: str) -> None:
+def test_refuses_other_texts_as_names(name: str) -> None:
     assert not is_action_name(name)

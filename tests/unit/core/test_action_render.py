@@ -56,7 +56,7 @@ def test_an_empty_list_leaves_no_element() -> None:
     assert rendered(["ls", "${files}"], files=[]) == ("ls",)
 
 
-def test_what_was_filled_in_is_not_looked_at_again() -> None:
+def test_substituted_values_are_not_expanded_again() -> None:
     assert rendered(["${text}", "-${text}"], text="${count} $${x}") == ("${count} $${x}", "-${count} $${x}")
 
 
@@ -170,7 +170,7 @@ def test_a_value_is_never_executed_however_strange_the_script(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_in_a_script_is_so_many_words_and_within_quotes_one(tmp_path: Path) -> None:
+def test_a_list_in_a_script_expands_to_words_and_in_quotes_to_one(tmp_path: Path) -> None:
     files = ["a b", "*", "c"]
     assert run("printf '%s|' ${files}", tmp_path, files=files) == "a b|*|c|"
     assert run("printf '%s|' \"${files}\"", tmp_path, files=files) == "a b * c|"

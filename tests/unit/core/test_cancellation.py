@@ -49,7 +49,7 @@ def test_a_reset_begins_a_generation_that_knows_nothing_of_the_last(token: Cance
     assert (run.generation, token.view().generation) == (1, 2)
 
 
-def test_resetting_what_is_not_cancelled_strands_nobody(token: CancellationToken) -> None:
+def test_resetting_an_uncancelled_token_keeps_its_waiters(token: CancellationToken) -> None:
     runs: list[str] = []
     token.on_cancel(lambda: runs.append("callback"))
     child = token.child()
@@ -133,7 +133,7 @@ def test_a_closed_child_may_be_used_on_its_own(token: CancellationToken) -> None
 
 
 @pytest.mark.parametrize("hold", [CancellationToken.view, lambda child: child.on_cancel(lambda: None)])
-def test_whoever_holds_a_part_of_a_child_keeps_it_in_reach(
+def test_a_view_or_registration_keeps_a_child_reachable(
     token: CancellationToken, hold: Callable[[CancellationToken], object]
 ) -> None:
     part = hold(token.child())
@@ -267,7 +267,7 @@ def test_a_cancel_from_another_thread_wakes_a_task_of_that_generation(token: Can
     assert asyncio.run(main()) == "stop"
 
 
-def test_waiting_for_what_was_cancelled_before_returns(token: CancellationToken) -> None:
+def test_waiting_for_a_cancelled_generation_returns(token: CancellationToken) -> None:
     token.cancel()
     asyncio.run(asyncio.wait_for(token.wait_async(), LONG))
 

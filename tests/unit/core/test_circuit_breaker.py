@@ -218,7 +218,7 @@ def test_an_interrupted_listener_does_not_silence_the_next(clock: FakeClock) -> 
     assert heard == ["a", "b"]
 
 
-def test_a_listener_far_behind_loses_the_oldest_and_it_is_said() -> None:
+def test_a_slow_listener_loses_the_oldest_transitions_and_they_are_counted() -> None:
     heard: list[BreakerTransition] = []
 
     def listen(transition: BreakerTransition) -> None:

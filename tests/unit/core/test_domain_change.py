@@ -41,7 +41,7 @@ def test_a_retry_gets_the_first_record_and_other_content_is_refused():
 
 
 @pytest.mark.parametrize("path", ["", "a\0b"])
-def test_what_no_file_can_be_called_is_not_a_path(path):
+def test_refuses_impossible_paths(path):
     with pytest.raises(ValueError, match="not a path"):
         ChangeEntry(ChangeKind.CREATE, path)
     with pytest.raises(ValueError, match="not a path"):
@@ -54,7 +54,7 @@ def test_a_rename_and_only_a_rename_has_an_old_path(kind, old_path):
         ChangeEntry(kind, "a.txt", old_path=old_path)
 
 
-def test_a_kind_may_be_given_by_its_value_and_an_unknown_one_is_refused():
+def test_accepts_a_change_kind_by_value_and_refuses_an_unknown_one():
     assert ChangeEntry("modify", "a.txt").kind is ChangeKind.MODIFY
     with pytest.raises(ValueError, match="explode"):
         ChangeEntry("explode", "a.txt")

@@ -56,7 +56,7 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
 
 @pytest.mark.parametrize("cls", CONCRETE)
 @pytest.mark.parametrize("only_required", [True, False])
-def test_an_error_speaks_in_a_sentence_and_survives_pickling(
+def test_every_error_has_a_message_and_survives_pickling(
     cls: type[CleverAgentsError], only_required: bool
 ) -> None:
     error = sample(cls, only_required=only_required)
@@ -70,7 +70,7 @@ def test_an_error_speaks_in_a_sentence_and_survives_pickling(
 
 
 @pytest.mark.parametrize("cls", CONCRETE)
-def test_an_error_belongs_to_one_family_and_ends_the_command_accordingly(
+def test_every_error_belongs_to_one_family_with_its_exit_code(
     cls: type[CleverAgentsError],
 ) -> None:
     assert len([family for family in FAMILIES if issubclass(cls, family)]) == 1

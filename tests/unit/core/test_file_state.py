@@ -70,7 +70,7 @@ def test_the_fold_of_all_entries_is_the_difference_of_first_and_last_tree(
 
 @given(TREES, TREES)
 @settings(max_examples=100, deadline=None)
-def test_each_path_is_spoken_of_once_and_renames_pair_equal_files(before: Tree, after: Tree) -> None:
+def test_each_path_appears_once_and_renames_pair_equal_files(before: Tree, after: Tree) -> None:
     differences = compared(before, after)
     entries = entries_between(differences)
     named = [path for entry in entries for path, _, _ in split_renames(entry)]
@@ -127,7 +127,7 @@ def test_a_move_that_also_changes_mode_or_content_is_a_deletion_and_a_creation()
         ]
 
 
-def test_a_move_over_another_file_is_told_as_its_change_and_a_deletion() -> None:
+def test_a_move_over_another_file_is_a_change_and_a_deletion() -> None:
     entries = entries_between({"a": Difference(X, None), "b": Difference(Y, X)})
     assert [(entry.kind, entry.path) for entry in entries] == [
         (ChangeKind.DELETE, "a"),
@@ -136,7 +136,7 @@ def test_a_move_over_another_file_is_told_as_its_change_and_a_deletion() -> None
     assert differences_of(entries) == {"a": Difference(X, None), "b": Difference(Y, X)}
 
 
-def test_where_several_could_be_paired_the_first_by_path_are() -> None:
+def test_pairs_the_first_of_several_possible_renames_by_path() -> None:
     entries = entries_between(
         {
             "z": Difference(None, X),
@@ -153,7 +153,7 @@ def test_where_several_could_be_paired_the_first_by_path_are() -> None:
     ]
 
 
-def test_what_came_back_to_its_first_state_is_no_difference_but_was_touched() -> None:
+def test_a_path_that_returns_to_its_first_state_is_touched_but_not_different() -> None:
     there = entries_between({"f": Difference(X, Y), "g": Difference(None, X)})
     back = entries_between({"f": Difference(Y, X), "g": Difference(X, None)})
     assert differences_of([*there, *back]) == {}
@@ -173,12 +173,12 @@ def test_a_chain_of_renames_ends_at_its_ends() -> None:
     assert states_after([*first, *second]) == {"a": None, "b": None, "c": X}
 
 
-def test_an_entry_without_a_mode_speaks_of_a_regular_file() -> None:
+def test_an_entry_without_a_mode_is_a_regular_file() -> None:
     entry = ChangeEntry(ChangeKind.MODIFY, "f", "x", "y")
     assert list(split_renames(entry)) == [("f", X, Y)]
 
 
-def test_nothing_leads_to_nothing() -> None:
+def test_no_changes_give_no_entries() -> None:
     assert entries_between({}) == []
     assert entries_between({"f": Difference(X, X), "g": Difference(None, None)}) == []
     assert differences_of([]) == {}

@@ -66,7 +66,7 @@ def test_a_pattern_forbids_what_it_says(text: str, path: str, forbidden: bool) -
         "never write comments",
     ],
 )
-def test_what_is_not_about_paths_is_left_to_readers(text: str) -> None:
+def test_invariants_without_paths_are_not_enforced(text: str) -> None:
     parsed = Invariant.parse(text)
     assert (parsed.patterns, parsed.kept) == ((), ())
     assert parsed.enforcement == "not enforced, only shown to actors"
@@ -85,11 +85,11 @@ def test_what_is_not_about_paths_is_left_to_readers(text: str) -> None:
         ),
     ],
 )
-def test_what_is_enforced_is_said(text: str, enforcement: str) -> None:
+def test_standing_describes_the_enforced_parts(text: str, enforcement: str) -> None:
     assert Invariant.parse(text).enforcement == enforcement
 
 
-def test_what_may_not_be_deleted_may_be_changed(plans: PlanBench) -> None:
+def test_a_file_that_may_not_be_deleted_may_be_changed(plans: PlanBench) -> None:
     keep = ("never delete folder/",)
     changed = plans.done(write("folder/new.txt", "x"), invariants=keep)
     assert changed.state is PlanState.COMPLETE, changed.error
@@ -99,7 +99,7 @@ def test_what_may_not_be_deleted_may_be_changed(plans: PlanBench) -> None:
         assert "folder/c.txt was deleted, which an invariant forbids: never delete folder/" in str(plan.error)
 
 
-def test_the_start_of_a_plan_says_which_are_enforced(plans: PlanBench) -> None:
+def test_the_start_of_a_plan_lists_enforced_invariants(plans: PlanBench) -> None:
     said: list[str] = []
     plans.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(said.append))
     plans.done(command("true"), invariants=("never touch folder/", "be kind"))
@@ -124,7 +124,7 @@ def test_a_move_out_of_a_forbidden_place_is_a_change_of_it(plans: PlanBench) -> 
     assert not plans.parts.history.changes(plan.id)
 
 
-def test_a_command_that_breaks_an_invariant_is_taken_back_whole(plans: PlanBench) -> None:
+def test_reverts_a_command_that_breaks_an_invariant(plans: PlanBench) -> None:
     both = command("echo x > a.txt; rm -r folder", continue_on_failure=True)
     plan = plans.done(both, write("b.txt", "beta\n"), invariants=("never touch folder/",))
     assert plan.state is PlanState.COMPLETE

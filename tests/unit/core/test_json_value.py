@@ -37,7 +37,7 @@ def assert_immutable(value: Any) -> None:
 
 
 @given(JSON)
-def test_freezing_keeps_the_value_and_takes_away_every_way_to_change_it(value: Any) -> None:
+def test_a_frozen_value_is_equal_and_immutable(value: Any) -> None:
     frozen = freeze(value)
     assert thaw(frozen) == value
     assert freeze(frozen) == frozen
@@ -46,7 +46,7 @@ def test_freezing_keeps_the_value_and_takes_away_every_way_to_change_it(value: A
     assert_immutable(frozen)
 
 
-def test_what_the_caller_keeps_is_cut_off_from_what_was_frozen() -> None:
+def test_a_frozen_value_does_not_share_the_callers_objects() -> None:
     mine = {"list": [1], "object": {"a": 1}}
     frozen = FrozenObject(mine)
     mine["list"].append(2)
@@ -67,12 +67,12 @@ def test_what_the_caller_keeps_is_cut_off_from_what_was_frozen() -> None:
         ([-(10**4300)], "the integer has too many digits"),
     ],
 )
-def test_what_json_cannot_carry_is_named(value: Any, problem: str) -> None:
+def test_reports_values_that_json_cannot_represent(value: Any, problem: str) -> None:
     with pytest.raises(InvalidPayload, match=f"the payload: {problem}.*; use only JSON values"):
         freeze(value, where="the payload")
 
 
-def test_nesting_without_end_is_refused_before_it_exhausts_the_stack() -> None:
+def test_refuses_endless_nesting_before_the_stack_overflows() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(InvalidPayload, match="nested deeper than 64"):

@@ -39,7 +39,7 @@ def test_a_secret_is_masked_until_its_owner_forgets_it(secret: str) -> None:
     assert redact_text(secret) == "***"
 
 
-def test_a_secret_is_dropped_with_its_owner(secret: str) -> None:
+def test_a_secret_is_forgotten_with_its_owner(secret: str) -> None:
     owner = KnownSecrets()
     owner.add(secret)
     assert secret in known_values()
@@ -77,7 +77,7 @@ def test_owners_and_secrets_that_are_added_at_once_are_all_kept(secret: str) -> 
     assert len(known_values()) >= 800
 
 
-def test_a_secret_is_found_as_json_spells_it_and_a_short_one_is_ignored() -> None:
+def test_masks_a_secret_in_json_spelling_and_ignores_short_ones() -> None:
     owner = KnownSecrets()
     owner.add('with "quotes" and\nlines')
     owner.add("short")
@@ -114,7 +114,7 @@ def test_a_container_leaves_the_secrets_of_others_alone(tmp_path: Path, secret: 
     assert redact_text(secret) == "***"
 
 
-def test_an_error_is_masked_that_is_reported_after_the_container_was_closed(
+def test_masks_an_error_reported_after_the_container_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], secret: str
 ) -> None:
     @click.command()

@@ -70,7 +70,7 @@ def test_the_default_asks_before_it_touches_the_users_files() -> None:
     assert profile(DEFAULT_PROFILE).verdict(Capability.APPLY) is Verdict.ASK
 
 
-def test_what_a_policy_does_not_mention_is_asked_for() -> None:
+def test_a_policy_asks_for_capabilities_it_does_not_mention() -> None:
     assert Policy("own", {}).verdict(Capability.COMMAND) is Verdict.ASK
 
 
@@ -109,7 +109,7 @@ def test_tightening_twice_is_tightening_once(one: Policy, other: Policy) -> None
     assert once.name == one.name
 
 
-def test_a_tightened_policy_says_no_more_than_the_stricter_needs() -> None:
+def test_tightening_by_a_stricter_policy_gives_its_verdicts() -> None:
     joined = profile("full-auto").tightened(profile("review"))
     assert verdicts(joined) == verdicts(profile("review"))
 
@@ -150,7 +150,7 @@ def command_verdicts(name: str, *, isolated: bool) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_profile_says_what_becomes_of_a_command_with_and_without_isolation(name: str) -> None:
+def test_every_profile_decides_about_commands_with_and_without_isolation(name: str) -> None:
     assert command_verdicts(name, isolated=True) == ISOLATED[name]
     assert command_verdicts(name, isolated=False) == UNISOLATED[name]
 

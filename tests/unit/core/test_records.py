@@ -80,7 +80,7 @@ def test_a_record_comes_back_from_its_row_as_it_was(ended: datetime | None) -> N
     assert record_in(Trip, row) == trip
 
 
-def test_columns_may_hold_something_else_than_fields_do() -> None:
+def test_columns_may_override_fields() -> None:
     row = row_of(Trip("t", Colour.RED, NOON), note="[1]", number=7)
     assert row["number"] == 7
     assert record_in(Trip, row, note="one") == Trip("t", Colour.RED, NOON, None, "one")

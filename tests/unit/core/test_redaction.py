@@ -126,9 +126,7 @@ SECRETS = st.text("ABCDEFGHJKLMNPQRSTUVWXYZ0123456789+/_.!#$%", min_size=8, max_
 
 
 @given(SECRET_NAMES, WRITTEN, SECRETS, st.text("abc xyz'\"\\{}:=,\n", max_size=20))
-def test_what_follows_a_secrets_name_is_masked_and_only_once(
-    name: str, written: str, secret: str, before: str
-) -> None:
+def test_masks_the_value_after_a_secret_name_once(name: str, written: str, secret: str, before: str) -> None:
     masked = redact_text(f"{before} {written.format(name, secret)}, user=bob")
     assert secret not in masked
     assert masked.endswith(", user=bob")
@@ -203,13 +201,13 @@ def test_secrets_are_known_by_their_name_at_any_depth() -> None:
     }
 
 
-def test_a_structure_without_end_is_cut_not_followed() -> None:
+def test_truncates_an_endless_structure() -> None:
     loop: list[object] = ["postgresql://me:s3cret@host/db"]
     loop.append(loop)
     assert "s3cret" not in json.dumps(redact(loop))
 
 
-def test_a_known_secret_is_removed_wherever_it_stands() -> None:
+def test_masks_a_known_secret_at_any_position() -> None:
     assert redact_text("xs3crety, 's3cret'", ["", "s3cret"]) == "x***y, '***'"
 
 
@@ -312,7 +310,7 @@ def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["for people", "in a file", "for programs"],
 )
-def test_what_comes_in_words_is_told_to_people_once_and_to_programs_as_it_is(
+def test_people_get_a_sentence_once_and_programs_every_event(
     monkeypatch: pytest.MonkeyPatch, log_format: str, kind: type[io.StringIO], read: list[str]
 ) -> None:
     news: list[str] = []
@@ -353,7 +351,7 @@ structlog.get_logger().debug("wanted.now")
 """
 
 
-def test_a_log_that_is_loaded_later_is_configured_from_its_first_word() -> None:
+def test_structlog_loaded_later_is_configured_from_its_first_entry() -> None:
     command = [sys.executable, "-c", LOGS_LATER]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stderr.splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["store.failed", "wanted.now"]

@@ -63,11 +63,11 @@ def test_a_secret_is_masked_when_it_comes_in_many_pieces(name: str) -> None:
 
 @given(st.lists(st.integers(0, len(HARMLESS) * 2), max_size=20))
 @settings(max_examples=50)
-def test_what_holds_no_secret_comes_out_as_it_is(borders: list[int]) -> None:
+def test_text_without_secrets_is_unchanged(borders: list[int]) -> None:
     assert "".join(told(HARMLESS * 2, borders)) == HARMLESS * 2
 
 
-def test_whole_lines_are_told_at_once_and_a_line_that_goes_on_nearly() -> None:
+def test_returns_complete_lines_immediately_and_partial_ones_soon() -> None:
     mask = PieceMask()
     assert mask.feed("one\ntwo") == "one\n"
     assert mask.feed("\n") == "two\n"
@@ -77,14 +77,14 @@ def test_whole_lines_are_told_at_once_and_a_line_that_goes_on_nearly() -> None:
     assert mask.finish() == ""
 
 
-def test_what_never_ends_a_word_is_told_in_the_end() -> None:
+def test_an_endless_word_is_returned_eventually() -> None:
     mask = PieceMask()
     said = [mask.feed("x" * 5000) for _ in range(10)]
     assert len("".join(said)) >= 40_000
     assert "".join(said) + mask.finish() == "x" * 50_000
 
 
-def test_much_at_once_is_told_at_once() -> None:
+def test_a_long_text_is_returned_without_its_undecided_end() -> None:
     mask = PieceMask()
     lines = "".join(f"line {number}\n" for number in range(20_000))
     assert mask.feed(lines + "password=hunter2") == lines
@@ -108,7 +108,7 @@ def test_a_secret_that_this_process_knows_is_masked_across_a_border() -> None:
         assert known not in "".join(told(f"say {known} now\n", [4 + border]))
 
 
-def test_a_key_without_an_end_holds_back_what_follows_in_little_room() -> None:
+def test_an_unterminated_key_buffers_a_bounded_amount() -> None:
     mask = PieceMask()
     said = mask.feed("-----BEGIN PRIVATE KEY-----\n")
     for _ in range(10):
@@ -220,7 +220,7 @@ def test_known_values_that_overlap_are_masked_wherever_they_are_cut(
 
 
 @pytest.mark.parametrize("name", ["password=", "see https://me:", "Cookie: a=", "password=SecretStr('"])
-def test_a_secret_that_is_too_long_to_hold_is_masked_to_the_end_of_its_line(name: str) -> None:
+def test_masks_a_secret_too_long_to_buffer_to_the_end_of_its_line(name: str) -> None:
     mask, said = PieceMask(), ""
     for _ in range(20):
         said += mask.feed(f"{name}first" if not said and not mask._text else "hunter2" * 1000)
@@ -230,7 +230,7 @@ def test_a_secret_that_is_too_long_to_hold_is_masked_to_the_end_of_its_line(name
     assert said.endswith("***\nthe next line\n")
 
 
-def test_a_known_value_that_repeats_without_an_end_takes_little_room() -> None:
+def test_an_endlessly_repeated_known_value_takes_bounded_memory() -> None:
     mask = PieceMask(lambda: ["------"], only_known=True)
     said = ""
     for _ in range(50):

@@ -66,7 +66,7 @@ def test_source_code_that_only_names_secrets_is_left_as_it_is() -> None:
         ("https://host/blob?sv=1&sig=" + "aB3%2F" * 8, "https://host/blob?sv=1&sig=***"),
     ],
 )
-def test_what_can_only_be_a_secret_is_masked_in_a_file_too(text: str, redacted: str) -> None:
+def test_masks_unmistakable_secrets_in_a_file(text: str, redacted: str) -> None:
     assert redact_content_text(text) == redacted
     assert redact_content_text(redacted) == redacted
 
@@ -105,7 +105,7 @@ def test_a_private_key_in_a_diff_is_masked_too(sign: str) -> None:
     assert not {"A1b2", "c3D4", "e5F6"} & {line[1:5] for line in masked.splitlines()}
 
 
-def test_a_kept_secret_is_masked_in_a_file_whatever_it_looks_like() -> None:
+def test_masks_a_known_secret_in_a_file_whatever_its_shape() -> None:
     secrets = KnownSecrets()
     secrets.add("plainly-a-kept-one")
     assert redact_content_text("x = 'plainly-a-kept-one'") == "x = '***'"

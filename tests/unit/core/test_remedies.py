@@ -54,19 +54,19 @@ def test_remedies_survive_pickling_and_http(error: CleverAgentsError) -> None:
     assert "remedies" not in facts
 
 
-def test_a_fixed_remedy_names_the_operation_and_its_subject() -> None:
+def test_a_remedy_names_the_operation_and_its_subject() -> None:
     assert UnknownPlan("x").remedies == (Remedy("plan.list", text="List the plans"),)
     (raised,) = BudgetExhausted("01A", "too little", "usd", 0.02).remedies
     assert (raised.action, raised.plan, raised.options) == ("plan.resume", "01A", {"limits.usd": 0.02})
     assert StalePlan("01A", 3).remedies == ()
 
 
-def test_a_waiting_plan_keeps_words_and_data() -> None:
+def test_a_waiting_plan_stores_remedies_as_text_and_data() -> None:
     kept = offered((RESUME, Remedy("plan.cancel", "01A", text="Cancel it")))
     assert kept["remedy"] == "Resume it; Cancel it"
     assert remedies_from_json(kept["remedies"])[0] == RESUME
 
 
 @pytest.mark.parametrize("foreign", [None, "text", [1], [{"plan": "no action"}]])
-def test_remedies_of_another_shape_are_none(foreign: object) -> None:
+def test_ignores_remedies_of_another_format(foreign: object) -> None:
     assert remedies_from_json(foreign) == ()

@@ -93,7 +93,7 @@ def test_an_anchor_is_read_as_it_was_signed() -> None:
         (stated(time="2026-13-01T00:00:00Z"), "cannot be read"),
     ],
 )
-def test_what_is_no_anchor_is_reported_by_its_line(line: bytes, problem: str) -> None:
+def test_reports_invalid_anchors_by_line(line: bytes, problem: str) -> None:
     found = read_anchors("there", LINE.encode() + b"\n" + line, [KEY.public_key()])
     assert found.anchors == (ANCHOR,)
     [reported] = found.problems
@@ -102,7 +102,7 @@ def test_what_is_no_anchor_is_reported_by_its_line(line: bytes, problem: str) ->
     assert "\x1b" not in reported
 
 
-def test_many_lines_that_are_no_anchors_are_counted() -> None:
+def test_counts_lines_that_are_not_anchors() -> None:
     found = read_anchors("there", b"x\n" * 1000, [KEY.public_key()])
     assert len(found.problems) == 6
     assert found.problems[-1] == "and 995 more lines that are not valid anchors"
@@ -185,7 +185,7 @@ def test_several_public_keys_may_be_in_one_file(tmp_path: Path) -> None:
 # ── Files ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_line(tmp_path: Path) -> None:
     target = FileTarget(tmp_path / "anchors.jsonl")
     assert target.read() == b""
     hammer(lambda n: [target.append(f"{n}-{i} {'x' * 500}") for i in range(10)], threads=4)
@@ -195,7 +195,7 @@ def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_line_that_was_cut_off_does_not_take_the_next_with_it(tmp_path: Path) -> None:
+def test_a_truncated_line_does_not_damage_the_next(tmp_path: Path) -> None:
     target = FileTarget(tmp_path / "anchors.jsonl")
     target.path.write_text("cut o")
     target.append("whole")
@@ -212,7 +212,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytes
     assert target.read() == b"first\n"
 
 
-def test_a_share_that_is_not_mounted_is_an_error_and_not_created(tmp_path: Path) -> None:
+def test_reports_a_missing_share_instead_of_creating_it(tmp_path: Path) -> None:
     target = FileTarget(tmp_path / "share" / "anchors.jsonl")
     with pytest.raises(AnchorFailed, match="does not exist"):
         target.read()
@@ -223,7 +223,7 @@ def test_a_share_that_is_not_mounted_is_an_error_and_not_created(tmp_path: Path)
         FileTarget(tmp_path).read()
 
 
-def test_a_file_that_another_process_holds_is_waited_for_no_longer_than_said(
+def test_waits_for_a_locked_file_only_until_the_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = FileTarget(tmp_path / "anchors.jsonl")
@@ -320,7 +320,7 @@ def test_a_url_gets_each_line_with_the_token_and_gives_all_of_them(
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 401, 403, 500, 503])
-def test_an_answer_that_is_no_success_is_an_error(status: int, collector: Collector) -> None:
+def test_reports_an_unsuccessful_status(status: int, collector: Collector) -> None:
     collector.status = status
     target = UrlTarget(collector.url, "secret")
     for ask in (target.read, lambda: target.append("line")):
@@ -330,7 +330,7 @@ def test_an_answer_that_is_no_success_is_an_error(status: int, collector: Collec
 
 
 @pytest.mark.parametrize("status", [404, 405])
-def test_a_url_that_cannot_be_read_holds_no_anchor_and_takes_none(status: int, collector: Collector) -> None:
+def test_a_missing_url_has_no_anchors_and_refuses_new_ones(status: int, collector: Collector) -> None:
     collector.status = status
     target = UrlTarget(collector.url)
     assert target.read() == b""
@@ -338,7 +338,7 @@ def test_a_url_that_cannot_be_read_holds_no_anchor_and_takes_none(status: int, c
         target.append("line")
 
 
-def test_a_server_that_does_not_answer_is_an_error() -> None:
+def test_reports_a_server_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(AnchorFailed, match="refused"):
@@ -362,7 +362,7 @@ def test_a_server_that_does_not_answer_is_an_error() -> None:
         ("git+https://git.example/a.git#../main", "branch"),
     ],
 )
-def test_a_target_that_is_none_or_not_safe_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+def test_refuses_an_invalid_or_unsafe_target(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=problem) as refused:
         open_target(text, mirrors=tmp_path)
     assert "word" not in str(refused.value).replace("password", "")
@@ -468,7 +468,7 @@ def test_a_branch_that_always_moves_is_given_up(remote: Path, monkeypatch: pytes
         target_of(remote).append("one")
 
 
-def test_a_remote_that_refuses_or_is_gone_is_an_error(remote: Path) -> None:
+def test_reports_a_remote_that_refuses_or_is_gone(remote: Path) -> None:
     hook = remote / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
@@ -481,7 +481,7 @@ def test_a_remote_that_refuses_or_is_gone_is_an_error(remote: Path) -> None:
             ask()
 
 
-def test_a_file_on_the_branch_that_is_none_or_too_large_is_refused(
+def test_refuses_a_branch_whose_anchor_file_is_not_a_file_or_too_large(
     remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = target_of(remote)

@@ -61,7 +61,7 @@ def test_handlers_get_their_type_and_all_types_in_the_order_they_subscribed(bus:
     assert seen == ["all", "claimed", "all", "failed"]
 
 
-def test_what_a_handler_gets_is_in_the_log_and_cannot_be_altered(bus: ReactiveEventBus) -> None:
+def test_handlers_get_immutable_events_that_are_in_the_log(bus: ReactiveEventBus) -> None:
     original = event(deep={"list": [1, 2]})
     got: list[DomainEvent] = []
     bus.subscribe(TYPE, got.append)
@@ -89,7 +89,7 @@ def test_an_unknown_type_is_refused_with_the_nearest_known_one(bus: ReactiveEven
         bus.stream("nothing like it")
 
 
-def test_a_failing_handler_is_logged_and_counted_and_hurts_nobody(bus: ReactiveEventBus) -> None:
+def test_a_failing_handler_is_logged_and_counted_and_affects_no_other(bus: ReactiveEventBus) -> None:
     def fail(_: DomainEvent) -> None:
         raise ValueError("no")
 
@@ -119,7 +119,7 @@ def test_an_interrupt_in_a_handler_reaches_the_emitter_and_leaves_no_trace(bus: 
     assert subscription.unsubscribe(timeout=0)  # would wait if the call were still entered
 
 
-def test_an_ordered_handler_that_wants_to_exit_is_a_failing_handler_and_goes_on(
+def test_a_system_exit_in_an_ordered_handler_is_a_failure_and_delivery_continues(
     bus: ReactiveEventBus,
 ) -> None:
     def leave(e: DomainEvent) -> None:
@@ -137,7 +137,7 @@ def test_an_ordered_handler_that_wants_to_exit_is_a_failing_handler_and_goes_on(
     assert {entry["error_type"] for entry in logs} == {"SystemExit"}
 
 
-def test_a_subscriber_whose_thread_dies_leaves_the_bus_and_holds_up_nobody() -> None:
+def test_a_subscriber_whose_thread_dies_is_removed_and_blocks_no_emit() -> None:
     """A log that fails is beyond the handler's own failures: it ends the thread."""
 
     def fail(_: DomainEvent) -> None:
@@ -296,7 +296,7 @@ def test_close_takes_effect_before_an_emit_or_after_it_never_in_its_middle() -> 
     assert seen == [1]
 
 
-def test_close_that_runs_out_of_time_discards_what_waits() -> None:
+def test_close_discards_queued_events_after_its_timeout() -> None:
     bus = ReactiveEventBus()
     gate = Gate()
     bus.subscribe(TYPE, gate, ordered=True)
@@ -343,7 +343,7 @@ class TestOverflow:
         bus.emit(event())
 
     @pytest.mark.parametrize("overflow", [Overflow.RAISE, Overflow.BLOCK])
-    def test_refused_means_not_emitted_at_all(
+    def test_a_refused_event_is_not_emitted_at_all(
         self, bus: ReactiveEventBus, gate: Gate, overflow: Overflow
     ) -> None:
         inline: list[int] = []
@@ -381,7 +381,7 @@ class TestOverflow:
         bus.close()
         assert gate.seen == [1, 2, 3, 4]
 
-    def test_an_emit_that_may_not_wait_is_refused_at_once_and_counted(self, gate: Gate) -> None:
+    def test_an_emit_without_wait_is_refused_immediately_and_counted(self, gate: Gate) -> None:
         bus = ReactiveEventBus(block_seconds=10 * SOON)
         self.fill(bus, gate, Overflow.BLOCK)
         refused = threading.Event()
@@ -398,7 +398,7 @@ class TestOverflow:
         gate.leave.set()
         bus.close()
 
-    def test_what_one_subscriber_has_no_room_for_does_not_cost_the_rest_of_a_commit(
+    def test_a_full_subscriber_does_not_affect_other_events_of_a_commit(
         self, bus: ReactiveEventBus, gate: Gate
     ) -> None:
         seen: list[EventType] = []
@@ -418,7 +418,7 @@ class TestOverflow:
         bus.close()
         assert gate.seen == [1, 3, 4]
 
-    def test_an_emitter_that_waits_for_room_learns_that_the_bus_was_closed(self, gate: Gate) -> None:
+    def test_closing_the_bus_wakes_an_emitter_that_waits_for_room(self, gate: Gate) -> None:
         bus = ReactiveEventBus(block_seconds=SOON)
         self.fill(bus, gate, Overflow.BLOCK)
         answer: list[type[BaseException]] = []
@@ -454,7 +454,7 @@ class TestOverflow:
         bus.close()
         assert answers == ["first", "refused"]
 
-    def test_a_queue_without_room_for_anything_is_refused(self, bus: ReactiveEventBus) -> None:
+    def test_refuses_a_queue_without_room(self, bus: ReactiveEventBus) -> None:
         with pytest.raises(ValueError, match="at least one"):
             bus.subscribe(TYPE, print, ordered=True, bound=0)
 
@@ -475,7 +475,7 @@ class TestStream:
         bus.close()
         assert (early, late) == ([1, 2, "end"], [2, "end"])
 
-    def test_an_observer_that_raises_starves_nobody(self) -> None:
+    def test_an_observer_that_raises_does_not_starve_others(self) -> None:
         bus = ReactiveEventBus()
         seen: list[int] = []
         bus.stream().subscribe(lambda e: [][1])

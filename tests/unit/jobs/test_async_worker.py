@@ -47,7 +47,7 @@ def test_a_job_is_claimed_run_and_ends_with_its_result(bench: Bench) -> None:
     assert bench.machine.ended == []
 
 
-def test_what_a_job_started_ends_with_it(bench: Bench) -> None:
+def test_the_processes_of_a_job_end_with_it(bench: Bench) -> None:
     job_id = bench.submit()
     worker = bench.worker(lambda job: job.environment["JOB"])
     claim(worker)
@@ -56,7 +56,7 @@ def test_what_a_job_started_ends_with_it(bench: Bench) -> None:
     assert bench.machine.ended == [f"{job_id}:1"]
 
 
-def test_a_job_nobody_can_run_is_refused_and_one_of_another_kind_left_alone(bench: Bench) -> None:
+def test_refuses_a_job_without_a_handler_and_ignores_other_kinds(bench: Bench) -> None:
     worker = bench.worker()
     with pytest.raises(UnknownJobKind) as refusal:
         worker.submit(NewJob("wrok"))
@@ -70,7 +70,7 @@ def test_a_job_nobody_can_run_is_refused_and_one_of_another_kind_left_alone(benc
 @pytest.mark.parametrize(
     "wrong", [{}, {"isolation": "process"}, {"isolation": "process", "target": "no_function"}]
 )
-def test_a_handler_that_could_not_run_is_refused_at_once(wrong: dict[str, object]) -> None:
+def test_refuses_an_incomplete_handler(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         JobHandler(**wrong)
 
@@ -107,7 +107,7 @@ def test_a_failure_is_tried_again_later_and_later_and_then_recorded(bench: Bench
     assert (statistics.retried, statistics.failed) == (2, 1)
 
 
-def test_a_job_that_is_handed_on_is_no_failure_and_goes_on_as_the_same_attempt(bench: Bench) -> None:
+def test_handing_on_a_job_is_not_a_failure_and_counts_no_attempt(bench: Bench) -> None:
     attempts: list[tuple[int, int]] = []
 
     def run(job: AsyncJob) -> object:
@@ -130,7 +130,7 @@ def test_a_job_that_is_handed_on_is_no_failure_and_goes_on_as_the_same_attempt(b
         (lambda job: (_ for _ in ()).throw(InvalidPayload("x", "made up")), "made up"),
     ],
 )
-def test_what_would_fail_again_is_not_tried_again(bench: Bench, act: HandlerFunction, error: str) -> None:
+def test_does_not_retry_a_permanent_failure(bench: Bench, act: HandlerFunction, error: str) -> None:
     job_id = bench.submit()
     claim(worker := bench.worker(act))
     bench.run_all()
@@ -141,7 +141,7 @@ def test_what_would_fail_again_is_not_tried_again(bench: Bench, act: HandlerFunc
 
 
 @pytest.mark.parametrize("error", [Cancelled("something else"), SystemExit(0), asyncio.CancelledError()])
-def test_a_handler_that_stops_without_being_told_to_has_failed(bench: Bench, error: BaseException) -> None:
+def test_a_handler_that_stops_without_a_request_has_failed(bench: Bench, error: BaseException) -> None:
     def run(job: AsyncJob) -> object:
         raise error
 
@@ -152,7 +152,7 @@ def test_a_handler_that_stops_without_being_told_to_has_failed(bench: Bench, err
 @pytest.mark.parametrize(
     "point", ["job.claim.after", "job.run.before", "job.run.after", "job.finish.before", "job.finish.after"]
 )
-def test_wherever_an_attempt_breaks_its_slot_is_free_and_the_job_ends_right(bench: Bench, point: str) -> None:
+def test_a_failing_attempt_releases_its_slot_and_ends_its_job(bench: Bench, point: str) -> None:
     runs: list[int] = []
     worker = bench.worker(
         lambda job: runs.append(job.attempt), faults=RaiseAt(point, RuntimeError), concurrency=1

@@ -18,7 +18,7 @@ from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.worker_bench import Bench, Moody, claim
 
 
-def test_a_cancelled_job_is_cancelled_and_a_second_cancel_says_so(bench: Bench) -> None:
+def test_a_second_cancel_of_a_job_raises_already_ended(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         worker.cancel(job.id, "no longer wanted")
         job.token.raise_if_cancelled()
@@ -42,7 +42,7 @@ def test_a_queued_job_is_cancelled_without_running(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("learns", ["at a heartbeat", "between heartbeats"])
-def test_a_cancel_from_elsewhere_is_learnt_of(bench: Bench, learns: str) -> None:
+def test_a_cancel_by_another_process_reaches_the_attempt(bench: Bench, learns: str) -> None:
     def run(job: AsyncJob) -> object:
         bench.store.request_cancel(job.id, "from elsewhere", now=bench.clock.now())
         bench.clock.advance(5 if learns == "at a heartbeat" else 1)
@@ -78,7 +78,7 @@ def test_a_result_before_the_owner_saw_the_cancel_stands(bench: Bench) -> None:
     assert (job.state, job.result) == (JobState.SUCCEEDED, "done")
 
 
-def test_an_error_on_the_way_out_of_a_cancel_is_told(bench: Bench) -> None:
+def test_reports_an_error_raised_after_a_cancel(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         worker.cancel(job.id, "stop")
         raise OSError("broken pipe")
@@ -89,7 +89,7 @@ def test_an_error_on_the_way_out_of_a_cancel_is_told(bench: Bench) -> None:
     assert bench.job(job_id).state is JobState.CANCELLED
 
 
-def test_a_thread_that_ignores_its_cancel_is_left_behind_and_said_to_be(bench: Bench) -> None:
+def test_a_thread_that_ignores_its_cancel_is_abandoned_and_reported(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         assert job.environment
         worker.cancel(job.id, "stop")
@@ -122,7 +122,7 @@ def test_a_thread_that_ignores_its_cancel_is_left_behind_and_said_to_be(bench: B
     assert worker.statistics().stragglers == 0
 
 
-def test_an_attempt_that_is_being_reported_is_not_given_up_on(bench: Bench) -> None:
+def test_does_not_abandon_an_attempt_that_is_being_reported(bench: Bench) -> None:
     class GivesUp:
         """Comes just when the attempt's own report is on its way to the store."""
 
@@ -167,9 +167,7 @@ def test_too_many_stragglers_stop_the_claims(bench: Bench) -> None:
         ([RuntimeError("a bug")], JobState.RUNNING),
     ],
 )
-def test_a_cancel_whose_report_meets_trouble_does_not_stay_a_running_attempt(
-    trouble: list[Exception], state: JobState
-) -> None:
+def test_a_cancelled_attempt_ends_even_if_its_report_fails(trouble: list[Exception], state: JobState) -> None:
     store = Moody()
     bench = Bench(store=store)
 
@@ -188,7 +186,7 @@ def test_a_cancel_whose_report_meets_trouble_does_not_stay_a_running_attempt(
     assert during == [(state, 0, 1)]
 
 
-def test_processes_that_cannot_be_ended_do_not_keep_a_cancelled_attempt_running(bench: Bench) -> None:
+def test_a_cancelled_attempt_ends_even_if_its_processes_cannot_be_killed(bench: Bench) -> None:
     def broken(marker: str, *, grace_seconds: float) -> Sequence[int]:
         raise PermissionError("not ours to end")
 
@@ -212,7 +210,7 @@ def test_processes_that_cannot_be_ended_do_not_keep_a_cancelled_attempt_running(
     assert "job.processes_left" in lines
 
 
-def test_an_attempt_that_no_thread_could_be_started_for_is_given_up_on_later(bench: Bench) -> None:
+def test_abandons_later_an_attempt_if_no_thread_can_start(bench: Bench) -> None:
     def no_thread(name: str, work: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -230,7 +228,7 @@ def test_an_attempt_that_no_thread_could_be_started_for_is_given_up_on_later(ben
     assert bench.job(job_id).state is JobState.CANCELLED
 
 
-def test_a_cancel_that_could_not_be_reported_for_a_lease_is_made_good_despite_the_straggler() -> None:
+def test_recovery_cancels_a_job_whose_cancel_was_not_reported_despite_its_straggler() -> None:
     """By this very worker, if there is no other: a cancelled job has no second attempt to join the first."""
     store = Moody()
     bench = Bench(store=store)

@@ -40,7 +40,7 @@ def test_a_drained_worker_lets_its_jobs_end_and_takes_no_more(bench: Bench) -> N
     ("max_attempts", "cancel", "state"),
     [(3, False, JobState.QUEUED), (1, False, JobState.FAILED), (3, True, JobState.CANCELLED)],
 )
-def test_what_a_drain_stops_is_given_back(
+def test_a_job_stopped_by_a_drain_is_given_back(
     bench: Bench, max_attempts: int, cancel: bool, state: JobState
 ) -> None:
     def run(job: AsyncJob) -> object:

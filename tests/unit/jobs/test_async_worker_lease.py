@@ -57,7 +57,7 @@ def test_an_owner_lets_go_before_any_peer_can_take_its_job(bench: Bench) -> None
     assert peer.statistics().reclaimed == 1
 
 
-def test_a_result_after_the_lease_is_not_written_even_if_nobody_took_the_job(bench: Bench) -> None:
+def test_does_not_write_a_result_after_the_lease_even_without_a_new_owner(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         bench.clock.advance(12)
         worker._keeper.watch(worker._escalate)
@@ -69,7 +69,7 @@ def test_a_result_after_the_lease_is_not_written_even_if_nobody_took_the_job(ben
     assert worker.statistics().lease_lost == 1
 
 
-def test_a_beating_owner_keeps_its_job_for_ever(bench: Bench) -> None:
+def test_an_owner_with_heartbeats_keeps_its_job(bench: Bench) -> None:
     worker = bench.worker()
     peer = bench.worker(name="b")
     job_id = bench.submit()
@@ -111,7 +111,7 @@ def test_a_jump_of_the_wall_clock_changes_no_lease(bench: Bench, jump: float) ->
 
 
 @pytest.mark.parametrize("finds_out", ["at its heartbeat", "when it wants to finish"])
-def test_a_fenced_off_worker_is_told_and_writes_nothing(bench: Bench, finds_out: str) -> None:
+def test_a_fenced_worker_stops_and_writes_nothing(bench: Bench, finds_out: str) -> None:
     def run(job: AsyncJob) -> object:
         bench.store.reclaim(job.id, 1, 0, error="taken", now=bench.clock.now())
         bench.store.claim(bench.machine.identity("b"), ["work"], now=bench.clock.now())
@@ -129,7 +129,7 @@ def test_a_fenced_off_worker_is_told_and_writes_nothing(bench: Bench, finds_out:
     assert worker.statistics().lease_lost == 1
 
 
-def test_an_end_that_a_peer_wrote_is_not_taken_for_ones_own(bench: Bench) -> None:
+def test_an_end_written_by_a_peer_does_not_count_as_ours(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         worker.cancel(job.id, "stop")
         bench.store.reclaim(job.id, 1, 0, error="taken", now=bench.clock.now())
@@ -142,7 +142,7 @@ def test_an_end_that_a_peer_wrote_is_not_taken_for_ones_own(bench: Bench) -> Non
     assert (worker.statistics().cancelled, worker.statistics().lease_lost) == (0, 1)
 
 
-def test_a_cancel_of_a_later_attempt_is_not_mistaken_for_ones_own(bench: Bench) -> None:
+def test_a_cancel_of_a_later_attempt_does_not_stop_an_earlier_one(bench: Bench) -> None:
     worker = bench.worker()
     job_id = bench.submit()
     claim(worker)
@@ -155,7 +155,7 @@ def test_a_cancel_of_a_later_attempt_is_not_mistaken_for_ones_own(bench: Bench) 
     assert attempt.stopped is None
 
 
-def test_of_two_attempts_at_one_job_in_one_round_the_later_one_is_kept(bench: Bench) -> None:
+def test_of_two_attempts_at_one_job_only_the_later_is_renewed(bench: Bench) -> None:
     """A machine that slept finds its job taken, queued and claimed again before its first attempt knows."""
     worker = bench.worker()
     job_id = bench.submit()
@@ -171,7 +171,7 @@ def test_of_two_attempts_at_one_job_in_one_round_the_later_one_is_kept(bench: Be
     assert (bench.job(job_id).fence, bench.job(job_id).beat) == (2, 1)
 
 
-def test_a_cancel_is_told_to_the_attempt_that_it_is_about(bench: Bench) -> None:
+def test_a_cancel_reaches_only_its_own_attempt(bench: Bench) -> None:
     worker = bench.worker()
     job_id = bench.submit()
     claim(worker)
@@ -207,7 +207,7 @@ def test_a_result_outlives_a_store_in_trouble(trouble: list[Exception], kept: bo
     assert (worker.statistics().succeeded, worker.statistics().lease_lost) == (1, 0)
 
 
-def test_a_store_that_stays_busy_costs_the_lease() -> None:
+def test_loses_the_lease_if_the_store_stays_busy() -> None:
     store = Moody()
     bench = Bench(store=store)
 
@@ -240,7 +240,7 @@ def test_an_attempt_whose_end_is_decided_is_not_kept(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("error", [DatabaseFailed("x", "y"), RuntimeError("a bug")])
-def test_a_round_of_heartbeats_that_fails_stops_nobody_and_the_next_one_is_heard(error: Exception) -> None:
+def test_a_failed_round_of_heartbeats_stops_no_attempt_and_the_next_succeeds(error: Exception) -> None:
     store = Moody()
     bench = Bench(store=store)
     worker = bench.worker()
@@ -271,7 +271,7 @@ class Counting(InMemoryJobStore):
         return super().cancels(held)
 
 
-def test_however_many_attempts_there_are_a_round_asks_the_store_once() -> None:
+def test_a_round_of_heartbeats_is_one_query_for_any_number_of_attempts() -> None:
     """One question for each takes longer than a lease, with hundreds on a busy machine: then all are lost."""
     store = Counting()
     bench = Bench(store=store)
@@ -300,7 +300,7 @@ class Held(InMemoryJobStore):
         return {**super().heartbeats(others, now=now), self.held: unheard}
 
 
-def test_a_beat_that_was_not_heard_is_no_loss_and_extends_no_lease() -> None:
+def test_an_unacknowledged_beat_neither_loses_nor_extends_the_lease() -> None:
     store = Held()
     bench = Bench(store=store)
     worker = bench.worker(concurrency=2)

@@ -16,7 +16,7 @@ from cleveragents.jobs.model.job import Job, JobState
 from tests.worker_bench import Bench, claim
 
 
-def test_an_owner_seen_dead_is_not_waited_for(bench: Bench) -> None:
+def test_reclaims_the_job_of_a_dead_owner_immediately(bench: Bench) -> None:
     claim(bench.worker(name="mortal"))
     job_id = bench.submit()
     claim(bench.worker(name="mortal"))
@@ -40,7 +40,7 @@ def test_a_sweep_sees_every_page(bench: Bench) -> None:
     assert {bench.job(job_id).state for job_id in ids} == {JobState.QUEUED}
 
 
-def test_a_worker_does_not_take_a_job_from_its_own_thread(bench: Bench) -> None:
+def test_a_worker_does_not_reclaim_a_job_from_its_own_thread(bench: Bench) -> None:
     worker = bench.worker()
     job_id = bench.submit()
     claim(worker)
@@ -52,7 +52,7 @@ def test_a_worker_does_not_take_a_job_from_its_own_thread(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("error", [DatabaseFailed("x", "y"), StoreBusy(0.0), RuntimeError("a bug")])
-def test_one_reclaim_that_fails_does_not_cost_the_others_what_was_seen_of_them(
+def test_a_failed_reclaim_keeps_the_observations_of_other_jobs(
     monkeypatch: pytest.MonkeyPatch, bench: Bench, error: Exception
 ) -> None:
     silent = bench.worker()
@@ -122,7 +122,7 @@ def test_a_reclaimed_jobs_processes_are_ended_in_the_right_order(bench: Bench, d
     assert order == ([f"{job_id}:1", "reclaim"] if dead else ["reclaim", f"{job_id}:1"])
 
 
-def test_nothing_is_ended_of_an_owner_that_gave_a_sign_of_life_in_the_last_moment(bench: Bench) -> None:
+def test_ends_no_process_of_an_owner_that_beats_at_the_last_moment(bench: Bench) -> None:
     class Beats:
         def reach(self, name: str) -> None:
             if name == "job.reclaim.before":
@@ -139,7 +139,7 @@ def test_nothing_is_ended_of_an_owner_that_gave_a_sign_of_life_in_the_last_momen
     assert bench.machine.ended == []
 
 
-def test_a_dead_owners_job_is_not_said_to_be_over_while_its_processes_live(bench: Bench) -> None:
+def test_a_dead_owners_job_ends_after_its_processes(bench: Bench) -> None:
     claim(owner := bench.worker(name="mortal"))
     job_id = bench.submit()
     claim(owner)

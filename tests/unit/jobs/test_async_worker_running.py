@@ -135,7 +135,7 @@ def test_a_cancel_ends_the_job_and_all_its_processes(setting: Setting, pids: Pid
     assert worker.statistics().stragglers == 0
 
 
-def test_a_process_stops_by_itself_when_told_to(setting: Setting, pids: PidPipe) -> None:
+def test_a_process_stops_on_request(setting: Setting, pids: PidPipe) -> None:
     handler = JobHandler(target=f"{HANDLERS}:wait_for_cancel", isolation="process")
     worker = setting.worker({"wait": handler}, cancel_grace_seconds=60.0)
     job_id = worker.submit(NewJob("wait", {"fifo": str(pids.path)})).id
@@ -157,7 +157,7 @@ def test_a_cancel_that_comes_before_the_process_reaches_it(setting: Setting, pid
     assert setting.store.get(job_id).state is JobState.CANCELLED
 
 
-def test_a_deaf_thread_neither_holds_up_the_cancel_nor_the_close(setting: Setting) -> None:
+def test_a_thread_that_ignores_cancels_delays_neither_cancel_nor_close(setting: Setting) -> None:
     release = threading.Event()
     worker = setting.worker({"deaf": JobHandler(lambda job: release.wait(60))}, concurrency=1)
     job_id = worker.submit(NewJob("deaf")).id
@@ -173,7 +173,7 @@ def test_a_deaf_thread_neither_holds_up_the_cancel_nor_the_close(setting: Settin
     release.set()
 
 
-def test_a_cancel_from_elsewhere_is_not_kept_waiting_by_a_long_heartbeat(setting: Setting) -> None:
+def test_a_cancel_by_another_process_does_not_wait_for_a_long_heartbeat(setting: Setting) -> None:
     release = threading.Event()
     deaf = {"deaf": JobHandler(lambda job: release.wait(60))}
     worker = setting.worker(deaf, lease_seconds=600.0, heartbeat_seconds=240.0)
@@ -186,7 +186,7 @@ def test_a_cancel_from_elsewhere_is_not_kept_waiting_by_a_long_heartbeat(setting
     release.set()
 
 
-def test_close_gives_back_what_runs_and_another_worker_goes_on(setting: Setting) -> None:
+def test_close_gives_back_running_jobs_to_another_worker(setting: Setting) -> None:
     started = threading.Event()
 
     def run(job: AsyncJob) -> int:
@@ -224,7 +224,7 @@ def test_a_broken_step_does_not_end_a_service() -> None:
     assert service.join(20)
 
 
-def test_a_service_that_has_to_wait_says_so_once_and_again_when_it_goes_on() -> None:
+def test_a_service_logs_an_outage_once_and_its_end_once() -> None:
     """A database that is away for a night would fill a disk with the same words."""
     left: list[Exception] = [*[DatabaseUnreachable("there", "gone")] * 5, StoreBusy(1.0)]
     done = threading.Event()
@@ -251,7 +251,7 @@ def test_a_worker_that_was_never_started_can_be_closed(setting: Setting) -> None
     worker.close()
 
 
-def test_a_job_that_had_to_wait_for_a_place_begins_as_soon_as_there_is_one(setting: Setting) -> None:
+def test_a_waiting_job_starts_as_soon_as_a_place_is_free(setting: Setting) -> None:
     """Nobody looks at the queue by the clock here: whose end frees the place says so."""
     at_once: list[int] = []
 

@@ -13,7 +13,7 @@ from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.worker_bench import Bench, Moody, claim
 
 
-def test_a_thread_goes_on_until_nothing_is_left(bench: Bench) -> None:
+def test_a_thread_runs_jobs_until_none_is_left(bench: Bench) -> None:
     ran: list[str] = []
     worker = bench.worker(lambda job: ran.append(job.id), concurrency=1)
     ids = [bench.submit() for _ in range(3)]
@@ -26,7 +26,7 @@ def test_a_thread_goes_on_until_nothing_is_left(bench: Bench) -> None:
     assert (counted.claimed, counted.succeeded, counted.running) == (3, 3, 0)
 
 
-def test_what_one_job_leaves_in_its_context_the_next_does_not_find(bench: Bench) -> None:
+def test_context_variables_of_one_job_are_not_visible_to_the_next(bench: Bench) -> None:
     """Whose changeset it is, and in whose name, is said there: another job's would be taken for its own."""
     left: ContextVar[str] = ContextVar("left", default="nothing")
     found: list[str] = []
@@ -42,7 +42,7 @@ def test_what_one_job_leaves_in_its_context_the_next_does_not_find(bench: Bench)
     assert found == ["nothing", "nothing"]
 
 
-def test_what_follows_has_the_slot_and_a_token_of_its_own(bench: Bench) -> None:
+def test_the_next_attempt_gets_the_slot_and_its_own_token(bench: Bench) -> None:
     """Nobody else gets the slot meanwhile, and what was cancelled before is not what runs now."""
     seen: list[tuple[int, bool, bool]] = []
 
@@ -62,7 +62,7 @@ def test_what_follows_has_the_slot_and_a_token_of_its_own(bench: Bench) -> None:
     assert [job.state.value for job in bench.store.list()] == ["cancelled", "succeeded", "queued"]
 
 
-def test_a_draining_worker_does_not_go_on(bench: Bench) -> None:
+def test_a_draining_worker_claims_no_next_job(bench: Bench) -> None:
     worker = bench.worker(lambda job: worker.stop_claiming(), concurrency=1)
     first, second = bench.submit(), bench.submit()
     claim(worker)
@@ -71,7 +71,7 @@ def test_a_draining_worker_does_not_go_on(bench: Bench) -> None:
     assert worker.drain(0)
 
 
-def test_a_worker_with_too_many_stragglers_does_not_go_on(bench: Bench) -> None:
+def test_a_worker_with_too_many_stragglers_claims_no_next_job(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         straggler = next(one for one in worker._table.running() if one.job.id != job.id)
         worker._table.strand(straggler)
@@ -84,7 +84,7 @@ def test_a_worker_with_too_many_stragglers_does_not_go_on(bench: Bench) -> None:
     assert [bench.job(job_id).state.value for job_id in ids] == ["succeeded", "running", "queued"]
 
 
-def test_what_was_claimed_while_the_worker_gave_up_is_given_back(bench: Bench) -> None:
+def test_a_job_claimed_while_the_worker_closes_is_given_back(bench: Bench) -> None:
     class GivesUp(Moody):
         def finish_and_claim(self, *args: object, **more: object) -> JobHandoff:
             turn = super().finish_and_claim(*args, **more)
@@ -110,7 +110,7 @@ def test_what_was_claimed_while_the_worker_gave_up_is_given_back(bench: Bench) -
     assert worker.statistics().running == 0
 
 
-def test_who_is_handed_a_job_by_others_runs_that_one_alone(bench: Bench) -> None:
+def test_run_one_runs_only_the_given_job(bench: Bench) -> None:
     worker = bench.worker()
     first, second = bench.submit(), bench.submit()
     assert worker.run_one(lambda me: bench.store.claim(me, ["work"], now=bench.clock.now()))
@@ -124,7 +124,7 @@ def test_who_is_handed_a_job_by_others_runs_that_one_alone(bench: Bench) -> None
         (OutcomeUnknown("the database", "no answer"), True, ["succeeded", "running"]),
     ],
 )
-def test_an_end_that_got_no_answer_is_reported_again_without_a_claim(
+def test_repeats_a_report_without_an_answer_but_claims_nothing(
     bench: Bench, trouble: Exception, after: bool, states: list[str]
 ) -> None:
     """A job that may have been claimed with it is run by nobody here: it is silent, and is reclaimed."""

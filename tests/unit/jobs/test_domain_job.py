@@ -50,7 +50,7 @@ def test_exactly_the_drawn_moves_are_legal(state: JobState, wanted: JobState) ->
             ensure_job_move("job", state, wanted)
 
 
-def test_ended_is_where_no_move_leads_out_of() -> None:
+def test_ended_states_have_no_transitions() -> None:
     assert {state for state in JobState if state.ended} == {s for s in JobState if s.value not in dict(LEGAL)}
 
 
@@ -73,7 +73,7 @@ def test_a_new_job_is_checked_where_it_is_made() -> None:
     assert new.payload == {"list": (1,)}
 
 
-def test_no_event_tells_the_payload_or_the_result() -> None:
+def test_no_event_contains_the_payload_or_the_result() -> None:
     queued = submitted(NewJob("build", {"token": SECRET}, max_attempts=2), "job", NOW)
     running = claimed(queued.job, ANN, NOW)
     moves = [
@@ -99,7 +99,7 @@ def test_no_event_tells_the_payload_or_the_result() -> None:
     ]
 
 
-def test_a_job_that_is_handed_on_in_its_last_attempt_goes_on_with_as_many_left() -> None:
+def test_handing_on_the_last_attempt_keeps_the_attempts_left() -> None:
     last = claimed(submitted(NewJob("build", max_attempts=1), "job", NOW).job, ANN, NOW).job
     again = claimed(finished(last, AttemptOutcome(JobState.QUEUED, handed_on=True), NOW).job, ANN, NOW).job
     assert (again.attempt, again.fence) == (1, 2)
@@ -131,7 +131,7 @@ def test_neither_a_job_nor_an_event_keeps_a_secret_from_an_error_or_a_reason() -
     assert all("bob:***@db with PGPASSWORD=***" in repr(move and move.facts) for move in moves)
 
 
-def test_facts_say_who_which_attempt_and_why() -> None:
+def test_events_name_the_worker_the_attempt_and_the_reason() -> None:
     running = claimed(submitted(NewJob("build", max_attempts=1), "job", NOW).job, ANN, NOW)
     facts = {"kind": "build", "attempt": 1, "fence": 1}
     assert running.facts == {**facts, "worker": "ann"}

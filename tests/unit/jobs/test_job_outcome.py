@@ -21,13 +21,13 @@ CANCELS = [
 
 
 @pytest.mark.parametrize("cancel", CANCELS)
-def test_a_librarys_cancel_is_the_jobs_only_if_the_job_was_told_to_stop(cancel: type[BaseException]) -> None:
+def test_a_librarys_cancellation_counts_only_if_the_job_was_stopped(cancel: type[BaseException]) -> None:
     name = cancel.__name__
     assert raised(cancel(), told_to_stop=True) == Raised(name, cancelled=True)
     assert raised(cancel("why")) == Raised(f"{name}: why (something it waited for was cancelled)")
 
 
-def test_our_own_cancel_says_so_itself() -> None:
+def test_our_own_cancelled_error_counts_as_cancelled() -> None:
     assert raised(Cancelled("enough")) == Raised("Cancelled: cancelled: enough", cancelled=True)
 
 
@@ -38,7 +38,7 @@ def test_a_problem_holds_no_secret() -> None:
     )
 
 
-def test_what_is_handed_on_is_queued_unless_a_cancel_was_heard() -> None:
+def test_a_handed_on_job_is_queued_unless_it_is_cancelled() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = submitted(NewJob("plan:1"), "job", now).job
     assert outcome_of(job, Returned(HANDED_ON), None, now, 1) == AttemptOutcome(
@@ -50,7 +50,7 @@ def test_what_is_handed_on_is_queued_unless_a_cancel_was_heard() -> None:
     )
 
 
-def test_an_exception_that_cannot_be_told_is_told_by_its_name() -> None:
+def test_reports_an_exception_without_a_readable_message_by_its_name() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")

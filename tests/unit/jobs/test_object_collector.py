@@ -31,7 +31,7 @@ def settings_in(directory: Path) -> Settings:
     return msgspec.convert(told, Settings)
 
 
-def test_what_is_there_is_left_alone_from_the_first_worker_until_the_last_has_gone(tmp_path: Path) -> None:
+def test_freezes_objects_from_the_first_worker_to_the_last(tmp_path: Path) -> None:
     with Container(settings_in(tmp_path / "one")) as one:
         assert gc.get_freeze_count() == 0
         with Container(settings_in(tmp_path / "other")) as other:
@@ -46,7 +46,7 @@ def test_what_is_there_is_left_alone_from_the_first_worker_until_the_last_has_go
 
 
 @pytest.mark.parametrize("youngest", [0, 50_000])
-def test_who_wants_less_of_it_is_not_given_more(youngest: int) -> None:
+def test_respects_a_collector_that_runs_even_less(youngest: int) -> None:
     gc.set_threshold(youngest, 5, 5)
     collector = CollectorPause()
     collector.hold()
@@ -55,7 +55,7 @@ def test_who_wants_less_of_it_is_not_given_more(youngest: int) -> None:
     assert gc.get_threshold() == (youngest, 5, 5)
 
 
-def test_what_somebody_else_froze_stays_so() -> None:
+def test_objects_frozen_by_other_code_stay_frozen() -> None:
     gc.freeze()
     collector = CollectorPause()
     collector.hold()

@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ME = WorkerIdentity("me", "here", 1, 0)
 
 
-def test_an_idle_worker_asks_without_the_write_lock_also_when_it_was_busy_before(tmp_path: Path) -> None:
+def test_an_idle_worker_polls_without_the_write_lock_even_after_being_busy(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with open_database(f"sqlite:///{path}", patience_seconds=0.1) as database:
         store = SqlJobStore(database, UlidSource())
@@ -46,7 +46,7 @@ def test_a_worker_whose_kind_is_full_asks_without_the_write_lock(tmp_path: Path)
         assert store.claim(ME, ("noop", "other"), now=NOW) is not None
 
 
-def test_many_queued_jobs_of_a_full_kind_are_passed_over_without_a_look_at_each(tmp_path: Path) -> None:
+def test_skips_the_queued_jobs_of_a_full_kind_in_one_step(tmp_path: Path) -> None:
     """Their rows are not read: the index says of which kind they are, and what bound they have."""
     with open_database(f"sqlite:///{tmp_path}/store.db") as database, database.read() as connection:
         query = "SELECT * FROM jobs WHERE state = 'queued' AND kind IN ('a', 'b') AND not_before <= 1"

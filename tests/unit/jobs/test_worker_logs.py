@@ -47,7 +47,7 @@ def goal(home: Home) -> Plan:
     return home.container.plan_parts.lifecycle.create(new)
 
 
-def test_all_that_a_worker_logs_between_claim_and_end_names_job_and_plan(home: Home) -> None:
+def test_every_log_entry_of_an_attempt_names_its_job_and_plan(home: Home) -> None:
     programs = home.root / "programs"
     programs.mkdir()
     (programs / "bwrap").write_text("#!/bin/sh\nexit 1\n")
@@ -73,7 +73,7 @@ def job(**payload: str) -> Job:
     return submitted(NewJob("plan:p", payload), "j", NOW).job
 
 
-def test_who_speaks_of_a_job_from_another_thread_names_both_and_a_job_of_no_plan_has_none() -> None:
+def test_log_entries_of_other_threads_name_job_and_plan() -> None:
     with structlog.testing.capture_logs() as said:
         worker_log(job(plan_id="p")).info("a")
         worker_log(job()).info("b")
@@ -108,7 +108,7 @@ structlog.get_logger().warning("after")
 
 
 @pytest.mark.parametrize(("level", "events"), [("warning", []), ("info", ["job.started"])])
-def test_what_is_bound_for_one_attempt_is_gone_after_it(level: str, events: list[str]) -> None:
+def test_log_bindings_of_an_attempt_end_with_it(level: str, events: list[str]) -> None:
     """A worker that is not to say that a job started does not load structlog for it."""
     command = [sys.executable, "-c", LOGS_OF_A_JOB, level]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -121,7 +121,7 @@ def test_what_is_bound_for_one_attempt_is_gone_after_it(level: str, events: list
     assert "job_id" not in lines[-1]
 
 
-def test_what_a_server_logs_of_a_request_names_the_plan_or_job_it_is_about(tmp_path: Path) -> None:
+def test_log_entries_of_a_request_name_its_plan_or_job(tmp_path: Path) -> None:
     with server_bench(tmp_path) as bench, structlog.testing.capture_logs() as said:
         for path in ("plans/01AAAA", "jobs/01BBBB", "plans"):
             bench.viewer.get(f"/api/{path}")

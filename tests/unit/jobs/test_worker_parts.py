@@ -60,7 +60,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_plans_are_run_concluded_and_seen(container: Container, tmp_path: Path) -> None:
+def test_runs_plans_ends_them_and_records_their_output(container: Container, tmp_path: Path) -> None:
     script = "echo seen; echo made > made.txt"
     plan = plan_of(container, tmp_path, script, apply="auto", checks=["test -e made.txt"])
     parts = WorkerParts(container)
@@ -94,7 +94,7 @@ def test_a_worker_anchors_the_audit_log(container: Container, tmp_path: Path) ->
     assert container.audit.verify(container.anchors.read()).coverage[0].events > 0
 
 
-def test_a_drained_worker_says_so_and_takes_no_more(container: Container, tmp_path: Path) -> None:
+def test_a_drained_worker_reports_draining_and_claims_no_more(container: Container, tmp_path: Path) -> None:
     with WorkerParts(container).start(name="one") as worker:
         assert worker.drain(SECONDS)
         wait_until(lambda: container.worker_registry.list()[0].state == "draining")
@@ -102,14 +102,14 @@ def test_a_drained_worker_says_so_and_takes_no_more(container: Container, tmp_pa
         assert container.jobs.get(str(plan.job_id)).state is JobState.QUEUED
 
 
-def test_other_queues_and_other_people_s_jobs_keep_nobody_from_being_idle(container: Container) -> None:
+def test_jobs_of_other_queues_do_not_prevent_idleness(container: Container) -> None:
     for queue in ("", "others"):
         container.jobs.submit(NewJob("plan:1", queue=queue), now=container.clock.now())
     assert WorkerParts(container).is_idle()
     assert not WorkerParts(container).is_idle(["more", "others"])
 
 
-def test_a_plan_whose_workers_died_too_often_is_told(container: Container, tmp_path: Path) -> None:
+def test_a_plan_whose_workers_died_too_often_is_updated(container: Container, tmp_path: Path) -> None:
     """Nobody runs its job again, so nobody else would tell it."""
     plan = plan_of(container, tmp_path, "true")
     for _ in range(10):
@@ -122,7 +122,7 @@ def test_a_plan_whose_workers_died_too_often_is_told(container: Container, tmp_p
         wait_until(lambda: container.plan_parts.plans.get(plan.id).state is PlanState.ERRORED)
 
 
-def test_what_a_dead_process_left_half_applied_is_settled_at_the_start(
+def test_start_settles_applies_that_a_dead_process_left_incomplete(
     container: Container, tmp_path: Path
 ) -> None:
     plan = plan_of(container, tmp_path, "echo x > x.txt", apply="review")
@@ -138,13 +138,13 @@ def test_what_a_dead_process_left_half_applied_is_settled_at_the_start(
     assert (after.phase, after.state) == (Phase.APPLY, PlanState.ERRORED)
 
 
-def test_a_worker_that_cannot_be_started_is_seen_to_be_gone(container: Container) -> None:
+def test_a_worker_that_cannot_start_is_reported_as_gone(container: Container) -> None:
     with pytest.raises(ValueError, match="concurrency"):
         WorkerParts(container).start(name="one", concurrency=-1)
     assert [one.state for one in container.worker_registry.list()] == ["gone"]
 
 
-def test_a_worker_that_does_not_end_in_time_keeps_what_was_printed_and_is_seen_to_be_gone(
+def test_a_worker_that_ends_late_keeps_its_output_and_is_reported_as_gone(
     container: Container, tmp_path: Path
 ) -> None:
     plan = plan_of(container, tmp_path, "true")
@@ -166,7 +166,7 @@ def test_a_worker_that_does_not_end_in_time_keeps_what_was_printed_and_is_seen_t
     assert [one.state for one in container.worker_registry.list()] == ["gone"]
 
 
-def test_who_closes_a_worker_is_as_patient_as_the_store_that_it_may_wait_for() -> None:
+def test_close_waits_as_long_as_the_store_may_block() -> None:
     assert DatabaseOptions().patience_seconds < async_worker._JOIN_SECONDS
 
 
@@ -208,7 +208,7 @@ def test_a_worker_reports_when_it_begins_drains_and_ends() -> None:
     assert registry.said[-1] == ("gone", 0)
 
 
-def test_a_last_report_that_cannot_be_kept_keeps_nobody_from_ending() -> None:
+def test_a_worker_ends_even_if_its_last_report_cannot_be_stored() -> None:
     registry = Registry()
     reports = reports_of(registry, lambda: 0)
     reports.start()

@@ -97,7 +97,7 @@ def left_by(store: Away, worker: AsyncWorker) -> str:
     return job_id
 
 
-def test_whoever_waits_for_jobs_hears_what_kept_the_store_from_being_used_for_a_lease(store: Away) -> None:
+def test_waiting_for_jobs_raises_the_error_that_blocked_the_store_for_a_lease(store: Away) -> None:
     worker = store.bench.worker(poll_seconds=0.001)
     left_by(store, worker)
     before = store.bench.clock.monotonic()
@@ -114,7 +114,7 @@ def test_whoever_waits_for_jobs_hears_what_kept_the_store_from_being_used_for_a_
         ("list", DatabaseUnusable("the database", "it is read-only")),
     ],
 )
-def test_who_waits_for_what_cannot_be_claimed_or_looked_at_hears_of_it(
+def test_waiting_for_idleness_raises_the_error_of_the_store(
     store: Away, doing: str, error: Exception
 ) -> None:
     worker = store.bench.worker(poll_seconds=0.001)
@@ -126,7 +126,7 @@ def test_who_waits_for_what_cannot_be_claimed_or_looked_at_hears_of_it(
         worker.run_until_idle(TIMEOUT)
 
 
-def test_a_store_that_comes_back_within_a_lease_ends_no_wait(store: Away) -> None:
+def test_waits_through_an_outage_shorter_than_a_lease(store: Away) -> None:
     worker = store.bench.worker(poll_seconds=0.001)
     store.bench.submit()
     store.refused = {"list": DatabaseUnreachable("the database", "it hung up"), "claim": FULL}
@@ -144,7 +144,7 @@ def test_a_store_that_comes_back_within_a_lease_ends_no_wait(store: Away) -> Non
     ]  # fmt: skip
 
 
-def test_a_full_disk_is_told_of_once_and_again_when_there_is_room(store: Away) -> None:
+def test_logs_a_full_disk_once_and_its_recovery_once(store: Away) -> None:
     worker = store.bench.worker()
     job_id = store.bench.submit()
     claim(worker)
@@ -160,7 +160,7 @@ def test_a_full_disk_is_told_of_once_and_again_when_there_is_room(store: Away) -
     assert told(logs) == [("worker.store_waits", "writing"), ("worker.store_goes_on", "writing")]
 
 
-def test_a_report_waits_for_room_and_says_so_once(store: Away) -> None:
+def test_a_report_waits_for_disk_space_and_logs_it_once(store: Away) -> None:
     class Roomy(Away):
         def _ask(self, what: str) -> None:
             if self.tries == 2:
@@ -178,7 +178,7 @@ def test_a_report_waits_for_room_and_says_so_once(store: Away) -> None:
     assert told(logs) == [("worker.store_waits", "writing"), ("worker.store_goes_on", "writing")]
 
 
-def test_a_worker_goes_on_when_there_is_room_and_nothing_is_lost(store: Away) -> None:
+def test_a_worker_continues_after_a_full_disk_without_loss(store: Away) -> None:
     worker = store.bench.worker(lambda job: job.attempt)
     job_id = left_by(store, worker)
     with capture_logs() as logs:
@@ -200,7 +200,7 @@ def test_a_worker_goes_on_when_there_is_room_and_nothing_is_lost(store: Away) ->
     )
 
 
-def test_what_somebody_else_reclaimed_and_what_cannot_be_for_reasons_of_its_own_ends_no_wait(
+def test_a_job_reclaimed_by_a_peer_or_a_failed_reclaim_ends_no_wait(
     store: Away,
 ) -> None:
     worker, peer = store.bench.worker(name="b"), store.bench.worker()
@@ -221,7 +221,7 @@ def test_what_somebody_else_reclaimed_and_what_cannot_be_for_reasons_of_its_own_
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_run_whose_store_cannot_be_written_ends_and_says_how_to_go_on(
+def test_a_run_ends_with_a_remedy_if_its_store_cannot_be_written(
     store: Away, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted: bool
 ) -> None:
     store.interrupted = interrupted

@@ -39,7 +39,7 @@ def made(agents: Agents, name: str) -> str:
     return ended.id
 
 
-def test_what_was_restored_is_verified_applied_and_undone(place: Path, agents: Agents) -> None:
+def test_a_restored_backup_can_be_verified_applied_and_undone(place: Path, agents: Agents) -> None:
     plan = made(agents, "before")
     assert agents("backup", str(place / "copy")).code == 0
     later = made(agents, "later")
@@ -86,7 +86,7 @@ def _copied(place: Path, name: str) -> None:
     back_up(state, f"sqlite:///{state / 'state.db'}", place / name, lambda line: None)
 
 
-def test_a_directory_that_goes_while_it_is_copied_is_left_out(
+def test_skips_a_directory_that_disappears_during_the_copy(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandboxes = place / "state" / "sandboxes"
@@ -109,7 +109,7 @@ def test_a_directory_that_goes_while_it_is_copied_is_left_out(
     assert ended.sandboxes == 1
 
 
-def test_what_cannot_be_copied_of_a_sandbox_is_named(place: Path, agents: Agents) -> None:
+def test_reports_files_of_a_sandbox_that_cannot_be_copied(place: Path, agents: Agents) -> None:
     plan = made(agents, "one")
     tree = place / "state" / "sandboxes" / plan / "tree"
     os.mkfifo(tree / "pipe")
@@ -120,9 +120,7 @@ def test_what_cannot_be_copied_of_a_sandbox_is_named(place: Path, agents: Agents
     assert (place / "copy" / "sandboxes" / plan / "tree" / "one.txt").is_file()
 
 
-def test_what_is_there_and_cannot_be_copied_is_no_backup(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fails_if_an_existing_file_cannot_be_copied(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "state" / "sandboxes" / "one").mkdir(parents=True)
     (place / "state" / "sandboxes" / "one" / "file").touch()
 
@@ -135,7 +133,7 @@ def test_what_is_there_and_cannot_be_copied_is_no_backup(
     assert not (place / "copy").exists()
 
 
-def test_nothing_is_replaced_and_what_an_earlier_one_left_is_no_backup(place: Path, agents: Agents) -> None:
+def test_replaces_no_backup_and_ignores_an_incomplete_one(place: Path, agents: Agents) -> None:
     made(agents, "one")
     (place / "copy").mkdir()
     refused = agents("backup", str(place / "copy"))
@@ -150,7 +148,7 @@ def test_nothing_is_replaced_and_what_an_earlier_one_left_is_no_backup(place: Pa
     assert not (place / "other" / "half").exists()
 
 
-def test_nobody_else_can_read_it(place: Path, agents: Agents) -> None:
+def test_a_backup_is_private(place: Path, agents: Agents) -> None:
     made(agents, "one")
     agents("backup", str(place / "copy"))
     assert stat.S_IMODE((place / "copy").stat().st_mode) == 0o700
@@ -158,7 +156,7 @@ def test_nobody_else_can_read_it(place: Path, agents: Agents) -> None:
     assert stat.S_IMODE((place / "copy" / "audit.key").stat().st_mode) == 0o600
 
 
-def test_a_database_elsewhere_is_named_and_not_copied(place: Path, agents: Agents) -> None:
+def test_does_not_copy_a_database_outside_the_state_directory(place: Path, agents: Agents) -> None:
     made(agents, "one")
     elsewhere = ("--set", "database.url=postgresql://agents@db.example/agents")
     ended = agents(*elsewhere, "backup", str(place / "copy"), "--format", "json")

@@ -55,11 +55,11 @@ def from_postgres(sqlstate: str | None, kind: type[DBAPIError] = OperationalErro
         (sqlite3.SQLITE_CONSTRAINT_UNIQUE, DatabaseFailed),
     ],
 )
-def test_sqlites_result_codes_are_told_apart(code: int, kind: type[CleverAgentsError]) -> None:
+def test_distinguishes_sqlite_result_codes(code: int, kind: type[CleverAgentsError]) -> None:
     assert type(from_sqlite(code)) is kind
 
 
-def test_an_io_error_is_a_full_disk_where_there_is_no_room() -> None:
+def test_an_io_error_on_a_full_disk_is_a_full_disk() -> None:
     assert type(from_sqlite(sqlite3.SQLITE_IOERR_SHMSIZE, "/proc/store.db")) is StoreFull
     assert type(from_sqlite(sqlite3.SQLITE_IOERR_SHMSIZE, "/no/such/place/store.db")) is DatabaseFailed
 
@@ -83,7 +83,7 @@ def test_an_io_error_is_a_full_disk_where_there_is_no_room() -> None:
         ("23505", DatabaseFailed),
     ],
 )
-def test_the_servers_states_are_told_apart_and_no_data_is_quoted(
+def test_distinguishes_sqlstates_and_quotes_no_data(
     sqlstate: str | None, kind: type[CleverAgentsError]
 ) -> None:
     error = from_postgres(sqlstate)
@@ -92,16 +92,16 @@ def test_the_servers_states_are_told_apart_and_no_data_is_quoted(
     assert is_transient(ServerError(sqlstate)) is (kind is StoreBusy)
 
 
-def test_what_is_no_answer_of_a_database_is_a_fault() -> None:
+def test_an_unexpected_database_error_is_a_fault() -> None:
     assert type(translated(NoResultFound("no row"), POSTGRES)) is DatabaseFailed
 
 
-def test_what_the_driver_refuses_by_itself_is_no_lost_connection() -> None:
+def test_an_error_of_the_driver_is_not_a_lost_connection() -> None:
     assert type(from_postgres(None, InterfaceError)) is DatabaseUnreachable
     assert type(from_postgres(None, ProgrammingError)) is DatabaseFailed
 
 
-def test_a_connection_that_broke_is_lost_whatever_else_was_said() -> None:
+def test_a_broken_connection_is_lost_whatever_its_code() -> None:
     error = DBAPIError("SELECT 1", (), ServerError("42501"), connection_invalidated=True)
     assert type(translated(error, POSTGRES)) is DatabaseUnreachable
 

@@ -26,7 +26,7 @@ def test_a_state_directory_is_named_once_and_for_good(tmp_path: Path) -> None:
     assert (state / "home").stat().st_mode & 0o777 == 0o600
 
 
-def test_all_who_name_a_directory_at_once_find_one_name(tmp_path: Path) -> None:
+def test_concurrent_first_uses_of_a_directory_agree_on_one_name(tmp_path: Path) -> None:
     for number in range(20):
         state = tmp_path / str(number)
         together = Barrier(4)
@@ -56,7 +56,7 @@ def test_a_directory_keeps_its_name_when_it_moves(tmp_path: Path) -> None:
     assert home_id(state) == name
 
 
-def test_a_copy_is_refused_while_the_other_is_there_and_may_get_a_name_of_its_own(tmp_path: Path) -> None:
+def test_refuses_a_copy_while_the_original_exists_until_it_gets_a_new_name(tmp_path: Path) -> None:
     state, copy = tmp_path / "state", tmp_path / "copy"
     name = home_id(state)
     shutil.copytree(state, copy)
@@ -69,7 +69,7 @@ def test_a_copy_is_refused_while_the_other_is_there_and_may_get_a_name_of_its_ow
     assert (home_id(state), home_id(copy)) == (name, own)
 
 
-def test_a_copy_is_refused_though_its_file_system_gives_it_the_same_number(tmp_path: Path) -> None:
+def test_refuses_a_copy_with_the_same_inode_number(tmp_path: Path) -> None:
     """As the top of a volume has it on every volume."""
     state, copy = tmp_path / "state", tmp_path / "copy"
     home_id(state)
@@ -80,7 +80,7 @@ def test_a_copy_is_refused_though_its_file_system_gives_it_the_same_number(tmp_p
         home_id(copy)
 
 
-def test_a_copy_whose_files_are_links_is_one_too(tmp_path: Path) -> None:
+def test_refuses_a_copy_made_of_hard_links(tmp_path: Path) -> None:
     state, copy = tmp_path / "state", tmp_path / "copy"
     home_id(state)
     shutil.copytree(state, copy, copy_function=os.link)
@@ -88,7 +88,7 @@ def test_a_copy_whose_files_are_links_is_one_too(tmp_path: Path) -> None:
         home_id(copy)
 
 
-def test_a_directory_that_is_seen_from_another_place_is_no_copy(tmp_path: Path) -> None:
+def test_accepts_the_same_directory_on_another_path(tmp_path: Path) -> None:
     state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
     name = home_id(state)
     elsewhere.symlink_to(state)
@@ -97,9 +97,7 @@ def test_a_directory_that_is_seen_from_another_place_is_no_copy(tmp_path: Path) 
     assert home_id(state) == name
 
 
-def test_a_place_that_cannot_be_written_down_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_works_even_if_the_place_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = home_id(tmp_path)
     (tmp_path / "home.place").unlink()
 
@@ -111,7 +109,7 @@ def test_a_place_that_cannot_be_written_down_is_no_obstacle(
     assert home_id(tmp_path) == name
 
 
-def test_a_copy_on_another_machine_is_refused_until_somebody_says_which_keeps_the_name(
+def test_refuses_a_copy_on_another_machine_until_a_person_decides(
     tmp_path: Path,
 ) -> None:
     state, copy = tmp_path / "state", tmp_path / "copy"
@@ -129,14 +127,14 @@ def test_a_copy_on_another_machine_is_refused_until_somebody_says_which_keeps_th
 
 
 @pytest.mark.parametrize("content", ["", "not a name", "01ARZ3NDEKTSV4RRFFQ69G5FAV and more"])
-def test_a_name_that_is_none_is_refused_instead_of_replaced(tmp_path: Path, content: str) -> None:
+def test_refuses_an_invalid_name_instead_of_replacing_it(tmp_path: Path, content: str) -> None:
     (tmp_path / "home").write_text(content)
     with pytest.raises(ConfigurationError, match="ULID"):
         home_id(tmp_path)
     assert (tmp_path / "home").read_text() == content
 
 
-def test_a_directory_that_cannot_be_named_is_told(tmp_path: Path) -> None:
+def test_reports_a_directory_that_cannot_store_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="the name of this state directory"):
         home_id(tmp_path / "file")

@@ -15,7 +15,7 @@ async def _begin() -> asyncio.Task[None]:
     return begun
 
 
-def test_a_task_that_nobody_ended_is_a_leak() -> None:
+def test_an_unfinished_task_is_a_leak() -> None:
     before = take_baseline()
     loop = asyncio.new_event_loop()
     task = loop.run_until_complete(_begin())

@@ -19,7 +19,7 @@ from tests.telling_lock import TellingLock
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there are no probes in the code")
-def test_two_who_make_code_at_once_leave_slipcover_its_probes(
+def test_concurrent_instrumentation_keeps_slipcovers_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second begins while the first is at work, and ends after it, unless it has to wait."""
@@ -68,7 +68,7 @@ def sign(number):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there are no probes in the code")
-def test_a_line_and_a_branch_are_told_once_and_as_slipcover_tells_them(tmp_path: Path) -> None:
+def test_reports_lines_and_branches_once_like_slipcover(tmp_path: Path) -> None:
     source = tmp_path / "signs.py"
     source.write_text(SOURCE)
     counting, theirs = Slipcover(branch=True), Slipcover(branch=True)

@@ -58,9 +58,7 @@ def test_both_are_installed_as_root_with_apt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("user", "apt"), [(1000, "exit 0"), (0, None), (0, "exit 100")])
-def test_what_is_missing_is_said_with_the_tests_that_are_skipped(
-    tmp_path: Path, user: int, apt: str | None
-) -> None:
+def test_reports_missing_packages_with_the_skipped_tests(tmp_path: Path, user: int, apt: str | None) -> None:
     machine = Machine(tmp_path, user=user, apt=apt)
     said = machine.run()
     assert "Missing: chromium. Skipped without it: the browser tests." in said
@@ -68,7 +66,7 @@ def test_what_is_missing_is_said_with_the_tests_that_are_skipped(
     assert machine.installed == (["chromium", "bubblewrap"] if apt == "exit 100" else [])
 
 
-def test_bubblewrap_that_does_not_work_is_said(tmp_path: Path) -> None:
+def test_reports_a_bubblewrap_that_does_not_work(tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=1000, apt=None)
     machine.program("chromium", "exit 0")
     machine.program("bwrap", "exit 1")
