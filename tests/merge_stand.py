@@ -19,7 +19,7 @@ from cleveragents.core.tool import ToolCall
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
-from cleveragents.plans.history import bring_to
+from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.sub_plans.loop import SubPlanMerge
@@ -54,7 +54,7 @@ class Worker:
     def becomes(self, tree: str, step: str = "1") -> ToolCall:
         """Replace the files by those of a tree in its repository."""
         wanted = {path: step.after for path, step in self.sandbox.changes_of(tree).items()}
-        return self.does(lambda root: bring_to(self.sandbox, wanted), step)
+        return self.does(lambda root: restore_states(self.sandbox, wanted), step)
 
     def writes(self, files: Mapping[str, str | bytes | None], step: str = "1") -> ToolCall:
         """Write these files; None deletes one."""

@@ -29,7 +29,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from cleveragents.demo.sample import SampleRepository, laid_script
+from cleveragents.demo.sample import SampleRepository, write_script
 from tests.forked import Forked, ran
 
 __all__ = ["CHROMIUM", "PATIENCE_MS", "PageBench", "Visit", "page_bench", "until"]
@@ -251,7 +251,7 @@ def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
         driver = stack.enter_context(sync_playwright())
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=PATIENCE_MS)
         stack.callback(browser.close)
-        bench = PageBench(directory, state, sample, laid_script(directory), browser, environment, workers)
+        bench = PageBench(directory, state, sample, write_script(directory), browser, environment, workers)
         stack.callback(bench.release_hold)
         stack.callback(bench.stop)
         bench.start()

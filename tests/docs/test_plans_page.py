@@ -11,7 +11,7 @@ from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.event import EventType
 from cleveragents.core.tool import CallState
-from cleveragents.plans.model.plan import Phase, PhaseState, PlanState, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import Phase, PhaseState, PlanState, ensure_plan_move, phase_state_text
 from cleveragents.plans.model.status import PlanStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plans.md"
@@ -34,7 +34,8 @@ def moves() -> Iterator[str]:
     for now in STANDINGS:
         then = [wanted for wanted in STANDINGS if _may(now, wanted)]
         if then:
-            yield f"| `{spelt(now)}` | {', '.join(f'`{spelt(wanted)}`' for wanted in then)} |"
+            targets = ", ".join(f"`{phase_state_text(wanted)}`" for wanted in then)
+            yield f"| `{phase_state_text(now)}` | {targets} |"
 
 
 def _may(now: PhaseState, wanted: PhaseState) -> bool:

@@ -272,7 +272,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "spelt",
     ),
     ("core/cancellation.py", "foreign text is not mistaken for ours"): (
-        """f'"{reason}"' if is_mere_stop(reason) else reason""",
+        """f'"{reason}"' if is_resumable_stop(reason) else reason""",
         "reason",
     ),
 }

@@ -13,7 +13,7 @@ from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.sub_plan import SUB_PLANS, has_news, seen, waits_for_sub_plans
+from cleveragents.plans.model.sub_plan import SUB_PLANS, child_versions, has_news, waits_for_sub_plans
 from cleveragents.plans.queue import PlanQueue
 from cleveragents.testing.clock import FakeClock
 from tests.races.explorers import Scenario, assert_caught, assert_holds
@@ -69,7 +69,7 @@ class Family:
 
 
 def parent_waits(family: Family) -> Hashable:
-    waiting = {"for": SUB_PLANS, "seen": seen(family.children)}
+    waiting = {"for": SUB_PLANS, "seen": child_versions(family.children)}
     return family.queue.put_down(family.parent, waiting).state.value
 
 

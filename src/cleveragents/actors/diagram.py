@@ -14,7 +14,7 @@ from cleveragents.actors.model.actor import END, Actor, Node, RouterNode
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-__all__ = ["doing", "edges", "mermaid", "node_type", "tree"]
+__all__ = ["edges", "mermaid", "node_summary", "node_type", "tree"]
 
 _LABEL_LIMIT = 60
 _ESCAPED = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\\": "#92;"})
@@ -55,7 +55,7 @@ def mermaid(actor: Actor) -> str:
     lines = ["flowchart TD", "    begin((start))"]
     for node in actor.nodes:
         left, right = _BRACKETS.get(node_type(node), _PLAIN_BRACKETS)
-        what = doing(node_type(node), {item.name: getattr(node, item.name) for item in fields(node)})
+        what = node_summary(node_type(node), {item.name: getattr(node, item.name) for item in fields(node)})
         label = _quoted(node.name) + (f"<br/>{_quoted(what)}" if what else "")
         lines.append(f'    {ids[node.name]}{left}"{label}"{right}')
     lines += ["    stop((end))", f"    begin --> {ids[actor.entry]}"]
@@ -65,9 +65,9 @@ def mermaid(actor: Actor) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], doing: Mapping[str, str]) -> Tree:
+def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], summaries: Mapping[str, str]) -> Tree:
     """Return the graph as a tree, starting at the entry. A repeated node appears without its successors.
-    `doing` describes each node.
+    `summaries` describes each node.
     """
     from rich.text import Text
     from rich.tree import Tree
@@ -86,7 +86,7 @@ def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], doing: Ma
             return text
         if name in shown:
             return text.append(" (see above)", style="dim")
-        what = doing.get(name, "")
+        what = summaries.get(name, "")
         return text.append(f"  {_shown(what)}" if what else "")
 
     def grow(above: Tree, name: str, when: str) -> None:
@@ -102,7 +102,7 @@ def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], doing: Ma
     return root
 
 
-def doing(kind: str, facts: Mapping[str, Any]) -> str:
+def node_summary(kind: str, facts: Mapping[str, Any]) -> str:
     """Describe a node by its type and fields."""
     if kind == "llm":
         tools = facts["tools"]

@@ -55,7 +55,7 @@ from cleveragents.core.errors import InvalidActor
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.text.template import Place
 
-__all__ = ["ONLY_NODE", "load_actor", "schema_problems", "understood"]
+__all__ = ["ONLY_NODE", "actor_from", "load_actor", "schema_problems"]
 
 
 _KIND = DocumentKind("actor", "name: namespace/name", InvalidActor)
@@ -100,7 +100,7 @@ def load_actor(
         raise InvalidActor(source, (f"it is not a mapping; it begins with `{_KIND.begins}`",))
     preparation = _Preparation(prompts)
     data = preparation.prepared(document.data)
-    actor = understood(data, raw.decode("utf-8-sig"))
+    actor = actor_from(data, raw.decode("utf-8-sig"))
     around = ActorEnvironment(tools, actors.get if actors else None, Condition)
     problems = [
         *preparation.problems,
@@ -238,7 +238,7 @@ def _references(part: JsonValue, place: Place) -> Iterator[tuple[Place, str]]:
             yield from _references(item, (*place, number))
 
 
-def understood(data: _Fields, document: str) -> Actor:
+def actor_from(data: _Fields, document: str) -> Actor:
     """Convert the data of a file to an actor."""
     only = ONLY_NODE.get(_text(data.get("type")))
     if only is None:

@@ -136,13 +136,13 @@ class LocalJobs:
 
     def cancel(self, job_id: str, *, reason: str = _REASON) -> JobView:
         from cleveragents.access.model.user import Role
-        from cleveragents.core.cancellation import said_by_somebody
+        from cleveragents.core.cancellation import user_reason
         from cleveragents.core.errors import JobAlreadyEnded
 
         container = self._access.container
         job = self._access.job(job_id, Role.OPERATOR)
         try:
-            job = container.jobs.request_cancel(job.id, said_by_somebody(reason), now=container.clock.now())
+            job = container.jobs.request_cancel(job.id, user_reason(reason), now=container.clock.now())
         except JobAlreadyEnded as ended:
             if ended.state != JobState.CANCELLED.value:
                 raise

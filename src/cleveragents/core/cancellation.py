@@ -22,7 +22,7 @@ from cleveragents.core.errors import Cancelled
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["CancellationView", "Registration", "is_mere_stop", "mere_stop", "said_by_somebody"]
+__all__ = ["CancellationView", "Registration", "is_resumable_stop", "resumable_stop", "user_reason"]
 
 
 _Listeners = dict[object, Callable[[], None]]
@@ -198,16 +198,18 @@ def _open(gate: asyncio.Future[None]) -> None:
         gate.set_result(None)
 
 
-def mere_stop(why: str) -> str:
+def resumable_stop(why: str) -> str:
     """Return the reason of a stop after which the work can resume."""
     return f"{_MARK}{why}"
 
 
-def is_mere_stop(reason: str | None) -> bool:
+def is_resumable_stop(reason: str | None) -> bool:
     """Return whether the reason is a stop, not a cancel: the work can resume later."""
     return reason is not None and reason.startswith(_MARK)
 
 
-def said_by_somebody(reason: str) -> str:
+def user_reason(reason: str) -> str:
     """Return the reason given by a person or another program, quoted if it looks like a mere stop."""
-    return f'"{reason}"' if is_mere_stop(reason) else reason  # guard: foreign text is not mistaken for ours
+    return (
+        f'"{reason}"' if is_resumable_stop(reason) else reason
+    )  # guard: foreign text is not mistaken for ours

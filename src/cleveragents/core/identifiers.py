@@ -14,8 +14,8 @@ __all__ = [
     "IdentifierSource",
     "UlidSource",
     "WorkerIdentity",
-    "acting",
     "acting_as",
+    "acting_user",
 ]
 
 
@@ -63,8 +63,8 @@ class Fence:
     token: int
 
 
-def acting() -> str | None:
-    """Return the name of the acting user, or None if there is none, as in a command or a worker."""
+def acting_user() -> str | None:
+    """Return the name of the acting_user user, or None if there is none, as in a command or a worker."""
     return _NAME.get()
 
 

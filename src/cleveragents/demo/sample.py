@@ -31,8 +31,8 @@ __all__ = [
     "NOTES",
     "NOTES_TEXT",
     "SampleRepository",
-    "laid_script",
     "plan_for",
+    "write_script",
 ]
 
 
@@ -194,7 +194,7 @@ class SampleRepository:
         return head + self.git("for-each-ref") + self.git("ls-files", "--stage")
 
 
-def laid_script(directory: Path) -> Path:
+def write_script(directory: Path) -> Path:
     """What the model says, as a file there."""
     script = directory / _SCRIPT
     script.write_bytes(files("cleveragents.demo").joinpath(_SCRIPT).read_bytes())

@@ -24,7 +24,7 @@ from cleveragents.config.settings import Settings
 from cleveragents.core.actions.model import CheckRun, CheckVerdict
 from cleveragents.core.errors import ApplyConflict, DeadlineExceeded, SandboxMissing
 from cleveragents.core.tool import CallState
-from cleveragents.demo.sample import CATALOGUE, FILES, GOALS, LINES, SampleRepository, laid_script, plan_for
+from cleveragents.demo.sample import CATALOGUE, FILES, GOALS, LINES, SampleRepository, plan_for, write_script
 from cleveragents.demo.worker_process import WorkerProcess
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -153,7 +153,7 @@ class DemoDriver:
         self._sample.make()
         self._story.before = self._sample.fingerprint()
         self._story.refs_before = self._sample.refs()
-        script = laid_script(self._container.state_directory)
+        script = write_script(self._container.state_directory)
         for label, goal in GOALS.items():
             new = plan_for(self._container, goal, self._sample.root, script)
             self._story.ids[label] = self._parts.lifecycle.create(new).id

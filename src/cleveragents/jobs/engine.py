@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.core.cancellation import said_by_somebody
+from cleveragents.core.cancellation import user_reason
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.jobs.model.job import Job, JobState, NewJob
@@ -151,7 +151,7 @@ class EmbeddedJobEngine:
         return self._store.list(states=states, limit=limit, after=after)
 
     def cancel(self, job_id: str, reason: str) -> Job:
-        job = self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
+        job = self._store.request_cancel(job_id, user_reason(reason), now=self._clock.now())
         for worker in self._running():
             # Immediately, instead of at the worker's next poll.
             with suppress(JobAlreadyEnded):

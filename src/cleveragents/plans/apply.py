@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applied, Applier, ApplyOptions, CommitRequest, Preparation
-from cleveragents.core.actions.model import CheckVerdict, Setup, in_a_line
+from cleveragents.core.actions.model import CheckVerdict, Setup, failure_line
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -410,7 +410,7 @@ class PlanApply:
             runs = self.checks(ground.resource).run(strategy.checks, ground, progress=request.told)
         for run in runs:
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
-                raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {in_a_line(run.details)}")
+                raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {failure_line(run.details)}")
 
     def _move(
         self, plan: Plan, state: PlanState, facts: PlanFacts | None = None, fence: Fence | None = None

@@ -22,7 +22,7 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
-from cleveragents.plans.history import bring_to
+from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.strategy import SETUP, StrategyStep
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.processes.ports import Command, CommandResult, CommandRunner, StopSignal
@@ -124,13 +124,13 @@ class PlanChecks:
 
     def _one(self, check: Check, ground: CheckEnvironment, tree: str) -> CheckRun:
         sandbox = ground.sandbox
-        bring_to(sandbox, ground.states)
+        restore_states(sandbox, ground.states)
         began = self.clock.monotonic()
         try:
             verdict, details = self._judged(check, ground)
             took = round(self.clock.monotonic() - began, 3)
         finally:
-            bring_to(sandbox, ground.recorded)
+            restore_states(sandbox, ground.recorded)
         ground.stop.raise_if_cancelled()
         return CheckRun(
             ground.plan_id,

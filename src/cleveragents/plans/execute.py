@@ -23,7 +23,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
-from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, times_back
+from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, rollback_count
 from cleveragents.plans.conflicts.resolution import conflict_task
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -166,7 +166,7 @@ def _fix_part(ground: ActorPhase, number: int) -> str:
     would return its old answer. The count never decreases.
     """
     assert ground.execution is not None  # Execute always has one
-    back = times_back(ground.execution.history.calls(ground.plan.id))
+    back = rollback_count(ground.execution.history.calls(ground.plan.id))
     times = ground.strategy.round + len(ground.strategy.guidance) + back
     return f"mend-{number}" + (f"~{times}" if times else "")
 

@@ -28,7 +28,7 @@ from cleveragents.plans.ports.plans import CallTimes
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlReviewStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
-__all__ = ["REREAD", "PlanHistory", "PlanResult", "bring_to", "named", "seconds_of_tree"]
+__all__ = ["REREAD", "PlanHistory", "PlanResult", "named", "restore_states", "seconds_of_tree"]
 
 
 REREAD = "reread"
@@ -144,7 +144,7 @@ def named(paths: Iterable[str]) -> str:
     return ", ".join(first[:_NAMED]) + more
 
 
-def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
+def restore_states(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
     """Make the sandbox differ from its base in exactly these states. The caller holds `sandbox.writing()`.
 
     Ignored files stay as they are. Files that cannot be recorded, and therefore not restored, are moved out

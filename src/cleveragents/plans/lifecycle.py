@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cleveragents.core.cancellation import is_mere_stop, said_by_somebody
+from cleveragents.core.cancellation import is_resumable_stop, user_reason
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     Conflict,
@@ -45,7 +45,7 @@ from cleveragents.plans.model.sub_plan import (
     waits_for_sub_plans,
 )
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
-from cleveragents.plans.queue import PlanQueue, going_on_with
+from cleveragents.plans.queue import PlanQueue, resume_payload
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.messages import leave_out_named
@@ -130,7 +130,7 @@ class PlanLifecycle:
         if plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED):
             past, now = self.sandbox_edits.history.calls(plan.id), self.clock.now()
             leave_out_named(plan, self._children_wanted(plan), past, self.calls, now)
-        return self.queue(plan, going_on_with(model))
+        return self.queue(plan, resume_payload(model))
 
     def has_worker(self, plan: Plan) -> bool:
         """Return whether a living process runs the plan. A process that is not known to be dead counts as
@@ -213,7 +213,7 @@ class PlanLifecycle:
         cancelled plan is returned unchanged. Raises `PlanError` if the plan ended otherwise, is being
         applied, or is merged.
         """
-        return self._ended_for(plan, said_by_somebody(reason))
+        return self._ended_for(plan, user_reason(reason))
 
     def stop(self, plan: Plan) -> Plan:
         """Stop a sub-plan so that it can be resumed: it fails, unless it is complete or a cancel is
@@ -248,7 +248,7 @@ class PlanLifecycle:
 
     def _cancelled(self, plan: Plan, reason: str) -> Plan:
         state, error = ended_by(reason)
-        if plan.state is PlanState.CANCELLED or (is_mere_stop(reason) and _is_settled(plan)):
+        if plan.state is PlanState.CANCELLED or (is_resumable_stop(reason) and _is_settled(plan)):
             return plan
         if plan.state.ended:
             raise PlanError(plan.id, f"already {plan.state.value}; nothing was changed")
@@ -384,13 +384,13 @@ class PlanLifecycle:
             plan = self.reconciled(self.plans.get(plan.id))
             job = self.queueing.job_of(plan)
         if job is None or job.state.ended:
-            return self.queue(plan, going_on_with(model))
+            return self.queue(plan, resume_payload(model))
         if self.has_worker(plan):  # guard: one owner at a time
             raise PlanError(plan.id, "already running")
         if model is None:
             return plan
         # The plan leaves its job first: a worker that claims the old job finds that the plan has another one.
-        plan = self.queue(plan, going_on_with(model))
+        plan = self.queue(plan, resume_payload(model))
         self._let_go(job)
         return plan
 

@@ -21,7 +21,7 @@ from cleveragents.core.errors import (
     StaleFence,
     StalePlan,
     UnknownJob,
-    offered,
+    remedies_record,
 )
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState
@@ -45,7 +45,7 @@ _PATIENCE_SECONDS = 30.0
 def waiting_for_correction(plan: Plan) -> JsonValue:
     """Return the pending request of a plan that was stopped for a correction."""
     resume = Remedy("plan.resume", plan.id, text="Resume it")
-    return {"for": "correction", "what": "stopped for a correction", **offered((resume,))}
+    return {"for": "correction", "what": "stopped for a correction", **remedies_record((resume,))}
 
 
 def waiting_in(phase: Phase) -> tuple[PhaseState, ...]:

@@ -25,13 +25,20 @@ from cleveragents.plans.jobs.names import (
     kind_of_plan,
     queue_of,
 )
-from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import (
+    Phase,
+    PhaseState,
+    Plan,
+    PlanState,
+    ensure_plan_move,
+    phase_state_text,
+)
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.idempotency import IdempotencyClaim
 
-__all__ = ["PlanQueue", "going_on_with"]
+__all__ = ["PlanQueue", "resume_payload"]
 
 _MADE = (Phase.ACTION, PlanState.QUEUED)
 _TO = "to"
@@ -61,11 +68,11 @@ class PlanQueue:
         Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `QueueFull` for a new plan
         if the queue is full.
         """
-        told = {} if wanted is None else {_TO: spelt(wanted)}
+        told = {} if wanted is None else {_TO: phase_state_text(wanted)}
         wanted = wanted or _queued(plan)
         ensure_plan_move(plan.id, plan.phase_state, wanted)
         last = self.job_of(plan)
-        kept = {} if last is None else going_on_with(last.payload.get("model"))
+        kept = {} if last is None else resume_payload(last.payload.get("model"))
         payload: Mapping[str, JsonValue] = {"plan_id": plan.id, **kept, **told, **(more or {})}
         request = self._request_of(plan)
         new = NewJob(
@@ -189,13 +196,13 @@ class PlanQueue:
         return found
 
 
-def going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:
+def resume_payload(model: JsonValue) -> Mapping[str, JsonValue]:
     """Return the payload for a model that was named at a resume."""
     return {} if model is None else {"model": model}
 
 
 def _standing(told: JsonValue) -> PhaseState | None:
-    """Parse a standing that `spelt` wrote."""
+    """Parse a standing that `phase_state_text` wrote."""
     if told is None:
         return None
     phase, _, state = str(told).partition("/")

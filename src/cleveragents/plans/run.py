@@ -33,7 +33,7 @@ from cleveragents.core.errors import (
     StalePlan,
     StoreBusy,
     StoreFull,
-    offered,
+    remedies_record,
 )
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
@@ -72,7 +72,7 @@ __all__ = [
     "kind_of_plan",
     "should_run",
     "start_of",
-    "waited",
+    "wait_reason",
 ]
 
 
@@ -170,7 +170,7 @@ class PlanRun:
             self._heed_cancel(held, job)
             raise
         except (NeedsHuman, BudgetExhausted) as needed:
-            held.wait(waited(needed, held.plan.root))
+            held.wait(wait_reason(needed, held.plan.root))
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is retried and continues from here
@@ -449,12 +449,12 @@ class OwnedPlan:
         self.plan = self.plans.move(self.plan, (phase, state), facts, now=now, fence=self.fence)
 
 
-def waited(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue:
+def wait_reason(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue:
     """Return the pending request of a plan that needs an answer, or a larger budget for its tree."""
     if isinstance(needed, BudgetExhausted):
         raised = [replace(remedy, plan=root_id) for remedy in needed.remedies]
-        return {"for": "budget", "what": needed.what, **offered(raised)}
-    told: dict[str, JsonValue] = {"for": "leave", "what": needed.what, **offered(needed.remedies)}
+        return {"for": "budget", "what": needed.what, **remedies_record(raised)}
+    told: dict[str, JsonValue] = {"for": "leave", "what": needed.what, **remedies_record(needed.remedies)}
     if not isinstance(needed, ActorAsks):
         return told
     return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}

@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.call_log import UNREADABLE, CallLog
-from cleveragents.plans.history import REREAD, PlanHistory, bring_to
+from cleveragents.plans.history import REREAD, PlanHistory, restore_states
 from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
@@ -233,7 +233,9 @@ class SandboxEdits:
             return filing.file(call, self.history.unrecorded(plan_id, sandbox))
         found = self.history.leading_back(plan_id, checkpoint_of(call))
         call = filing.recorded(call, found)
-        bring_to(sandbox, {path: step.after for path, step in found.items()} | self.history.states(plan_id))
+        restore_states(
+            sandbox, {path: step.after for path, step in found.items()} | self.history.states(plan_id)
+        )
         return filing.close(call, None)
 
 

@@ -40,7 +40,7 @@ from cleveragents.processes.guard import NOT_EXECUTED
 from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess, OutputTail
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
 from cleveragents.processes.passthrough import (
-    furnish,
+    copy_home,
     keep_secrets_of,
     make_directory,
     mask_for,
@@ -190,7 +190,7 @@ class GuardedCommandRunner:
         private = make_directory()
         try:
             if command.home is not None:
-                furnish(private / "home", command.home, command.argv[0])
+                copy_home(private / "home", command.home, command.argv[0])
             yield private
         finally:
             remove_directory(str(private))

@@ -50,7 +50,7 @@ __all__ = [
     "NO_SECRETS",
     "PREFIX",
     "SecretMask",
-    "furnish",
+    "copy_home",
     "keep_secrets_of",
     "make_directory",
     "mask_for",
@@ -94,7 +94,7 @@ PREFIX = "cleveragents-command-"
 _OWNED = re.compile(re.escape(PREFIX) + r"(?P<pid>\d+)\.(?P<ticks>\d+)\.(?P<host>[0-9a-f]{8})-")
 
 
-def furnish(home: Path, wanted: CommandHome, program: str) -> None:
+def copy_home(home: Path, wanted: CommandHome, program: str) -> None:
     """Fill the empty directory `home` for the program. Raises `ToolRefused` if a file cannot be copied or the
     copies are too large.
     """

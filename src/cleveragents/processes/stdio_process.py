@@ -39,7 +39,7 @@ from cleveragents.processes.guarded_runner import Isolation, guarded_program
 from cleveragents.processes.passthrough import (
     NO_SECRETS,
     SecretMask,
-    furnish,
+    copy_home,
     keep_secrets_of,
     remove_directory,
 )
@@ -304,7 +304,7 @@ def stdio_program(
     ensure_network_denied(command, isolated=bubblewrap is not None)
     empty = (str(private / "home"), str(private / "tmp")) if bubblewrap is None else (HOME, TEMPORARY)
     if command.home is not None:
-        furnish(private / "home", command.home, command.argv[0])
+        copy_home(private / "home", command.home, command.argv[0])
     keep_secrets_of(place.allowed_names, os.environ, place.secrets)
     return guarded_program(
         replace(command, markers=place.markers, timeout_seconds=_LONGEST_SECONDS),

@@ -62,7 +62,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.protocols.agent_requests import GoalOptions, patch_text
-from cleveragents.server.problems import said_of
+from cleveragents.server.problems import public_message
 
 if TYPE_CHECKING:
     from a2a.server.context import ServerCallContext
@@ -399,6 +399,6 @@ async def _asked(ask: Callable[[], T]) -> T:
         structlog.get_logger().exception("a2a.failed")
         raise InternalError(message=_FAILED) from None
     except Unavailable as error:  # the same request may succeed later, so it is not to be changed
-        raise InternalError(message=redact_text(said_of(error))) from None
+        raise InternalError(message=redact_text(public_message(error))) from None
     except CleverAgentsError as error:
         raise InvalidParamsError(message=redact_text(str(error))) from None

@@ -82,7 +82,7 @@ __all__ = [
     "internal_problem",
     "problem",
     "problem_of",
-    "said_of",
+    "public_message",
     "status_of",
 ]
 
@@ -219,7 +219,7 @@ def status_of(error: CleverAgentsError) -> int:
     return 503 if isinstance(error, Unavailable) else 500
 
 
-def said_of(error: CleverAgentsError) -> str:
+def public_message(error: CleverAgentsError) -> str:
     """Return the message of an error for clients. The rest is logged."""
     words = _OF_THE_DATABASE.get(type(error))
     if words is None:
@@ -245,7 +245,7 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(max(1, math.ceil(error.seconds)))
-    told = said_of(error)
+    told = public_message(error)
     places = [] if request is None else _places_of(error, request, redact_text(told))
     more: dict[str, object] = {"errors": places} if places else {}
     if error.remedies:

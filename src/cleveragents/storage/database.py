@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError
 from cleveragents.core.errors import Closed, DatabaseUnusable
 from cleveragents.core.event import DomainEvent
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.identifiers import acting
+from cleveragents.core.identifiers import acting_user
 from cleveragents.storage.database_errors import location_of
 from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.storage.unit_of_work import Backend, Write
@@ -83,7 +83,7 @@ class Database:
         that the unit appends to the outbox are attributed to the acting user of the caller. Raises
         `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or `OutcomeUnknown`.
         """
-        value: T = self._commit(Write(_call, unit, joins=False, by=acting()))
+        value: T = self._commit(Write(_call, unit, joins=False, by=acting_user()))
         return value
 
     def write_joined(self, apply: Callable[[Connection, Sequence[Item]], Sequence[T]], item: Item) -> T:
@@ -93,7 +93,7 @@ class Database:
         one call, which returns one value for each. If it raises, it is called again for each item alone, so
         an error reaches only its own caller.
         """
-        value: T = self._commit(Write(apply, item, joins=True, by=acting()))
+        value: T = self._commit(Write(apply, item, joins=True, by=acting_user()))
         return value
 
     def add_commit_listener(self, listener: CommitListener) -> Callable[[], None]:

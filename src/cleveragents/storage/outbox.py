@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.event import DomainEvent, PreparedEvent
-from cleveragents.core.identifiers import acting
+from cleveragents.core.identifiers import acting_user
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.storage.prepared_statement import prepared
 from cleveragents.storage.tables import outbox
@@ -49,8 +49,8 @@ def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent])
 
 
 def _attributed(event: DomainEvent) -> DomainEvent:
-    """Return the event with the acting user, if there is one."""
-    name = acting()
+    """Return the event with the acting_user user, if there is one."""
+    name = acting_user()
     if name is None or "by" in event.payload:
         return event
     return replace(event, payload={**event.payload, "by": name})

@@ -15,7 +15,7 @@ from acp import (
     update_tool_call,
 )
 
-from cleveragents.actors.external.acp.handler import Terminals, chosen
+from cleveragents.actors.external.acp.handler import Terminals, permission_response
 from cleveragents.actors.external.acp.session import message_in
 from cleveragents.actors.external.acp.updates import Updates
 from cleveragents.actors.model.actor import ProgressKind
@@ -130,7 +130,7 @@ def options(*kinds: Any) -> list[schema.PermissionOption]:
 def test_the_option_is_the_one_that_means_it_for_this_once(
     allowed: bool, offered: tuple[str, ...], option: str | None
 ) -> None:
-    outcome = chosen(options(*offered), allowed).outcome
+    outcome = permission_response(options(*offered), allowed).outcome
     assert getattr(outcome, "option_id", None) == option
     assert outcome.outcome == ("cancelled" if option is None else "selected")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.graph.compiler import compile_actor, meetings
+from cleveragents.actors.graph.compiler import compile_actor, joins_of
 from cleveragents.actors.model.actor import (
     ActorLimits,
     HumanNode,
@@ -243,7 +243,7 @@ def test_joins_inside_joins_wait_for_their_own_branches(bench: Bench) -> None:
 
 def test_meetings_of_one_place_are_nested() -> None:
     edges = [("f", "g"), ("f", "c"), ("g", "a"), ("g", "b"), ("a", "j"), ("b", "j"), ("c", "j")]
-    inner, outer = meetings("f", edges, {"f": ("g", "c"), "g": ("a", "b")})
+    inner, outer = joins_of("f", edges, {"f": ("g", "c"), "g": ("a", "b")})
     assert set(inner.groups) == {frozenset({("a", "j")}), frozenset({("b", "j")})}
     assert set(outer.groups) == {frozenset({(inner.name, "j")}), frozenset({("c", "j")})}
 

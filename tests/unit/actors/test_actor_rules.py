@@ -22,7 +22,13 @@ from cleveragents.actors.model.actor import (
     SubgraphNode,
     ToolNode,
 )
-from cleveragents.actors.model.paths import at_once, never_ending, router_circle, unreachable, written_by
+from cleveragents.actors.model.paths import (
+    concurrent_nodes,
+    never_ending,
+    router_circle,
+    unreachable,
+    written_by,
+)
 from cleveragents.actors.model.rules import NODES_LIMIT, ActorEnvironment, actor_problems
 from cleveragents.core.errors import UnknownActor
 from cleveragents.core.json_value import FrozenObject, JsonValue
@@ -181,12 +187,12 @@ def test_a_router_takes_one_way_so_its_ways_do_not_run_at_once() -> None:
     judged = actor(
         router("first", ("left", "task == 'x'"), ("right", None)), llm("left"), llm("right"), entry="first"
     )
-    assert list(at_once(judged)) == []
+    assert list(concurrent_nodes(judged)) == []
 
 
 def test_a_branch_of_a_branch_runs_beside_the_other_branch() -> None:
     nodes = (llm("a", "b", "c"), llm("b", "d", "e"), llm("c", "f"), llm("d", "f"), llm("e", "f"), llm("f"))
-    pairs = {frozenset(pair) for pair in at_once(actor(*nodes))}
+    pairs = {frozenset(pair) for pair in concurrent_nodes(actor(*nodes))}
     assert pairs == {frozenset(pair) for pair in ("bc", "cd", "ce", "de")}
 
 

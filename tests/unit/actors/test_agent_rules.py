@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from cleveragents.actors.diagram import doing, edges, mermaid, node_type, tree
+from cleveragents.actors.diagram import edges, mermaid, node_summary, node_type, tree
 from cleveragents.actors.loader import load_actor
 from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS, AcpNode, CommandNode
 from cleveragents.core.errors import InvalidActor
@@ -86,7 +86,7 @@ def test_every_key_arrives_at_the_node() -> None:
 def test_it_is_drawn_with_the_program_that_it_runs() -> None:
     actor = load_actor(WHOLE, "x.yaml")
     assert 'n1[/"work<br/>command agent"\\]' in mermaid(actor)
-    what = {node.name: doing(node_type(node), asdict(node)) for node in actor.nodes}
+    what = {node.name: node_summary(node_type(node), asdict(node)) for node in actor.nodes}
     drawn = tree(actor.name, actor.entry, edges(actor), what)
     assert "acp agent" in str(drawn.children[0].children[0].label)
 

@@ -19,7 +19,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.call_log import CallCommands
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.processes import passthrough
-from cleveragents.processes.passthrough import furnish
+from cleveragents.processes.passthrough import copy_home
 from cleveragents.processes.ports import (
     Command,
     CommandHome,
@@ -167,7 +167,7 @@ def test_links_become_files_and_pipes_are_left_out(home: Path, tmp_path: Path) -
     os.mkfifo(home / "kept" / "pipe")
     target = tmp_path / "copy"
     target.mkdir()
-    furnish(target, CommandHome(("kept", "kept/file")), "agent")
+    copy_home(target, CommandHome(("kept", "kept/file")), "agent")
     assert sorted(path.name for path in (target / "kept").iterdir()) == ["file", "link"]
     assert not (target / "kept" / "link").is_symlink()
     (target / "kept" / "file").write_text("changed")
@@ -183,7 +183,7 @@ def test_a_whole_home_directory_is_refused(
         (home / "kept" / name).write_text("xx")
     (tmp_path / "copy").mkdir()
     with pytest.raises(ToolRefused, match="only the files that it needs"):
-        furnish(tmp_path / "copy", CommandHome(("kept",)), "agent")
+        copy_home(tmp_path / "copy", CommandHome(("kept",)), "agent")
 
 
 def test_programs_named_by_path_are_visible_but_never_a_home(home: Path, tmp_path: Path) -> None:

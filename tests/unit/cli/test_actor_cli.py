@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cleveragents.actors.diagram import doing, edges, mermaid, node_type, tree
+from cleveragents.actors.diagram import edges, mermaid, node_summary, node_type, tree
 from cleveragents.actors.model.actor import (
     END,
     Actor,
@@ -191,7 +191,7 @@ def test_the_schema_is_printed_as_it_is(agents: Agents) -> None:
 
 def drawn_tree(actor: Actor) -> str:
     file = StringIO()
-    what = {node.name: doing(node_type(node), asdict(node)) for node in actor.nodes}
+    what = {node.name: node_summary(node_type(node), asdict(node)) for node in actor.nodes}
     Console(file=file, width=200).print(tree(actor.name, actor.entry, edges(actor), what))
     return file.getvalue()
 

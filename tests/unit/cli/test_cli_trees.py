@@ -14,7 +14,7 @@ from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.status_text import short_status_of
 from cleveragents.cli.plan.exit_codes import exit_code_of, joint_exit_code
-from cleveragents.core.errors import PlanError, Remedy, offered
+from cleveragents.core.errors import PlanError, Remedy, remedies_record
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from tests import forked
@@ -506,7 +506,10 @@ def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path:
         ({"remedy": "`agents plan resume X --max-usd 0.02`"}, {"limits.usd": "0.02"}),
         ({"remedy": "`agents plan resume X --timeout TIME`"}, {"limits.seconds": 0.0}),
         ({"remedy": "more"}, {"limits.tokens": None}),
-        (offered((Remedy("plan.resume", "X", {"limits.steps": 4}, "Resume it"),)), {"limits.steps": 4}),
+        (
+            remedies_record((Remedy("plan.resume", "X", {"limits.steps": 4}, "Resume it"),)),
+            {"limits.steps": 4},
+        ),
     ],
 )
 def test_a_plan_that_waits_for_budget_says_which_also_one_of_the_version_before(

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cleveragents.cli.admin.mcp import told_working
+from cleveragents.cli.admin.mcp import success_message
 from cleveragents.core.errors import ConfigurationError, StoreBusy, StoreFull
 from cleveragents.tools.mcp import configuration as editing
 from cleveragents.tools.mcp.configuration import add_server, remove_server
@@ -85,7 +85,7 @@ def test_a_server_behind_a_url_is_neither_isolated_nor_not(agents: Agents) -> No
     (row,) = json.loads(agents("mcp", "list", "--format", "json").out)
     assert row["isolated"] is None
     far = McpServer("far", "mcp.json", True, url="https://far.test/mcp")
-    assert told_working(far, 2) == "far works and offers 2 tools", "nobody started it, and nobody stops it"
+    assert success_message(far, 2) == "far works and offers 2 tools", "nobody started it, and nobody stops it"
 
 
 def test_a_server_that_nobody_added_is_said_not_to_be_there(agents: Agents) -> None:

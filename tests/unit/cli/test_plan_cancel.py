@@ -8,7 +8,7 @@ import click
 import pytest
 
 from cleveragents.api.client import LocalClient
-from cleveragents.api.plans.available_actions import rests
+from cleveragents.api.plans.available_actions import is_settled
 from cleveragents.api.plans.local import LocalPlans
 from cleveragents.api.plans.views import PlanView
 from cleveragents.cli.plan.cancel import stop_plan
@@ -49,6 +49,6 @@ def test_a_cancelled_plan_rests_when_nothing_below_it_runs(plans: PlanBench) -> 
     new = PlanDraft("part", "tests/any", str(plans.repository))
     child = parts.plans.spawn(root, new, "1", TreeLimits(), now=now, fence=Fence(job.id, job.fence))
     root = parts.plans.move(plans.now(root), (root.phase, PlanState.CANCELLED), now=now)
-    assert not rests(parts, root)
+    assert not is_settled(parts, root)
     parts.plans.move(child, (child.phase, PlanState.CANCELLED), now=now)
-    assert rests(parts, root)
+    assert is_settled(parts, root)

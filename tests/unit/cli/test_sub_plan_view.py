@@ -14,9 +14,9 @@ from cleveragents.plans.model.sub_plan import (
     ParentAction,
     TaskStatus,
     TreeView,
+    child_versions,
     has_news,
     is_at_rest,
-    seen,
     waits_for_sub_plans,
 )
 
@@ -151,7 +151,7 @@ def test_one_that_waits_for_its_own_parts_rests_only_when_a_person_is_asked() ->
 
 def test_news_are_what_came_to_rest_since_the_parent_looked() -> None:
     running, failed = child("1", RUNNING, version=3), child("2", FAILED, version=5)
-    parent = child("p", WAITS, waits={"for": "sub-plans", "seen": seen([running, failed])})
+    parent = child("p", WAITS, waits={"for": "sub-plans", "seen": child_versions([running, failed])})
     assert not has_news(parent, [running, failed])
     assert not has_news(parent, [child("1", RUNNING, version=4), failed])
     assert has_news(parent, [child("1", DONE, version=4), failed])

@@ -14,7 +14,7 @@ from cleveragents.context.model.code import Field
 from cleveragents.context.search.bm25 import Bm25Table, Corpus, best, pooled
 from cleveragents.context.search.import_graph import ImportGraph
 from cleveragents.context.search.path_words import PathEnds, PathWords, stem
-from cleveragents.context.search.question_search import looking
+from cleveragents.context.search.question_search import shared_search
 from cleveragents.testing.code_index import MemorySnapshot
 
 
@@ -128,7 +128,7 @@ def test_modules_of_several_languages_are_found_where_they_are_imported() -> Non
             "go/pkg/server.go": "",
         }
     )
-    graph = ImportGraph(looking(code, "x"))
+    graph = ImportGraph(shared_search(code, "x"))
     assert graph.modules(".sub.part", "app/main.py") == ["app/sub/part.py"]
     assert graph.modules("..main", "app/sub/part.py") == ["app/main.py"]
     assert graph.modules(".....main", "app/sub/part.py") == []

@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.batch import AnalysisRequest, filled
-from cleveragents.context.index.build.builder import building
+from cleveragents.context.index.build.builder import build_turn
 from cleveragents.context.index.build.segment import TermNumbers
 from cleveragents.context.index.place import IndexDeadline
 from cleveragents.context.index.view import FileEntry, blob_digest
@@ -118,7 +118,7 @@ def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:
     looks = iter([False] * 5)
     with (
         held_by_another(lock) as pid,
-        building(
+        build_turn(
             lock,
             IndexDeadline(),
             lambda: next(looks, True),
@@ -128,7 +128,7 @@ def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:
     ):
         assert (turn.ours, turn.stalled) == (False, False)
         assert turn.who == f"another process (pid {pid})"
-    with building(lock, IndexDeadline(), lambda: True) as turn:
+    with build_turn(lock, IndexDeadline(), lambda: True) as turn:
         assert turn.ours
         assert lock.read_bytes() == b"%d\n" % os.getpid()
     assert lock.read_bytes() == b""
@@ -147,5 +147,5 @@ def test_one_that_does_not_say_who_it_is_is_another_process(tmp_path: Path, word
 
         if words is not None:
             lock.write_bytes(words)
-        with building(lock, IndexDeadline(), gone) as turn:
+        with build_turn(lock, IndexDeadline(), gone) as turn:
             assert turn.who == "another process"

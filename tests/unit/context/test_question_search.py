@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.search.question_search import looking
+from cleveragents.context.search.question_search import shared_search
 from cleveragents.context.strategies import keyword
 from cleveragents.core.errors import Closed, SourceChanged
 from cleveragents.testing.code_index import MemorySnapshot
@@ -23,15 +23,15 @@ def _snapshot() -> MemorySnapshot:
 
 def test_callers_with_the_same_question_share_one() -> None:
     code = _snapshot()
-    assert looking(code, "backoff") is looking(code, "backoff")
-    assert looking(code, "backoff") is not looking(code, "socket")
-    assert looking(code, "backoff") is not looking(_snapshot(), "backoff")
+    assert shared_search(code, "backoff") is shared_search(code, "backoff")
+    assert shared_search(code, "backoff") is not shared_search(code, "socket")
+    assert shared_search(code, "backoff") is not shared_search(_snapshot(), "backoff")
 
 
 def test_shared_data_is_released_with_the_snapshot() -> None:
     ground = ground_of()
     ask(keyword.make, "backoff of a retry", ground)
-    kept = weakref.ref(looking(ground.code, "backoff of a retry"))
+    kept = weakref.ref(shared_search(ground.code, "backoff of a retry"))
     code = weakref.ref(ground.code)
     del ground
     gc.collect()
@@ -40,17 +40,17 @@ def test_shared_data_is_released_with_the_snapshot() -> None:
 
 def test_a_snapshot_that_is_asked_much_keeps_the_latest_questions() -> None:
     code = _snapshot()
-    first = weakref.ref(looking(code, "one"))
-    looking(code, "two")
+    first = weakref.ref(shared_search(code, "one"))
+    shared_search(code, "two")
     assert first() is not None
-    looking(code, "three")
+    shared_search(code, "three")
     gc.collect()
     assert first() is None
 
 
 def test_a_user_that_outlives_the_snapshot_gets_closed() -> None:
     code = _snapshot()
-    look = looking(code, "backoff")
+    look = shared_search(code, "backoff")
     del code
     gc.collect()
     with pytest.raises(Closed):
@@ -58,7 +58,7 @@ def test_a_user_that_outlives_the_snapshot_gets_closed() -> None:
 
 
 def test_each_part_is_worked_out_once_however_many_ask() -> None:
-    look = looking(_code := _snapshot(), "backoff")
+    look = shared_search(_code := _snapshot(), "backoff")
     begun = threading.Barrier(8)
     counted: list[int] = []
     answers: list[object] = []
@@ -82,7 +82,7 @@ def test_each_part_is_worked_out_once_however_many_ask() -> None:
 
 
 def test_failed_calls_are_retried() -> None:
-    look = looking(_code := _snapshot(), "backoff")
+    look = shared_search(_code := _snapshot(), "backoff")
 
     def fail() -> int:
         raise ValueError
@@ -98,7 +98,7 @@ def test_a_text_that_is_gone_is_empty() -> None:
             raise SourceChanged(path)
 
     code = Changed(FILES, CodePlace(Path("/nowhere")))
-    assert looking(code, "x").text("src/kite/wire.py") == ""
+    assert shared_search(code, "x").text("src/kite/wire.py") == ""
     whole = _snapshot()
-    assert looking(whole, "x").text("no/such.py") == ""
-    assert looking(whole, "x").text("src/kite/wire.py") == FILES["src/kite/wire.py"]
+    assert shared_search(whole, "x").text("no/such.py") == ""
+    assert shared_search(whole, "x").text("src/kite/wire.py") == FILES["src/kite/wire.py"]

@@ -20,8 +20,8 @@ from cleveragents.core.errors import (
     RequestRefused,
     StalePlan,
     UnknownPlan,
-    offered,
     remedies_from_json,
+    remedies_record,
     remedies_to_json,
 )
 from cleveragents.core.errors.facts import error_from_facts, facts_of
@@ -62,7 +62,7 @@ def test_a_remedy_names_the_operation_and_its_subject() -> None:
 
 
 def test_a_waiting_plan_stores_remedies_as_text_and_data() -> None:
-    kept = offered((RESUME, Remedy("plan.cancel", "01A", text="Cancel it")))
+    kept = remedies_record((RESUME, Remedy("plan.cancel", "01A", text="Cancel it")))
     assert kept["remedy"] == "Resume it; Cancel it"
     assert remedies_from_json(kept["remedies"])[0] == RESUME
 

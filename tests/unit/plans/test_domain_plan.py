@@ -13,7 +13,14 @@ from itertools import product
 import pytest
 
 from cleveragents.core.errors import IllegalPlanMove, InvalidRequest
-from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import (
+    Phase,
+    PhaseState,
+    Plan,
+    PlanState,
+    ensure_plan_move,
+    phase_state_text,
+)
 
 TABLE = """
 action/queued          strategize/queued action/errored action/cancelled
@@ -63,12 +70,12 @@ def _possible(now: PhaseState) -> Iterator[PhaseState]:
         yield wanted
 
 
-@pytest.mark.parametrize("now", STANDINGS, ids=spelt)
+@pytest.mark.parametrize("now", STANDINGS, ids=phase_state_text)
 def test_allows_exactly_the_moves_of_the_table(now: PhaseState) -> None:
     assert set(_possible(now)) == _table().get(now, set())
 
 
-@pytest.mark.parametrize("now", [one for one in STANDINGS if one[1] in ENDED], ids=spelt)
+@pytest.mark.parametrize("now", [one for one in STANDINGS if one[1] in ENDED], ids=phase_state_text)
 def test_only_applied_leads_on_from_a_final_state(now: PhaseState) -> None:
     undone = (Phase.APPLY, PlanState.UNDONE)
     assert set(_possible(now)) == ({undone} if now == (Phase.APPLY, PlanState.APPLIED) else set())
@@ -121,5 +128,5 @@ def test_the_standing_is_phase_and_state() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     plan = Plan("p", "goal", "a/b", "/r", Phase.EXECUTE, PlanState.WAITING, 3, now, now)
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
-    assert spelt(plan.phase_state) == "execute/waiting"
+    assert phase_state_text(plan.phase_state) == "execute/waiting"
     assert plan.request == {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleveragents.cli.plan.sections import in_short
-from cleveragents.core.actions.model import CheckVerdict, Setup, in_a_line
+from cleveragents.core.actions.model import CheckVerdict, Setup, failure_line
 from cleveragents.core.errors import ApplyConflict, CheckFailed, NeedsHuman, ToolRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -52,9 +52,9 @@ def test_only_a_pass_is_a_pass(plans: PlanBench, text: str, verdict: CheckVerdic
 
 def test_reports_a_check_with_its_last_output() -> None:
     """A person sees why it failed, not only that it failed."""
-    assert in_a_line("exit code 1\n") == "exit code 1"
-    assert in_a_line("exit code 1\na\nb\n\n") == "exit code 1: b"
-    assert in_a_line(f"exit code 1\n{'x' * 201}") == f"exit code 1: {'x' * 200}…"
+    assert failure_line("exit code 1\n") == "exit code 1"
+    assert failure_line("exit code 1\na\nb\n\n") == "exit code 1: b"
+    assert failure_line(f"exit code 1\n{'x' * 201}") == f"exit code 1: {'x' * 200}…"
     row: dict[str, JsonValue] = {"name": "tests", "verdict": "failed", "details": "exit code 1\na\nb\n"}
     assert in_short(row)["what"] == "exit code 1: b"
     assert in_short({**row, "name": "review", "details": "no\n- because"})["what"] == "no"

@@ -30,7 +30,7 @@ from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.checks import CheckEnvironment
-from cleveragents.plans.history import bring_to
+from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.output_recorder import PlanWatch
@@ -453,7 +453,7 @@ class DyingChecks:
     """Stands for a process that is killed while a check runs on the merged result."""
 
     def run(self, checks: object, ground: CheckEnvironment, **_: object) -> Sequence[CheckRun]:
-        bring_to(ground.sandbox, ground.states)
+        restore_states(ground.sandbox, ground.states)
         raise StoreBusy(1.0)
 
 

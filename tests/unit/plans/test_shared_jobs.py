@@ -12,7 +12,7 @@ import pytest
 
 from cleveragents.apply.lock import resource_lock
 from cleveragents.apply.ports import Applier, ApplyOptions
-from cleveragents.core.cancellation import mere_stop
+from cleveragents.core.cancellation import resumable_stop
 from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteMoved, StalePlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, Job, JobState, NewJob
@@ -145,7 +145,7 @@ def test_separate_phases_are_separate_claims_without_extra_attempts(
     assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
 
 
-@pytest.mark.parametrize("reason", ["enough", mere_stop("a sibling failed")])
+@pytest.mark.parametrize("reason", ["enough", resumable_stop("a sibling failed")])
 @pytest.mark.parametrize("phases", [1, 2])
 def test_cancelling_a_job_between_phases_cancels_its_plan(desk: Desk, phases: int, reason: str) -> None:
     """No worker runs it then. After the last look at its job, the first phase leaves a plan that waits for

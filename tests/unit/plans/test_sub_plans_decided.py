@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.core.cancellation import is_mere_stop, said_by_somebody
+from cleveragents.core.cancellation import is_resumable_stop, user_reason
 from cleveragents.core.errors import Cancelled, PlanError, SandboxBusy
 from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState
 from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -148,8 +148,8 @@ def test_a_users_reason_is_never_taken_for_a_stop(trees: TreeBench) -> None:
         child = trees.child(plan, "asks")
         assert trees.cancel(plan, reason).state is PlanState.CANCELLED
         assert trees.now(child).state is PlanState.CANCELLED
-    assert not is_mere_stop(said_by_somebody(STOPPED))
-    assert said_by_somebody("wrong branch") == "wrong branch"
+    assert not is_resumable_stop(user_reason(STOPPED))
+    assert user_reason("wrong branch") == "wrong branch"
 
 
 def test_a_cancel_wins_over_a_running_stop(trees: TreeBench) -> None:

@@ -30,7 +30,7 @@ from cleveragents.models.model.conversation import Usage
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.server.middleware.identity import COOKIE
-from cleveragents.server.problems import said_of
+from cleveragents.server.problems import public_message
 from tests.server_bench import ServerBench, server_bench
 
 
@@ -118,7 +118,7 @@ def test_where_the_database_is_is_told_to_nobody(
         DatabaseUnusable(away.location, "it is of db.inside"),
         DatabaseFailed(away.location, "db.inside said so"),
     )
-    for said in (answer.text, said_of(away), *map(said_of, others)):
+    for said in (answer.text, public_message(away), *map(public_message, others)):
         assert "database" in said
         assert "inside" not in said
     assert "db.inside" in capsys.readouterr().out, "the log says why"

@@ -17,7 +17,7 @@ from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
 from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import McpServer
-from cleveragents.tools.mcp.tool_list import MOST_CHARACTERS, call_result, listed
+from cleveragents.tools.mcp.tool_list import MOST_CHARACTERS, call_result, listed_tool
 
 
 class AlwaysThere(BubblewrapProbe):
@@ -74,7 +74,7 @@ def test_structured_content_is_neither_repeated_nor_unbounded() -> None:
     ],
 )
 def test_an_unusable_tool_has_a_reason(schema: dict[str, Any], problem: str) -> None:
-    found = listed(Tool(name="t", input_schema=schema, description="y" * 5_000))
+    found = listed_tool(Tool(name="t", input_schema=schema, description="y" * 5_000))
     assert problem in found.problem
     assert bool(found.problem) == bool(problem)
     assert len(found.description) <= 4_001

@@ -67,7 +67,7 @@ __all__ = [
     "PlainBarrier",
     "PlainSteps",
     "compile_actor",
-    "meetings",
+    "joins_of",
     "with_plain_barriers",
     "with_plain_steps",
 ]
@@ -105,7 +105,7 @@ class _Compilation:
         )
         edges = [(node.name, to) for node in actor.nodes for to in node.next if to != END]
         forks = {node.name: _ways(node) for node in actor.nodes if len(_ways(node)) > 1}
-        self._meetings = meetings(actor.entry, edges, forks)
+        self._meetings = joins_of(actor.entry, edges, forks)
         self._groups = {
             edge: (meeting, number)
             for meeting in self._meetings
@@ -250,8 +250,8 @@ class Join:
     groups: tuple[frozenset[Edge], ...]
 
 
-def meetings(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
-    """Return all meetings of the graph, inner ones first. `forks` maps the nodes that start parallel branches
+def joins_of(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
+    """Return all joins_of of the graph, inner ones first. `forks` maps the nodes that start parallel branches
     to those branches.
     """
     graph = _Graph(edges)

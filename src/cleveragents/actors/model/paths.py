@@ -16,7 +16,7 @@ from cleveragents.actors.model.actor import (
     ToolNode,
 )
 
-__all__ = ["at_once", "never_ending", "router_circle", "unreachable", "written_by"]
+__all__ = ["concurrent_nodes", "never_ending", "router_circle", "unreachable", "written_by"]
 
 _Ways = Mapping[str, tuple[str, ...]]
 
@@ -46,7 +46,7 @@ def router_circle(actor: Actor) -> tuple[str, ...]:
     return ()
 
 
-def at_once(actor: Actor) -> Iterator[tuple[str, str]]:
+def concurrent_nodes(actor: Actor) -> Iterator[tuple[str, str]]:
     """Yield each pair of nodes that may run in parallel once, in the order of the file.
 
     At a fork, each branch owns the nodes it reaches without passing the fork again. A node owned by several

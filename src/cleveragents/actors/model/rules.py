@@ -30,7 +30,13 @@ from cleveragents.actors.model.actor import (
     ToolNode,
     is_of_type,
 )
-from cleveragents.actors.model.paths import at_once, never_ending, router_circle, unreachable, written_by
+from cleveragents.actors.model.paths import (
+    concurrent_nodes,
+    never_ending,
+    router_circle,
+    unreachable,
+    written_by,
+)
 from cleveragents.core.errors import CleverAgentsError, InvalidCondition
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.template import Place, template_problems
@@ -358,7 +364,7 @@ def _path_problems(actor: Actor) -> Iterator[_Problem]:
 def _writer_problems(actor: Actor) -> Iterator[_Problem]:
     single = [key.name for key in actor.state if key.reducer == "replace"]
     writes = {node.name: written_by(node, single) for node in actor.nodes}
-    for first, second in at_once(actor):
+    for first, second in concurrent_nodes(actor):
         for key in sorted(writes[first] & writes[second]):
             problem = f"{first!r} and {second!r} run in parallel and both write {key!r}"
             remedy = "give the key a reducer (append, sum, merge), or write to different keys"

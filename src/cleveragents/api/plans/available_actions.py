@@ -12,7 +12,7 @@ from cleveragents.api.plans.status_text import (
     has_active_sub_plans,
     has_open_conflicts,
     is_stopped,
-    waited,
+    waiting_for,
 )
 from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
@@ -35,8 +35,8 @@ __all__ = [
     "can_of",
     "is_at_rest",
     "is_resumable",
+    "is_settled",
     "needs_of",
-    "rests",
     "urgency",
 ]
 
@@ -56,7 +56,7 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
         asks = [_ASKED.get(_for(ask)) for ask in asked_below(plan)]
         return min((ask for ask in asks if ask is not None), key=NEEDS.index, default=None)
     if plan.state is PlanState.WAITING:
-        return _ASKED.get(waited(plan))
+        return _ASKED.get(waiting_for(plan))
     if is_unknown(plan):
         return "error"
     if plan.state is PlanState.ERRORED:
@@ -76,7 +76,7 @@ def is_at_rest(plan: Plan) -> bool:
     return not (plan.state.running or should_run(plan) or has_active_sub_plans)
 
 
-def rests(parts: PlanParts, plan: Plan) -> bool:
+def is_settled(parts: PlanParts, plan: Plan) -> bool:
     """Return whether the plan is at rest, without a pending apply or undo job; for a cancelled plan, also
     without running sub-plans.
     """
@@ -126,7 +126,7 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> set[str]:
         found.add("budget")
     if plan.state is PlanState.WAITING and parts.lifecycle.asking(plan) is not None:
         found |= {"approve", "deny"}
-    elif plan.state is PlanState.WAITING and waited(plan) == "question":
+    elif plan.state is PlanState.WAITING and waiting_for(plan) == "question":
         found.add("answer")
     return found
 
@@ -163,7 +163,7 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
     if waits_for_sub_plans(plan):
         return not has_active_sub_plans(parts, plan)
     if plan.state is PlanState.WAITING:
-        return parts.lifecycle.asking(plan) is None and waited(plan) != "question"
+        return parts.lifecycle.asking(plan) is None and waiting_for(plan) != "question"
     if plan.phase_state == DONE and not is_merged(parts, plan):
         # A resume repeats calls that a rollback undid. A correction undoes calls too, and continues by
         # itself.

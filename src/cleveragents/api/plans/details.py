@@ -26,7 +26,7 @@ from cleveragents.api.plans.changes import (
 from cleveragents.api.plans.sandbox_state import was_removed
 from cleveragents.api.workers import isolation_of
 from cleveragents.core.actions.model import CheckVerdict, broken_by
-from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import (
@@ -194,7 +194,7 @@ def _part_status(row: Row, *, over: bool) -> str:
     status = status_of(
         Phase(phase),
         PlanState(state),
-        stopped=isinstance(error, str) and is_mere_stop(error),
+        stopped=isinstance(error, str) and is_resumable_stop(error),
         sub_plans_run=row["waits_for"] == SUB_PLANS,
         merged=bool(row["merged"]),
     )

@@ -13,7 +13,7 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
 from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
-from cleveragents.api.plans.available_actions import rests
+from cleveragents.api.plans.available_actions import is_settled
 from cleveragents.api.plans.client import CANCELLED, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
@@ -136,7 +136,7 @@ class LocalPlans:
         plan = self._settled(plan_id)
         children = children_in(self._parts, [plan]).get(plan.id, ())
         shown = view_of(PlanSummary, board_row(self._parts, plan, children))
-        return replace(shown, at_rest=rests(self._parts, plan))
+        return replace(shown, at_rest=is_settled(self._parts, plan))
 
     def create(self, request: PlanRequest, *, claim: IdempotencyClaim | None = None) -> PlanView:
         from cleveragents.api.plans.create import ensure_new_branch
@@ -192,12 +192,12 @@ class LocalPlans:
             remove_sandboxes(self._container, plan.id)
 
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
-        from cleveragents.api.plans.responses import resumed
+        from cleveragents.api.plans.responses import resume
 
         with self._decision(plan_id) as plan:
             given = (limits or Limits()).counted()
             shared = self._shared
-            return self._queued(resumed(self._parts, plan.id, model=model, limits=given, shared=shared))
+            return self._queued(resume(self._parts, plan.id, model=model, limits=given, shared=shared))
 
     def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
         return self._answered(plan_id, call, granted=True)
@@ -208,11 +208,13 @@ class LocalPlans:
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
     ) -> PlanView:
-        from cleveragents.api.plans.responses import replied
+        from cleveragents.api.plans.responses import reply_to_question
 
         with self._decision(plan_id) as plan:
             shared = self._shared
-            return self._queued(replied(self._parts, plan.id, text, question, first=first, shared=shared))
+            return self._queued(
+                reply_to_question(self._parts, plan.id, text, question, first=first, shared=shared)
+            )
 
     def apply(
         self,
@@ -289,11 +291,11 @@ class LocalPlans:
         return job_view(job)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
-        from cleveragents.api.plans.responses import rejected
+        from cleveragents.api.plans.responses import discard
 
         with self._decision(plan_id) as plan:
             _ensure_unmoved(plan, version)
-            return self._view(rejected(self._parts, plan.id))
+            return self._view(discard(self._parts, plan.id))
 
     def review(
         self,
@@ -531,7 +533,7 @@ class LocalPlans:
     def _rests(self, plan_id: str) -> bool:
         """Return whether the plan rests. Start a worker for a plan that an earlier client left unfinished."""
         plan = self._settled(plan_id)
-        if rests(self._parts, plan):
+        if is_settled(self._parts, plan):
             return True
         self._wake()
         return False

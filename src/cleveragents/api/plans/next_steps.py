@@ -16,7 +16,7 @@ from cleveragents.api.plans.status_text import (
     has_active_sub_plans,
     has_open_conflicts,
     is_stopped,
-    waited,
+    waiting_for,
 )
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors import OptionValue, Remedy, remedies_from_json
@@ -132,7 +132,7 @@ def _steps_below(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
     resume, cancel = _resume(plan), _cancel(plan)
-    waits = waited(plan)
+    waits = waiting_for(plan)
     if has_open_conflicts(parts, plan):
         shows = _step(plan, "resolve", "show the conflicts")
         decides = _step(plan, "resolve", "resolve a file", path=None, take=None)

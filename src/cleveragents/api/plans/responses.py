@@ -11,7 +11,7 @@ from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.available_actions import is_resumable
 from cleveragents.api.plans.budget import allow, ensure_model_fits, raise_limits
 from cleveragents.api.plans.details import find_plan, resource_label
-from cleveragents.api.plans.status_text import DONE, pending_request_of, waited
+from cleveragents.api.plans.status_text import DONE, pending_request_of, waiting_for
 from cleveragents.api.reachability import ensure_reachable, is_unreachable
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
 from cleveragents.core.json_value import thaw
@@ -33,12 +33,12 @@ __all__ = [
     "answer_call",
     "cancel",
     "delete",
+    "discard",
     "ensure_decidable",
     "ensure_shared",
-    "rejected",
     "remove_sandboxes",
-    "replied",
-    "resumed",
+    "reply_to_question",
+    "resume",
 ]
 
 
@@ -85,7 +85,7 @@ def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
         raise PlanError(plan.id, f"{asks}: review it and pass its number as `call`")
 
 
-def replied(
+def reply_to_question(
     parts: PlanParts,
     plan_id: str,
     text: str,
@@ -113,14 +113,16 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
     The answer is bound to it: the plan may ask another question meanwhile.
     """
     pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    if plan.state is not PlanState.WAITING or waited(plan) != "question":  # guard: not to the next request
+    if (
+        plan.state is not PlanState.WAITING or waiting_for(plan) != "question"
+    ):  # guard: not to the next request
         raise PlanError(plan.id, "no question is pending")
     if parts.plans.has_waited(plan.id):  # guard: an answer is for the question that its author read
-        raise PlanError(plan.id, "it has waited before; name the `question` of your answer")
+        raise PlanError(plan.id, "it has waiting_for before; name the `question` of your answer")
     return str(pending.get("question"))
 
 
-def resumed(
+def resume(
     parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits, shared: bool = True
 ) -> Plan:
     """Queue the plan to continue, with this model and these limits, if given.
@@ -154,15 +156,15 @@ def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: 
     if plan.state.ended:
         raise PlanError(plan.id, f"it is {plan.state.value} and spends nothing more")
     if is_resumable(parts, plan):
-        return resumed(parts, plan.id, model=None, limits=limits, shared=shared)
+        return resume(parts, plan.id, model=None, limits=limits, shared=shared)
     allow(parts, plan, limits)
     plan = parts.plans.get(plan.id)
     # The plan may have reached its old limits meanwhile.
-    stopped = plan.state is PlanState.WAITING and waited(plan) == "budget"
+    stopped = plan.state is PlanState.WAITING and waiting_for(plan) == "budget"
     return parts.lifecycle.resume(plan) if stopped else plan
 
 
-def rejected(parts: PlanParts, plan_id: str) -> Plan:
+def discard(parts: PlanParts, plan_id: str) -> Plan:
     """Discard the result of the plan. Raises `PlanError`, `StalePlan`."""
     plan = find_plan(parts, plan_id)
     ensure_decidable(plan, failed_too=True)

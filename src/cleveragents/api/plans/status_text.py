@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.format import on_one_line
 from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker, waits_for_worker
-from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import (
@@ -41,7 +41,7 @@ __all__ = [
     "plan_status",
     "short_status_of",
     "status_text_of",
-    "waited",
+    "waiting_for",
 ]
 
 DONE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -73,7 +73,7 @@ def goal_of(plan: Plan) -> str:
     return on_one_line(redact_text(plan.goal))
 
 
-def waited(plan: Plan) -> str:
+def waiting_for(plan: Plan) -> str:
     """Return the kind of the pending request: `leave` (an approval), `question`, `budget`, …"""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return str(waiting.get("for") or "leave")
@@ -156,9 +156,9 @@ def short_status_of(parts: PlanParts, plan: Plan) -> str:
 def _of_waiting(parts: PlanParts, plan: Plan) -> str:
     if waits_for_sub_plans(plan):
         return _of_sub_plans(parts, plan)
-    if waited(plan) == CONFLICT and not has_open_conflicts(parts, plan):
+    if waiting_for(plan) == CONFLICT and not has_open_conflicts(parts, plan):
         return "all conflicts are resolved; can be resumed"
-    return _WAITS.get(waited(plan), _WAITS["leave"])
+    return _WAITS.get(waiting_for(plan), _WAITS["leave"])
 
 
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
@@ -180,7 +180,7 @@ def has_active_sub_plans(parts: PlanParts, plan: Plan) -> bool:
 
 def is_stopped(plan: Plan) -> bool:
     """Return whether the plan was stopped because another sub-plan failed."""
-    return plan.state is PlanState.ERRORED and is_mere_stop(plan.error)
+    return plan.state is PlanState.ERRORED and is_resumable_stop(plan.error)
 
 
 def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
@@ -188,5 +188,5 @@ def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
 
     The plan reported the conflict itself, or a withdrawn resolution opened it again.
     """
-    asked = plan.phase_state == DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)
+    asked = plan.phase_state == DONE or (plan.state is PlanState.WAITING and waiting_for(plan) == CONFLICT)
     return asked and bool(wanted_parts(plan)) and bool(conflicts_of(parts, plan))

@@ -129,12 +129,12 @@ class _PlanFields:
             object.__setattr__(self, "status", self._status())
 
     def _status(self) -> PlanStatus:
-        from cleveragents.core.cancellation import is_mere_stop
+        from cleveragents.core.cancellation import is_resumable_stop
 
         return status_of(
             self.phase,
             self.state,
-            stopped=is_mere_stop(self.error),
+            stopped=is_resumable_stop(self.error),
             sub_plans_run=self.waits_for_sub_plans and self.needs is None,
             in_conflict=self.needs == "conflict",
             merged=self.label == "merged",

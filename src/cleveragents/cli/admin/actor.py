@@ -232,10 +232,10 @@ def _found(session: Session, name: str, resource: str | None) -> ActorView:
 
 
 def _print_tree(drawn: ActorView, *, styled: bool) -> None:
-    from cleveragents.actors.diagram import doing, tree
+    from cleveragents.actors.diagram import node_summary, tree
 
     edges = [(edge.source, edge.target, edge.when or "") for edge in drawn.graph.edges]
-    what = {node["name"]: doing(node["type"], node) for node in drawn.nodes}
+    what = {node["name"]: node_summary(node["type"], node) for node in drawn.nodes}
     # A pipe has no width limit.
     width = None if styled else 1000
     shown = tree(drawn.name, drawn.entry, edges, what)

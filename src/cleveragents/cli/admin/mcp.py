@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.tools.mcp.configuration import McpConfiguration
     from cleveragents.tools.mcp.server_entry import McpServer
 
-__all__ = ["mcp", "told_working"]
+__all__ = ["mcp", "success_message"]
 
 
 @click.group()
@@ -167,10 +167,10 @@ def test(session: Session, name: str, output: Output) -> None:
     ]
     columns = columns_for(output, ["name", "needs", "description"], spare=["needs"])
     output.table(rows, columns, empty="the server offers no tools")
-    progress(told_working(found.servers[name], len(rows)))
+    progress(success_message(found.servers[name], len(rows)))
 
 
-def told_working(server: McpServer, tools: int) -> str:
+def success_message(server: McpServer, tools: int) -> str:
     """Return the message for a working server; only a local server was started and stopped."""
     stopped = "" if server.url else "; stopped"
     return f"{server.name} works and offers {counted(tools, 'tool')}{stopped}"

@@ -55,7 +55,7 @@ def correct_plan(
       agents plan correct 7QX2.3 --guidance "Keep the old name as an alias"
       agents plan correct 7QX2 --append --guidance "Mention it in the changelog, too"
     """
-    from cleveragents.cli.plan.work import WorkOptions, go_on
+    from cleveragents.cli.plan.work import WorkOptions, continue_plan
     from cleveragents.cli.servers import prefix_of
 
     plan_id, number = _split_name(plan_id, number)
@@ -82,7 +82,7 @@ def correct_plan(
     def act() -> PlanView:
         return plans.correct(plan.id, words, decision=number, model=model)
 
-    go_on(WorkOptions(client, prefix_of(session), output, yes=yes), plan, act, tell=tell)
+    continue_plan(WorkOptions(client, prefix_of(session), output, yes=yes), plan, act, tell=tell)
 
 
 def _split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:

@@ -36,12 +36,12 @@ def approve_plan(session: Session, plan_id: str, number: int | None, output: Out
       agents plan approve 7QX2
       agents plan approve 7QX2 3
     """
-    from cleveragents.cli.plan.work import go_on
+    from cleveragents.cli.plan.work import continue_plan
 
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     plan = plans.get(plan_id)
-    go_on(deciding, plan, lambda: plans.approve(plan.id, call=number), tell=_tell_answered)
+    continue_plan(deciding, plan, lambda: plans.approve(plan.id, call=number), tell=_tell_answered)
 
 
 @click.command("deny")
@@ -83,7 +83,7 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
     Example:
       agents plan answer 7QX2 "keep the old flag as an alias"
     """
-    from cleveragents.cli.plan.work import go_on
+    from cleveragents.cli.plan.work import continue_plan
 
     given = sys.stdin.read().strip() if text == "-" else text
     if not given.strip():
@@ -91,7 +91,7 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     plan = plans.get(plan_id)
-    go_on(deciding, plan, lambda: plans.answer(plan.id, given))
+    continue_plan(deciding, plan, lambda: plans.answer(plan.id, given))
 
 
 @click.command("resume")
@@ -116,7 +116,7 @@ def resume_plan(
     """
     from cleveragents.cli.plan.apply import apply_now
     from cleveragents.cli.plan.view import printed_at_end
-    from cleveragents.cli.plan.work import activity_count, go_on
+    from cleveragents.cli.plan.work import activity_count, continue_plan
 
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
@@ -128,7 +128,7 @@ def resume_plan(
     asked = _asked(limits)
     was_done = (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE)
     deeds = activity_count(plan) if was_done else None
-    go_on(deciding, plan, lambda: plans.resume(plan.id, model=model, limits=asked), deeds=deeds)
+    continue_plan(deciding, plan, lambda: plans.resume(plan.id, model=model, limits=asked), deeds=deeds)
 
 
 def print_denied(deciding: WorkOptions, plan: PlanView) -> None:

@@ -10,7 +10,7 @@ from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.changes import lines_of
 from cleveragents.api.plans.details import arguments_text, verdict_text
 from cleveragents.cli.output import Output, printable
-from cleveragents.core.actions.model import in_a_line
+from cleveragents.core.actions.model import failure_line
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import short_of
 
@@ -126,7 +126,7 @@ def in_short(row: Mapping[str, JsonValue]) -> Row:
         return dict(row) | {"what": f"{told}: {first_line(row['error'])}" if row["error"] else told}
     details = str(row["details"])
     # The first line of a reviewer is its summary; for a command it is the exit, and the output tells why.
-    told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else in_a_line(details)
+    told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else failure_line(details)
     return dict(row) | {
         "verdict": verdict_text(row),
         "what": told if row["verdict"] != "passed" else "",

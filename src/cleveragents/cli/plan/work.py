@@ -52,8 +52,8 @@ __all__ = [
     "WorkOptions",
     "activity_count",
     "asked_for",
+    "continue_plan",
     "decide",
-    "go_on",
     "interactive",
     "name_of",
     "plans_needing_action",
@@ -172,7 +172,7 @@ class _OwnServer:
         return True
 
 
-def go_on(
+def continue_plan(
     deciding: WorkOptions,
     plan: PlanView,
     act: Callable[[], PlanView],

@@ -14,7 +14,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from cleveragents.cli.output import console
-from cleveragents.cli.render.narrow_terminal import at_words, terminal_size
+from cleveragents.cli.render.narrow_terminal import terminal_size, wrap_words
 from cleveragents.config.logging import unguarded
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Footer:
 
         indent = " " * (len(text) - len(text.lstrip(" "))) + _INDENT
         # The last column stays free, as at the bottom.
-        lines = at_words(text, max(self._size()[0] - 1, 1), indent)
+        lines = wrap_words(text, max(self._size()[0] - 1, 1), indent)
         self.scroll(*(Text(line, style=style, no_wrap=True) for line in lines))
 
     def draw(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cleveragents.cli.output import Output
 
-__all__ = ["NARROW", "at_words", "columns_for", "in_lines", "is_narrow", "steps_in_lines", "terminal_size"]
+__all__ = ["NARROW", "columns_for", "in_lines", "is_narrow", "steps_in_lines", "terminal_size", "wrap_words"]
 
 NARROW = 60
 """Below this number of columns, a table has room for two columns."""
@@ -45,11 +45,11 @@ def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
     """
     if not stream.isatty():
         return [text]
-    first, *others = at_words(" " * taken + text, max(_columns(stream) - 1, 20))
+    first, *others = wrap_words(" " * taken + text, max(_columns(stream) - 1, 20))
     return [first[taken:], *others]
 
 
-def at_words(text: str, width: int, indent: str = "") -> list[str]:
+def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
     """Return the text in lines of a number of columns, broken between words, and within a command only if it
     does not fit on a line of its own. A longer word is left to the terminal. Further lines are indented.
     """

@@ -26,7 +26,7 @@ from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexProgre
 from cleveragents.context.index.build.builder import (
     IndexBuild,
     IndexBuilder,
-    building,
+    build_turn,
     drop_unused,
     forget_places,
     forget_views,
@@ -235,7 +235,9 @@ class IndexOpener:
             return int(connection.execute("SELECT max(segment) FROM segment").fetchone()[0] or 0)
 
         stalled = self.builder.stalled_seconds
-        with building(self.file.lock, self.patience, needless, grown=grown, stalled_seconds=stalled) as turn:
+        with build_turn(
+            self.file.lock, self.patience, needless, grown=grown, stalled_seconds=stalled
+        ) as turn:
             if turn.ours:
                 absent = {entry.digest for entry in self._lacking(connection, view, contents)}
                 # The previous holder of the lock may have added them.
@@ -369,7 +371,7 @@ def prune_directory(directory: Path, version: int, gone: Sequence[Path]) -> int:
 def _prune(path: Path, version: int, gone: Sequence[Path]) -> None:
     home = _home_of(path)
     file = IndexFile(path, version, home or path)
-    with building(file.lock, IndexDeadline.of(0.0, None), lambda: True) as ours:
+    with build_turn(file.lock, IndexDeadline.of(0.0, None), lambda: True) as ours:
         if not ours:
             return
         if home is None or not home.exists() or home in gone:

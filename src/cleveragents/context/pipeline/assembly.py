@@ -69,8 +69,8 @@ __all__ = [
     "FixedShares",
     "Notes",
     "ShortPreamble",
-    "believed",
-    "retold",
+    "reports_without_text",
+    "valid_fragments",
 ]
 
 
@@ -214,7 +214,7 @@ class Assembly:
         rerank: Callable[[], Model] | None,
     ) -> None:
         self.ranking: Ranking | None = None
-        self.strategies = retold(task.reports)
+        self.strategies = reports_without_text(task.reports)
         self._task = task
         self._own = own
         self._replaced = replaced
@@ -246,7 +246,7 @@ class Assembly:
 
     def _ranked(self) -> Ranking:
         task, own = self._task, self._own
-        found = believed(task.reports, task.paths, task.notes.add)
+        found = valid_fragments(task.reports, task.paths, task.notes.add)
         candidates = self._ask(
             "deduplicator",
             lambda part: checks.checked_candidates(part.merge(found), found),
@@ -366,7 +366,7 @@ def _share(budget: int, one_in: int, most: int) -> int:
     return max(0, min(budget // one_in, most))
 
 
-def believed(
+def valid_fragments(
     reports: Iterable[StrategyReport], paths: Collection[str], note: Callable[[str], None]
 ) -> list[ContextFragment]:
     """Return the fragments that name an existing file or have their own text, each attributed to the strategy
@@ -392,7 +392,7 @@ def believed(
     return kept
 
 
-def retold(reports: Sequence[StrategyReport]) -> tuple[StrategyReport, ...]:
+def reports_without_text(reports: Sequence[StrategyReport]) -> tuple[StrategyReport, ...]:
     """Return the reports for the answer: without texts, which appear only where they are selected."""
     return tuple(
         replace(

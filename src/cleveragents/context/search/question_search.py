@@ -36,8 +36,8 @@ __all__ = [
     "QuestionSearch",
     "in_order",
     "is_compound",
-    "looking",
     "named_chunk_scores",
+    "shared_search",
     "strengths",
 ]
 
@@ -73,7 +73,7 @@ class QuestionSearch:
     """The shared data of one question about one snapshot.
 
     Thread safety:
-        Owner: `looking` makes it, and forgets it with the snapshot; the strategies of one answer share it.
+        Owner: `shared_search` makes it and drops it with the snapshot; the strategies of one answer share it.
         Lock: `_lock` (reentrant, because one part needs another) guards `_known`, and is held while a part is
             computed, so that it is not computed twice.
         Guarantee: each part is computed at most once, unless that raised.
@@ -219,7 +219,7 @@ _lock = threading.Lock()
 _lookings: WeakKeyDictionary[CodeSnapshot, dict[str, QuestionSearch]] = WeakKeyDictionary()
 
 
-def looking(code: CodeSnapshot, text: str) -> QuestionSearch:
+def shared_search(code: CodeSnapshot, text: str) -> QuestionSearch:
     """Return the data that all strategies share for this question and snapshot."""
     question = read_question(text)
     with _lock:

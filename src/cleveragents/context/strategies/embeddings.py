@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.question_search import FoundPlaces, QuestionSearch, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, QuestionSearch, in_order, shared_search
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class EmbeddingsStrategy:
         self._code = ground.code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         pieces = self._pieces(look, cancelled)
         if not pieces or cancelled.is_cancelled:
             return ()

@@ -8,7 +8,7 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import CodeFile, is_code, is_documentation
 from cleveragents.context.model.code_terms import words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.question_search import FileKind, FoundPlaces, in_order, looking
+from cleveragents.context.search.question_search import FileKind, FoundPlaces, in_order, shared_search
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["GuidanceStrategy", "make"]
@@ -31,7 +31,7 @@ class GuidanceStrategy:
         ]
         if not written or cancelled.is_cancelled:
             return ()
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         scores = look.file_scores("weighed", kind=FileKind.TEXT)
         places = FoundPlaces(look, self.name)
         about = {file.path: float(scores[file.document]) for file in written}

@@ -17,7 +17,7 @@ from cleveragents.context.context_parts import CommitHistory, PastCommit, Strate
 from cleveragents.context.model.code_terms import terms_of_name, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import COMMON_WORDS
-from cleveragents.context.search.question_search import FoundPlaces, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, in_order, shared_search
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["HistoryStrategy", "make"]
@@ -43,7 +43,7 @@ class HistoryStrategy:
         commits = self._history.commits(self._code.place, limit=_MOST_COMMITS)
         if not commits or cancelled.is_cancelled:
             return ()
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         past = _Past(commits, frozenset(look.source_paths))
         places = FoundPlaces(look, self.name)
         fragments: list[ContextFragment] = []

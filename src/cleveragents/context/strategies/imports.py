@@ -13,7 +13,7 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import ParsedQuestion
 from cleveragents.context.search.import_graph import ImportGraph, imported_by
-from cleveragents.context.search.question_search import FoundPlaces, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, in_order, shared_search
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["ImportsStrategy", "make"]
@@ -34,7 +34,7 @@ class ImportsStrategy:
         self._code = ground.code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         graph = ImportGraph(look)
         places = FoundPlaces(look, self.name)
         taken, called = _bound(look.question)

@@ -20,7 +20,7 @@ from cleveragents.context.search.question_search import (
     FoundPlaces,
     QuestionSearch,
     in_order,
-    looking,
+    shared_search,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
@@ -40,7 +40,7 @@ class KeywordStrategy:
         self._code = ground.code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         places = FoundPlaces(look, self.name)
         fragments: list[ContextFragment] = []
         for part in (_sources, _cover, _documentation, _paths, _others):

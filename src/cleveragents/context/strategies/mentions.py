@@ -22,7 +22,7 @@ from cleveragents.context.search.question_search import (
     FoundPlaces,
     QuestionSearch,
     in_order,
-    looking,
+    shared_search,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
@@ -47,7 +47,7 @@ class MentionsStrategy:
         self._code = ground.code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         places = FoundPlaces(look, self.name)
         fragments = self._named(look, places)
         if not cancelled.is_cancelled:

@@ -24,8 +24,8 @@ from cleveragents.context.search.question_search import (
     QuestionSearch,
     in_order,
     is_compound,
-    looking,
     named_chunk_scores,
+    shared_search,
     strengths,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
@@ -54,7 +54,7 @@ class SymbolsStrategy:
         self._code = ground.code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         names = _names(look.question)
         places = FoundPlaces(look, self.name)
         fragments = _uses(look, names, places)

@@ -17,7 +17,7 @@ from cleveragents.context.search.question_search import (
     FoundPlaces,
     QuestionSearch,
     in_order,
-    looking,
+    shared_search,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
@@ -35,7 +35,7 @@ class MatchingTestsStrategy:
         self._code = ground.code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        look = looking(self._code, request.question)
+        look = shared_search(self._code, request.question)
         by_chunk = look.chunk_scores("weighed", kind=FileKind.TEST)
         scores = pooled(look.corpus(FileKind.TEST), by_chunk)
         ranked = best(scores, _MOST_TESTS)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from cleveragents.contrib.temporal.connection import TemporalConnection
 from cleveragents.contrib.temporal.store import TemporalJobStore
 from cleveragents.contrib.temporal.worker import TemporalWorker
-from cleveragents.core.cancellation import said_by_somebody
+from cleveragents.core.cancellation import user_reason
 from cleveragents.core.clock import Clock
 from cleveragents.jobs.engine import WorkerRequest
 from cleveragents.jobs.model.job import Job, JobState, NewJob
@@ -56,7 +56,7 @@ class TemporalJobEngine:
         return self._store.list(states=states, limit=limit, after=after)
 
     def cancel(self, job_id: str, reason: str) -> Job:
-        return self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
+        return self._store.request_cancel(job_id, user_reason(reason), now=self._clock.now())
 
     def run_worker(self, request: WorkerRequest) -> TemporalWorker:
         worker = TemporalWorker(

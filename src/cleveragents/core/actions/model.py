@@ -41,7 +41,7 @@ __all__ = [
     "Step",
     "TouchedPaths",
     "broken_by",
-    "in_a_line",
+    "failure_line",
     "is_action_name",
     "step_problems",
 ]
@@ -259,7 +259,7 @@ class CheckRun:
         return self.tree == tree and not self.is_review
 
 
-def in_a_line(details: str) -> str:
+def failure_line(details: str) -> str:
     """Return how a failed run ended, and the last line of its output, which usually tells why."""
     how, _, printed = details.strip().partition("\n")
     last = printed.strip().rpartition("\n")[2].strip()

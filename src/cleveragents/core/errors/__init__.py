@@ -179,7 +179,13 @@ from cleveragents.core.errors.plans import (
     UnknownJobKind,
     UnknownPlan,
 )
-from cleveragents.core.errors.remedy import OptionValue, Remedy, offered, remedies_from_json, remedies_to_json
+from cleveragents.core.errors.remedy import (
+    OptionValue,
+    Remedy,
+    remedies_from_json,
+    remedies_record,
+    remedies_to_json,
+)
 from cleveragents.core.errors.resources import (
     AnchorFailed,
     AuditElsewhere,
@@ -354,7 +360,7 @@ __all__ = [
     "UnknownResource",
     "UnknownTool",
     "UnknownUser",
-    "offered",
     "remedies_from_json",
+    "remedies_record",
     "remedies_to_json",
 ]

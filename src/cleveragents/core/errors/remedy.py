@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
 
-__all__ = ["OptionValue", "Remedy", "offered", "remedies_from_json", "remedies_to_json"]
+__all__ = ["OptionValue", "Remedy", "remedies_from_json", "remedies_record", "remedies_to_json"]
 
 OptionValue = str | int | float | bool | None
 
@@ -37,7 +37,7 @@ def remedies_to_json(remedies: Sequence[Remedy]) -> list[JsonValue]:
     ]
 
 
-def offered(remedies: Sequence[Remedy]) -> dict[str, JsonValue]:
+def remedies_record(remedies: Sequence[Remedy]) -> dict[str, JsonValue]:
     """Return the remedies as a waiting plan stores them: `remedy` as text, `remedies` as data."""
     return {"remedy": "; ".join(one.text for one in remedies), "remedies": remedies_to_json(remedies)}
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.errors import DuplicateKey, IllegalJobMove, InvalidPayload, JobAlreadyEnded, StaleFence
 from cleveragents.core.event import EventType
 from cleveragents.core.identifiers import WorkerIdentity
@@ -285,7 +285,7 @@ def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
     if job.state.ended:
         raise JobAlreadyEnded(job.id, job.state.value)
     heard = job.cancel_reason
-    if heard is not None and (is_mere_stop(reason) or not is_mere_stop(heard)):
+    if heard is not None and (is_resumable_stop(reason) or not is_resumable_stop(heard)):
         return None
     asked = replace(job, cancel_reason=_tellable(reason), updated_at=now)
     if job.state is JobState.QUEUED:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from cleveragents.core.cancellation import CancellationView, Registration, said_by_somebody
+from cleveragents.core.cancellation import CancellationView, Registration, user_reason
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import DeadlineExceeded
 from cleveragents.core.faults import FaultPoints, NoFaults
@@ -235,7 +235,7 @@ class AsyncWorker:
         Returns the job: cancelled if it was queued, otherwise running until its owner has ended it. Raises
         `JobAlreadyEnded` if there is nothing left to cancel, or `UnknownJob`.
         """
-        job = self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
+        job = self._store.request_cancel(job_id, user_reason(reason), now=self._clock.now())
         for attempt in self._table.running():
             if attempt.job.id == job_id:
                 attempt.stop(StopCause.CANCEL, job.cancel_reason or reason, self._clock.monotonic())

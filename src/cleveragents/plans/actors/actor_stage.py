@@ -43,7 +43,7 @@ __all__ = [
     "StartingContext",
     "context_for",
     "current_name",
-    "times_back",
+    "rollback_count",
 ]
 
 
@@ -278,7 +278,7 @@ def current_name(part: str, calls: Sequence[ToolCall]) -> str:
     return name
 
 
-def times_back(calls: Sequence[ToolCall]) -> int:
+def rollback_count(calls: Sequence[ToolCall]) -> int:
     """Return how often work was reverted; retries of a call that stopped its run do not count."""
     work = [call.number for call in calls if call.step is not None and not call.stopped_its_run]
     return sum(

@@ -40,7 +40,7 @@ from cleveragents.core.policy import Capability, Policy, Verdict
 from cleveragents.core.text.redaction import redact, redact_content, redact_known
 from cleveragents.core.tool import MCP, CallState, ToolCall, approval_digest
 from cleveragents.plans.calls.call_log import CallCommands, CallLog
-from cleveragents.plans.history import PlanHistory, bring_to
+from cleveragents.plans.history import PlanHistory, restore_states
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import CommandRunner, StopSignal
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -121,7 +121,7 @@ class ToolExecution:
                     self.context.close_changeset(call.changeset_id)
                     if is_by_hand(call):  # guard: no run repeats it, and an open call hides edits
                         self.calls.move(call, CallState.FAILED, now=self.clock.now(), error="interrupted")
-            bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
+            restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
 
     def abandon(self, reason: str) -> None:
         """Recover from a cancel: record the changes of unfinished calls and mark these as cancelled."""
@@ -200,7 +200,7 @@ class ToolExecution:
             call = self._added(step, tool, arguments, CallState.STARTED)
             broken = broken_by(self.invariants, found)
             if broken is not None:  # guard: invariants hold for every process that works here
-                bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
+                restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
                 error = f"all its changes were reverted: {broken}"
                 return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=error)
             changeset = self.context.start_changeset()
@@ -381,7 +381,7 @@ class ToolExecution:
         broken = broken_by(self.invariants, found)
         if broken is None:
             return None
-        bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
+        restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
         return ToolRefused(tool.spec.name, f"all its changes were reverted: {broken}")
 
     def _unrecorded(self) -> Mapping[str, Difference]:

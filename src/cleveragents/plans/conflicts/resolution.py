@@ -32,7 +32,7 @@ from cleveragents.core.text.control_characters import named_by, shown
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import ToolExecution
-from cleveragents.plans.history import PlanHistory, bring_to
+from cleveragents.plans.history import PlanHistory, restore_states
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -338,4 +338,4 @@ class ManualResolution:
                 error = "interrupted; nothing was changed"
                 execution.calls.move(call, CallState.FAILED, now=execution.clock.now(), error=error)
         if left:
-            bring_to(sandbox, self.history.states(plan_id))
+            restore_states(sandbox, self.history.states(plan_id))

@@ -43,7 +43,7 @@ from cleveragents.plans.model.sub_plan import can_continue, is_merged
 from cleveragents.plans.pause import PlanPause, waiting_for_correction, waiting_in
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.queue import going_on_with
+from cleveragents.plans.queue import resume_payload
 from cleveragents.plans.sandbox_edits import SandboxEdits
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.storage.idempotency import IdempotencyClaim
@@ -192,7 +192,7 @@ class PlanCorrection:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         if plan.state is not PlanState.WAITING or waiting.get("for") != "correction":
             return plan
-        return self.pausing.lifecycle.queueing.queued(plan, going_on_with(model))
+        return self.pausing.lifecycle.queueing.queued(plan, resume_payload(model))
 
     def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
         """Revert all work of the plan and move it to `strategize/queued`, where the same job continues,
@@ -318,7 +318,7 @@ class PlanCorrection:
         for child in gone:  # the complete ones; the others are cancelled already
             with suppress(PlanError):
                 self.pausing.lifecycle.cancel(child, f"its parent plan {plan.id} is being corrected")
-        return kept, self.pausing.lifecycle.queue(moved, going_on_with(asked.model))
+        return kept, self.pausing.lifecycle.queue(moved, resume_payload(asked.model))
 
 
 def _strategy_of(plan: Plan) -> Strategy:

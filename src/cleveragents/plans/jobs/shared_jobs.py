@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cleveragents.access.model.project import TO_BRANCH
 from cleveragents.apply.ports import CommitRequest
-from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.errors import ApplyRefused, Conflict, PlanError, StaleFence, StalePlan, UnknownPlan
 from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
@@ -215,7 +215,7 @@ def cancel_plan_of(job: Job, lifecycle: PlanLifecycle) -> None:
     if plan.job_id != job.id or job.kind != kind_of_plan(plan.root):  # guard: not the plan of another job
         return
     reason = str(job.cancel_reason)
-    if is_mere_stop(reason):
+    if is_resumable_stop(reason):
         lifecycle.reconciled(plan)
         return
     with suppress(PlanError):  # it has ended otherwise

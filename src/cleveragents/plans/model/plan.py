@@ -23,7 +23,7 @@ from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import Isolation
 
-__all__ = ["Phase", "PhaseState", "Plan", "PlanState", "ensure_plan_move", "spelt"]
+__all__ = ["Phase", "PhaseState", "Plan", "PlanState", "ensure_plan_move", "phase_state_text"]
 
 
 class Phase(str, Enum):
@@ -107,10 +107,10 @@ _MOVES: Mapping[PhaseState, frozenset[PhaseState]] = {
 def ensure_plan_move(plan_id: str, now: PhaseState, wanted: PhaseState) -> None:
     """Raise `IllegalPlanMove` unless a plan may move from `now` to `wanted`."""
     if wanted not in _MOVES.get(now, frozenset()):
-        raise IllegalPlanMove(plan_id, spelt(now), spelt(wanted))
+        raise IllegalPlanMove(plan_id, phase_state_text(now), phase_state_text(wanted))
 
 
-def spelt(phase_state: PhaseState) -> str:
+def phase_state_text(phase_state: PhaseState) -> str:
     """Return the phase_state as `execute/waiting`."""
     return f"{phase_state[0].value}/{phase_state[1].value}"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from cleveragents.changes.model.merge_conflict import part_of_merge
-from cleveragents.core.cancellation import is_mere_stop, mere_stop
+from cleveragents.core.cancellation import is_resumable_stop, resumable_stop
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.records import facts_of
 from cleveragents.core.tool import CallState, ToolCall
@@ -31,13 +31,13 @@ __all__ = [
     "TreeView",
     "asked_below",
     "can_continue",
+    "child_versions",
     "circle_in",
     "ended_by",
     "failed_below",
     "has_news",
     "is_at_rest",
     "is_merged",
-    "seen",
     "waits_for_sub_plans",
 ]
 
@@ -48,7 +48,7 @@ SUB_PLANS = "sub-plans"
 CONFLICT = "conflict"
 """The reason of a parent that waits for a conflict to be resolved."""
 
-STOPPED = mere_stop("another sub-plan failed")
+STOPPED = resumable_stop("another sub-plan failed")
 """The reason of a stop after which the sub-plan can be resumed with its parent."""
 
 GOALS_ACTION = "builtin/goals"
@@ -214,7 +214,7 @@ def ended_by(reason: str) -> tuple[PlanState, str]:
     """Return the state and error of a stopped plan: a plain stop can be resumed with its
     parent.
     """
-    if is_mere_stop(reason):
+    if is_resumable_stop(reason):
         return PlanState.ERRORED, reason
     return PlanState.CANCELLED, f"cancelled: {reason}"
 
@@ -246,7 +246,7 @@ def waits_for_sub_plans(plan: Plan) -> bool:
     return plan.state is PlanState.WAITING and waited.get("for") == SUB_PLANS
 
 
-def seen(children: Iterable[Plan]) -> dict[str, JsonValue]:
+def child_versions(children: Iterable[Plan]) -> dict[str, JsonValue]:
     """Return the versions of the sub-plans that a parent saw when it began to wait."""
     return {child.id: child.version for child in children}
 

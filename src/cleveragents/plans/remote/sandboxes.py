@@ -42,7 +42,7 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.git.git_directory import LooseObjects
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.checks import CheckEnvironment
-from cleveragents.plans.history import PlanHistory, bring_to, named
+from cleveragents.plans.history import PlanHistory, named, restore_states
 from cleveragents.plans.model.correction import RETRY
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import SETUP
@@ -309,7 +309,7 @@ class RemoteSandboxes(SandboxRegistry):
                 if name not in found or objects.keep(found[name]) != name:
                     raise SandboxRefused(str(place.directory), f"content {name} is not in the database")
         # guard: only the changes read above: a worker may have recorded more since
-        bring_to(sandbox, {path: step.after for path, step in differences_of(changes).items()})
+        restore_states(sandbox, {path: step.after for path, step in differences_of(changes).items()})
 
     def _take_calls_back(self, plan_id: str, fence: Fence) -> None:
         """Mark calls to be made again whose effects were lost with the other machine."""
@@ -378,14 +378,14 @@ class RemoteSetup:
         if furnished.exists():
             return
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
-            bring_to(sandbox, {})  # as it was when the setup ran for the plan
+            restore_states(sandbox, {})  # as it was when the setup ran for the plan
             runner, command = self.commands(ground.resource), _command(setup, ground)
             inputs = SetupInputs(project, setup.paths, runner.inputs_of(command))
             key = self.cache.key(inputs, sandbox.root)
             if key is None or not self.cache.take(key, sandbox.root, setup.paths):
                 self._run(runner, command, ground)
             sandbox.count_as_set_up()  # guard: no check would see it
-            bring_to(sandbox, ground.recorded)
+            restore_states(sandbox, ground.recorded)
             furnished.touch()
 
     def _run(self, runner: CommandRunner, command: Command, ground: CheckEnvironment) -> None:

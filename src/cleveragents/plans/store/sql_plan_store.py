@@ -21,7 +21,14 @@ from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import weaker
 from cleveragents.jobs.store.rows import ensure_owned
-from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import (
+    Phase,
+    PhaseState,
+    Plan,
+    PlanState,
+    ensure_plan_move,
+    phase_state_text,
+)
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row
 from cleveragents.storage.actor_tables import (
@@ -298,7 +305,7 @@ class SqlPlanStore:
         row = plan_row(wanted_plan)
         moved = plan_of(row)
         connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
-        was = spelt(held.phase_state)
+        was = phase_state_text(held.phase_state)
         append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
         return moved
 

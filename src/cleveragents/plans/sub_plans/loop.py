@@ -37,7 +37,7 @@ from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.actors.actor_stage import ActorPhase
 from cleveragents.plans.calls.tool_execution import DONE, ToolExecution
-from cleveragents.plans.history import PlanHistory, PlanResult, bring_to
+from cleveragents.plans.history import PlanHistory, PlanResult, restore_states
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -149,7 +149,7 @@ class SubPlanMerge:
         merged = sandbox.merge(base, ours, wanted, labels=labels)
         execution.stop.raise_if_cancelled()
         steps = self.history.leading_to(parent.id, sandbox, merged.tree)
-        bring_to(sandbox, {path: step.after for path, step in sandbox.changes_of(merged.tree).items()})
+        restore_states(sandbox, {path: step.after for path, step in sandbox.changes_of(merged.tree).items()})
         self.faults.reach("merge.files.after")
         outcome = MergeOutcome(
             child.id, "", child.goal, base, merged.tree, len(steps), wanted, merged.conflicts

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cleveragents.changes.model.merge_conflict import MergeConflict
-from cleveragents.core.cancellation import is_mere_stop
-from cleveragents.core.errors import PlanError, PlanFailed, Remedy, offered
+from cleveragents.core.cancellation import is_resumable_stop
+from cleveragents.core.errors import PlanError, PlanFailed, Remedy, remedies_record
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
@@ -24,8 +24,8 @@ from cleveragents.plans.model.sub_plan import (
     TaskStatus,
     TreeView,
     asked_below,
+    child_versions,
     failed_below,
-    seen,
     waits_for_sub_plans,
 )
 
@@ -36,7 +36,6 @@ __all__ = [
     "LEAVE_OUT",
     "NAMED_CANCELLED",
     "already_merged_message",
-    "called",
     "disagreement_message",
     "failure_message",
     "leave_out_named",
@@ -44,6 +43,7 @@ __all__ = [
     "name_cancelled",
     "parts_left_out",
     "place_of",
+    "task_label",
     "waiting_for_children",
     "waiting_for_resolution",
 ]
@@ -65,7 +65,7 @@ def place_of(view: TreeView, number: int) -> str:
     return f"sub-plan {numbers.index(number) + 1} of {len(numbers)}"
 
 
-def called(view: TreeView, number: int) -> str:
+def task_label(view: TreeView, number: int) -> str:
     """Return the place and the name of a task."""
     task = view.task(number)
     place = place_of(view, number) if task.sub_plan else f"step {number}"
@@ -98,14 +98,16 @@ def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
     task_statuses = view.task_statuses()
     for number, fate in task_statuses.items():
         child = view.child(number)
-        if fate is TaskStatus.FAILED and child is not None and is_mere_stop(child.error):
-            stopped.append(f"{called(view, number)} was stopped as a result [{child.id}]")
+        if fate is TaskStatus.FAILED and child is not None and is_resumable_stop(child.error):
+            stopped.append(f"{task_label(view, number)} was stopped as a result [{child.id}]")
         elif fate is TaskStatus.FAILED and child is not None:
-            said.append(f"{called(view, number)} failed: {_brief(child.error)} [{child.id}]")
+            said.append(f"{task_label(view, number)} failed: {_brief(child.error)} [{child.id}]")
         elif fate is TaskStatus.CANCELLED and child is not None:
-            said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
+            said.append(f"{task_label(view, number)} was {child.state.value} [{child.id}]")
     said += stopped
-    blocked = [called(view, number) for number, fate in task_statuses.items() if fate is TaskStatus.BLOCKED]
+    blocked = [
+        task_label(view, number) for number, fate in task_statuses.items() if fate is TaskStatus.BLOCKED
+    ]
     if blocked:
         said.append(f"not run as a result: {', '.join(blocked)}")
     return PlanFailed(parent.id, "; ".join(said), (_remedy_for(parent, task_statuses),))
@@ -132,7 +134,7 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     if failed:  # guard: a person must know about failures before answering
         said.append(f"{len(failed)} failed: {', '.join(failed)}")
     resume = Remedy("plan.resume", parent.root, text="Resume the stopped sub-plans")
-    kept = offered((resume,))
+    kept = remedies_record((resume,))
     if asks:  # version 0.1.0 stored only text
         kept = {"remedy": str(asks[0]["remedy"]), "remedies": asks[0].get("remedies") or ()}
     return {
@@ -141,7 +143,7 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
         **kept,
         "asks": asks,
         "failed": list(failed),
-        "seen": seen(view.children.values()),
+        "seen": child_versions(view.children.values()),
     }
 
 
@@ -152,7 +154,7 @@ def waiting_for_resolution(parent: Plan, conflicts: Sequence[MergeConflict]) -> 
     return {
         "for": CONFLICT,
         "what": disagreement_message(paths),
-        **offered((resolve, Remedy("plan.resume", parent.id, text="Resume it"))),
+        **remedies_record((resolve, Remedy("plan.resume", parent.id, text="Resume it"))),
         "paths": paths,
     }
 
@@ -173,7 +175,7 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
     if waits_for_sub_plans(child):
         return [ask for ask in asked_below(child) if isinstance(ask, Mapping)]
     facts = {key: waited.get(key) for key in ("for", "what", "remedy", "remedies")}
-    return [{"plan": child.id, "who": called(view, number), **facts}]
+    return [{"plan": child.id, "who": task_label(view, number), **facts}]
 
 
 def _failed(view: TreeView) -> list[str]:

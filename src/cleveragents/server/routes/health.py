@@ -22,7 +22,7 @@ from cleveragents.api.workers import unisolated_workers
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.server.access import AnyUser
 from cleveragents.server.metrics import ServerMetrics
-from cleveragents.server.problems import problem, said_of
+from cleveragents.server.problems import problem, public_message
 from cleveragents.server.service import Here
 from cleveragents.server.streams.hub import EventHub
 
@@ -143,7 +143,7 @@ def _tried(check: Callable[[Container], str | None], container: Container) -> st
     try:
         return check(container)
     except CleverAgentsError as error:
-        return said_of(error)
+        return public_message(error)
 
 
 def _database(container: Container) -> str | None:

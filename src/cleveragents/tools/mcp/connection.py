@@ -35,7 +35,7 @@ from cleveragents.processes.stdio_process import MESSAGE_BYTES, ProtocolFaults, 
 from cleveragents.tools.mcp.gate import ServerPermit
 from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import VARIABLE, McpServer
-from cleveragents.tools.mcp.tool_list import CallResult, ListedTool, call_result, listed
+from cleveragents.tools.mcp.tool_list import CallResult, ListedTool, call_result, listed_tool
 
 if TYPE_CHECKING:
     import anyio
@@ -113,7 +113,7 @@ class ServerConnection:
         cursor: str | None = None
         for _ in range(_MOST_PAGES):  # guard: a list with endless pages is cut
             page = await self._answer(client.list_tools(cursor=cursor), seconds, "listing its tools")
-            found += [listed(tool) for tool in page.tools]
+            found += [listed_tool(tool) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None or len(found) >= _MOST_TOOLS:  # guard: no server may fill the memory
                 break

@@ -29,7 +29,7 @@ __all__ = [
     "ListedTool",
     "call_result",
     "full_name",
-    "listed",
+    "listed_tool",
     "server_in",
 ]
 
@@ -56,7 +56,7 @@ class ListedTool:
     problem: str = ""
 
 
-def listed(tool: Tool) -> ListedTool:
+def listed_tool(tool: Tool) -> ListedTool:
     """Convert a tool from the library's types."""
     description = (tool.description or tool.title or "").strip()
     if len(description) > _LONGEST_DESCRIPTION:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from pydantic import BaseModel
 
-__all__ = ["AcpHandler", "Terminals", "chosen", "seen"]
+__all__ = ["AcpHandler", "Terminals", "consume_error", "permission_response"]
 
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class AcpHandler:
     async def _permit(self, asked: RequestPermissionRequest) -> Any:
         wanted = self.updates.wanted(asked.tool_call)
         allowed = await self._in_thread(partial(self._client.permit, wanted))
-        return chosen(asked.options, allowed)
+        return permission_response(asked.options, allowed)
 
     async def _create_terminal(self, asked: CreateTerminalRequest) -> Any:
         from acp.schema import CreateTerminalResponse
@@ -186,7 +186,7 @@ class AcpHandler:
         """
         if self._filing is None or self._filing.done():
             self._filing = asyncio.create_task(self._file(what))
-            self._filing.add_done_callback(seen)
+            self._filing.add_done_callback(consume_error)
 
     async def _file(self, what: str) -> None:
         await self._in_thread(partial(self._client.did, what))
@@ -222,7 +222,7 @@ class AcpHandler:
             self._end(error)
 
 
-def chosen(options: list[PermissionOption], allowed: bool) -> Any:
+def permission_response(options: list[PermissionOption], allowed: bool) -> Any:
     """Return the option for the decision, preferring the one-time variant; cancelled if there is none."""
     from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
@@ -270,7 +270,7 @@ class Terminals:
 
         work = partial(self._client.run, command, terminal.ended, hear)
         terminal.task = asyncio.create_task(terminal.run(self._in_thread(work)), name=name)
-        terminal.task.add_done_callback(seen)
+        terminal.task.add_done_callback(consume_error)
         return name
 
     def output(self, name: str) -> TerminalOutputResponse:
@@ -360,7 +360,7 @@ class _Terminal:
         return TerminalExitStatus(exit_code=self._code)
 
 
-def seen(task: asyncio.Task[None]) -> None:
+def consume_error(task: asyncio.Task[None]) -> None:
     """Mark a task's error as retrieved: the session has received it if it matters, and asyncio must not log
     it.
     """

@@ -56,7 +56,7 @@ __all__ = [
     "IndexBuilder",
     "IndexBuild",
     "BuildTurn",
-    "building",
+    "build_turn",
     "compact",
     "drop_unused",
     "forget_places",
@@ -346,7 +346,7 @@ class BuildTurn:
 
 
 @contextmanager
-def building(
+def build_turn(
     path: Path,
     patience: IndexDeadline,
     needless: Callable[[], bool],
