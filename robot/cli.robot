@@ -177,7 +177,7 @@ The Demo Keeps Its Promises And Touches Nothing
     Home Should Hold Only
 
 An Interrupted Demo Leaves Nothing
-    Interrupt Agents When It Says    decisions, reached by reading    SIGINT    demo
+    Interrupt Agents When It Says    decisions, based on reading    SIGINT    demo
     Exit Code Should Be    130
     Complaint Should Contain    interrupted
     Home Should Hold Only

@@ -40,7 +40,7 @@ def test_started_before_the_database_answers_it_waits_and_works_through_a_restar
     flag.touch()
     said = ended(worker)
     assert worker.returncode == 0, said
-    assert "one is gone; it was at " in said  # once, or again where the cut cost it its lease
+    assert "worker one has ended after " in said  # once, or again where the cut cost it its lease
     with suppress(DatabaseUnreachable):  # our own connection was cut, too
         home.now(plan)
     assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)

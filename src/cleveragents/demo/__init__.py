@@ -1,1 +1,1 @@
-"""`agents demo`: six goals at once, on real workers and a sample repository."""
+"""`agents demo`: six goals in parallel, with real workers and a sample repository."""

@@ -1,4 +1,4 @@
-"""`agents demo`: six goals at once, on a stage of its own."""
+"""`agents demo`: six goals in parallel, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.models.model.budget import PICODOLLARS, dollars
+from cleveragents.plans.model.status import status_of
 
 if TYPE_CHECKING:
     from cleveragents.core.event import AuditRecord
@@ -27,26 +28,26 @@ __all__ = ["DemoRun", "conclude", "demo"]
 
 _TELLING = ("worker", "attempt", "error", "reason", "graph", "length", "question", "tool", "model", "verdict")
 _INDENT = 12
-_COLUMNS = ("plan", "goal", "state", "steps", "tokens", "cost")
+_COLUMNS = ("plan", "goal", "status", "steps", "tokens", "cost")
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the directory, and say how to look around in it.")
-@click.option("--verbose", "-v", is_flag=True, help="Show the audit log, too.")
+@click.option("--keep", is_flag=True, help="Keep the directory, and print commands to explore it.")
+@click.option("--verbose", "-v", is_flag=True, help="Also show the audit log.")
 @format_option
 @click.pass_context
 def demo(ctx: click.Context, keep: bool, verbose: bool, output: Output) -> None:
-    """Show it all at work, offline, without touching your state.
+    """Run a demonstration, offline and in a temporary directory.
 
-    Six goals are worked on at once in a sample repository, each by a strategist, an executor and a reviewer,
-    in a sandbox of its own. What the model says comes from a script; everything else is real.
+    Six goals run in parallel in a sample repository, each with a strategist, an executor and a reviewer, in
+    its own sandbox. The answers of the model are scripted; everything else is real.
 
-    One plan fails its check and is mended, one is sent back by the reviewer, one is cancelled while its
-    processes ignore SIGTERM, one loses its worker to kill -9 and goes on in another. Of two that change the
-    same lines one is applied and the other refused. One is undone.
+    One plan fails its check and is fixed, one is rejected by the reviewer, one is cancelled while its
+    processes ignore SIGTERM, and one loses its worker to kill -9 and continues in another. Of two plans that
+    change the same lines, one is applied and the other refused. One is undone.
 
-    At the end the audit log is verified and every promise is checked; the exit code is 0 only if all were
-    kept.
+    At the end the audit log is verified and every promise is checked. The exit code is 0 only if all promises
+    were kept.
 
     \b
     Example:
@@ -62,7 +63,7 @@ def demo(ctx: click.Context, keep: bool, verbose: bool, output: Output) -> None:
         shutil.rmtree(directory)
         raise
     except CleverAgentsError:
-        progress(f"the demo could not be completed; what happened is in {directory}")
+        progress(f"the demo did not complete; its state is in {directory}")
         raise
     seconds = time.monotonic() - began
     ctx.exit(conclude(output, performance, directory, seconds, keep=keep, verbose=verbose))
@@ -76,7 +77,7 @@ def _say(phase: str, what: str, *details: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DemoRun:
-    """What was played, what it left, and the judgement."""
+    """The played story, the evidence it left, and the judged promises."""
 
     story: Story
     evidence: Evidence
@@ -96,7 +97,7 @@ def _play(directory: Path, say: Say, *, keep: bool) -> DemoRun:
     from cleveragents.demo.story import demo_settings, tell
 
     settings = demo_settings(directory)
-    # Deaths that the story tells of itself are no news.
+    # The demo kills workers on purpose; their warnings are not shown.
     configure_logging(replace(settings, log=replace(settings.log, level="error")))
     with Container(settings) as container:
         story = tell(container, say, keeps_sandboxes=keep)
@@ -113,10 +114,10 @@ def conclude(
     keep: bool = False,
     verbose: bool = False,
 ) -> int:
-    """Shows what happened; returns the exit code. The directory goes if there is nothing to look into."""
+    """Print the outcome and return the exit code. Removes the directory if there is nothing to inspect."""
     _show(output, performance, seconds, verbose)
     if not performance.kept:
-        progress(f"a promise was not kept; what happened is in {directory}")
+        progress(f"a promise was not kept; the state is in {directory}")
         return 1
     if keep:
         _tell_how_to_look(performance, directory)
@@ -142,19 +143,19 @@ def _show(output: Output, performance: DemoRun, seconds: float, verbose: bool) -
         return
     if verbose:
         output.title("The audit log")
-        output.table(events, ["position", "at", "event", "of", "facts"], empty="there are no events")
+        output.table(events, ["position", "at", "event", "of", "facts"], empty="no events")
     output.title("The plans")
-    output.table(plans, _COLUMNS, empty="there are no plans", cut=["goal"], spare=["tokens"])
+    output.table(plans, _COLUMNS, empty="no plans", cut=["goal"], spare=["tokens"])
     output.title("The promises")
     output.table(promises, ["kept", "promise", "shown_by"], empty="")
-    verdict = f"{counted(len(promises), 'promise')} kept" if kept else "NOT every promise was kept"
-    click.echo(f"{counted(len(plans), 'plan')}, up to {most} at the same time; {verdict}; {seconds:.1f} s")
+    verdict = f"{counted(len(promises), 'promise')} kept" if kept else "NOT all promises kept"
+    click.echo(f"{counted(len(plans), 'plan')}, up to {most} in parallel; {verdict}; {seconds:.1f} s")
 
 
 def _tell_how_to_look(performance: DemoRun, directory: Path) -> None:
     ids = performance.story.ids
     progress("")
-    progress("All of it is still there. Look around, and remove the directory when you have seen enough:")
+    progress("The directory is kept. Explore it, then remove it:")
     for line in (
         f"cd {shlex.quote(str(directory / 'paint-shop'))}",
         f"export CLEVERAGENTS_STATE_DIRECTORY={shlex.quote(str(directory))}",
@@ -173,6 +174,7 @@ def _plan_rows(performance: DemoRun) -> list[dict[str, JsonValue]]:
         {
             "plan": label,
             "goal": account.plan.goal,
+            "status": status_of(account.plan.phase, account.plan.state).value,
             "state": account.plan.state.value,
             "steps": account.budget.spent.steps,
             "tokens": f"{account.budget.spent.tokens:,}",
@@ -217,7 +219,7 @@ def _event_rows(performance: DemoRun) -> list[dict[str, JsonValue]]:
 
 
 def _label(performance: DemoRun, record: AuditRecord) -> str:
-    """Whom the event is about, in the story's words: the plan that it, its job or its run belongs to."""
+    """Return the label of the plan that an event belongs to, directly or by its job or run."""
     facts = record.event.payload
     names = [record.event.subject, *(facts.get(name) for name in ("plan_id", "message_id", "thread_id"))]
     for label, account in performance.evidence.accounts.items():

@@ -1,8 +1,5 @@
-"""Did everything go as promised? Judged from what is there at the end, not from what the story hoped for.
-
-A promise of the demo, and what became of it.
-
-What is there at the end of the demo: in the repository, the database and the process table.
+"""The promises of the demo, judged from the evidence at its end: the repository, the database and the process
+table.
 """
 
 from __future__ import annotations
@@ -53,11 +50,11 @@ _ENDINGS = (
 
 
 def judge(story: Story, found: Evidence) -> list[Promise]:
-    """Every promise of the demo, kept or not."""
+    """Return every promise of the demo, kept or not."""
     return [
         _decided_by_reading(found),
         _isolated(story),
-        _mended(found),
+        _fixed(found),
         _sent_back(found),
         _refused_whole(story, found),
         _merged(story),
@@ -85,17 +82,17 @@ def _decided_by_reading(found: Evidence) -> Promise:
     kept = read_only and reasoned and all(account.decisions for account in found.accounts.values())
     looked = counted(len(calls), "reading call")
     shown = f"{counted(len(decisions), 'decision')} with reasons, {looked}"
-    return Promise("strategists only read, and say why", kept and bool(calls), shown)
+    return Promise("strategists only read, and give reasons", kept and bool(calls), shown)
 
 
 def _isolated(story: Story) -> Promise:
     kept = story.when_ready == story.before != ""
     changed = "your files unchanged" if kept else "your files CHANGED"
-    return Promise("nothing is written before you apply it", kept, f"{len(READY)} results ready, {changed}")
+    return Promise("no file changes before apply", kept, f"{len(READY)} results ready, {changed}")
 
 
-def _mended(found: Evidence) -> Promise:
-    """What failed was applied once it passed; and nothing was applied that did not."""
+def _fixed(found: Evidence) -> Promise:
+    """The failed plan was applied after its check passed, and no plan was applied with a failed check."""
     applied = [a for a in found.accounts.values() if a.plan.state in (PlanState.APPLIED, PlanState.UNDONE)]
     runs = {account.plan.id: _verdicts(account.checks, CHECK) for account in applied}
     receipt = found.accounts["receipt"]
@@ -105,19 +102,19 @@ def _mended(found: Evidence) -> Promise:
     failed = sum(verdict is _FAILED for of_plan in runs.values() for verdict in of_plan)
     total = sum(map(len, runs.values()))
     shown = f"{failed} of {total} runs failed; all {len(runs)} applied plans pass"
-    return Promise("what fails its check is mended, or not applied", kept, shown)
+    return Promise("failed checks are fixed before apply", kept, shown)
 
 
 def _sent_back(found: Evidence) -> Promise:
     every = [v for account in found.accounts.values() for v in _verdicts(account.checks, REVIEW)]
     kept = _verdicts(found.accounts["welcome"].checks, REVIEW) == [_FAILED, _PASSED]
     refused = sum(verdict is _FAILED for verdict in every)
-    shown = f"{refused} of {len(every)} reviews said no, then yes"
-    return Promise("what the reviewer sends back is mended", kept, shown)
+    shown = f"{refused} of {len(every)} reviews rejected, then accepted"
+    return Promise("rejected results are fixed", kept, shown)
 
 
 def _refused_whole(story: Story, found: Evidence) -> Promise:
-    """The plan changed three files, of which another had changed one: none is written."""
+    """The plan changed three files, one of which another plan had changed: none is written."""
     states = [found.accounts[label].plan.state for label in ("discount", "tax")]
     both_sides = "* 90 / 100" in story.refusal and "* 119 / 100" in story.refusal
     prices = found.files.get("prices.sh", "")
@@ -125,30 +122,30 @@ def _refused_whole(story: Story, found: Evidence) -> Promise:
     others = found.files.get("test_prices.sh") == FILES["test_prices.sh"]
     others = others and "tax" not in found.files.get("README.md", "")
     kept = states == [PlanState.APPLIED, PlanState.CONSTRAINED] and both_sides and first_only and others
-    shown = "discount is in, nothing of tax is" if kept else "they got MIXED UP"
-    return Promise("of two plans in conflict one is refused, whole", kept, shown)
+    shown = "discount applied, nothing of tax" if kept else "their changes are MIXED UP"
+    return Promise("a conflicting plan is refused completely", kept, shown)
 
 
 def _merged(story: Story) -> Promise:
     kept = story.merged.startswith("# Paint shop in Main Street\n") and "Welcome to our shop!" in story.merged
     shown = f"README.md {'has' if kept else 'LACKS one of'} your title and its welcome"
-    return Promise("a plan is merged with what you edit meanwhile", kept, shown)
+    return Promise("apply merges with your edits", kept, shown)
 
 
 def _undone_alone(found: Evidence) -> Promise:
     expected = FILES["README.md"].replace("# Paint shop", "# Paint shop in Main Street")
     only_yours = found.files.get("README.md") == expected
     state = found.accounts["welcome"].plan.state
-    shown = f"README.md has {'your title, no welcome' if only_yours else 'NOT what you wrote'}"
+    shown = f"README.md has {'your title, no welcome' if only_yours else 'NOT your edit'}"
     kept = only_yours and state is PlanState.UNDONE
-    return Promise("undo takes out one plan, and nothing else", kept, shown)
+    return Promise("undo reverts one plan only", kept, shown)
 
 
 def _cancelled(story: Story, found: Evidence) -> Promise:
     state = found.accounts["simulation"].plan.state
     kept = len(story.pids) > 0 and not found.alive and state is PlanState.CANCELLED
     kept = kept and story.second_cancel == PlanState.CANCELLED.value
-    shown = f"of {counted(len(story.pids), 'process', 'processes')} {len(found.alive)} are alive"
+    shown = f"{len(found.alive)} of {counted(len(story.pids), 'process', 'processes')} are alive"
     return Promise("no process of a cancelled plan survives", kept, shown)
 
 
@@ -165,13 +162,13 @@ def _resumed(story: Story, found: Evidence) -> Promise:
     before = len(story.calls_before_kill)
     twice = "none twice" if once else "some TWICE"
     shown = f"{' → '.join(workers)}, {before} + {len(ended) - before} calls, {twice}"
-    return Promise("a killed plan goes on, and does nothing twice", kept, shown)
+    return Promise("a killed plan resumes and repeats no call", kept, shown)
 
 
 def _all_or_nothing(found: Evidence) -> Promise:
     begun, ended = found.count(EventType.APPLY_STARTED), found.count(EventType.APPLY_ENDED)
     kept = begun == ended > 0 and found.open_applies == 0 and not found.laid_out
-    return Promise("every apply is done, or not at all", kept, f"{begun} began, {ended} ended")
+    return Promise("every apply is complete or has no effect", kept, f"{begun} started, {ended} ended")
 
 
 def _within_budget(found: Evidence) -> Promise:
@@ -179,41 +176,41 @@ def _within_budget(found: Evidence) -> Promise:
     kept = all(not exceeded(LIMITS, b.spent) and b.reserved == Spend() for b in budgets)
     most = max(b.spent.picodollars for b in budgets)
     shown = f"{dollars(most)} of {dollars(LIMITS.picodollars or 0)} at most"
-    return Promise("no plan spends more than it may", kept and most > 0, shown)
+    return Promise("no plan exceeds its budget", kept and most > 0, shown)
 
 
 def _repository_kept(story: Story, found: Evidence) -> Promise:
     same = found.refs == story.refs_before != ""
     kept = same and not found.damage and found.files.get(NOTES) == NOTES_TEXT
-    shown = "all as they were, git fsck is content" if kept else found.damage or "something is different"
-    return Promise("your branches, index, stash and notes stay", kept, shown)
+    shown = "unchanged; git fsck finds no errors" if kept else found.damage or "some of them DIFFER"
+    return Promise("branches, index, stash and notes stay", kept, shown)
 
 
 def _verified(found: Evidence) -> Promise:
     shown = f"{counted(len(found.records), 'event')}, verified" if not found.problems else found.problems[0]
-    return Promise("the audit log is whole", not found.problems and bool(found.records), shown)
+    return Promise("the audit log is intact", not found.problems and bool(found.records), shown)
 
 
 def _nothing_left(story: Story, found: Evidence) -> Promise:
-    """A plan that is still to be decided on keeps its sandbox, and that one ref."""
+    """Only the plan that awaits a decision keeps its sandbox and its ref."""
     wanted = set(story.ids.values()) if story.keeps_sandboxes else {story.ids["tax"]}
     ended = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
     kept = found.sandboxes == wanted and found.pins == len(wanted)
     kept = kept and not found.left_over and set(ended) == {0}
     boxes = counted(len(found.sandboxes), "sandbox", "sandboxes")
-    why = "as you asked" if story.keeps_sandboxes else "of the refused plan"
+    why = "as requested" if story.keeps_sandboxes else "of the refused plan"
     shown = f"{counted(len(found.left_over), 'process', 'processes')}; {boxes}, {why}"
-    return Promise("nothing is left behind", kept, shown)
+    return Promise("no orphans remain", kept, shown)
 
 
 def _verdicts(runs: Sequence[CheckRun], command: str) -> list[CheckVerdict]:
-    """In order; `REVIEW` is the name of the reviewer's, the others are known by their command."""
+    """Return the verdicts in order; `REVIEW` names the reviewer, other checks are named by their command."""
     return [run.verdict for run in runs if command in (run.name, run.command)]
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Something promised, whether it was kept, and what shows it."""
+    """A promise, whether it was kept, and the evidence."""
 
     what: str
     kept: bool
@@ -222,7 +219,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecords:
-    """All that is kept of one plan."""
+    """All records of one plan."""
 
     plan: Plan
     decisions: Sequence[Decision]
@@ -233,7 +230,7 @@ class PlanRecords:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is found. `files` lacks what does not exist, `refs` what we hold ourselves: those are `pins`."""
+    """The evidence. `files` lacks missing files; `refs` lacks our own, which are in `pins`."""
 
     accounts: Mapping[str, PlanRecords]
     records: Sequence[AuditRecord]
@@ -249,7 +246,7 @@ class Evidence:
     left_over: Sequence[int]
 
     def workers_of(self, label: str) -> list[str]:
-        """Who ran the plan, in the order in which they did."""
+        """Return the workers of the plan, in order."""
         job_id = self.accounts[label].plan.job_id
         return [
             str(record.event.payload["worker"])
@@ -262,7 +259,7 @@ class Evidence:
 
     @property
     def most_at_once(self) -> int:
-        """Plans that ran at the same time."""
+        """The maximum number of plans that ran in parallel."""
         running: set[str] = set()
         most = 0
         for record in self.records:
@@ -275,7 +272,7 @@ class Evidence:
 
 
 def gather(container: Container, story: Story) -> Evidence:
-    """Everything that the judgement needs, with the audit log verified."""
+    """Collect the evidence, with the audit log verified."""
     from cleveragents.apply.journal import ApplyJournal
 
     report = container.audit.verify()
@@ -316,7 +313,7 @@ def _account(container: Container, plan_id: str) -> PlanRecords:
 
 
 def _left_over(container: Container) -> list[int]:
-    """Processes of any attempt at any job."""
+    """Return the living processes of all attempts of all jobs."""
     return [
         pid
         for job in container.jobs.list(limit=1000)

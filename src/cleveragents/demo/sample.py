@@ -1,7 +1,4 @@
-"""The demo's sample repository: a few small files under real git, and a user who works in it meanwhile.
-
-The goals of the demo, as a user says them to `agents run`.
-"""
+"""The sample repository of the demo: a few small files under git, its user, and the goals."""
 
 from __future__ import annotations
 
@@ -39,15 +36,15 @@ __all__ = [
 CATALOGUE = "catalogue.txt"
 
 LINES = 16
-"""That the slow program writes, one after the other."""
-# What is done twice shows: each line is added.
+"""Number of lines that the slow program writes."""
+# Lines are appended, so that a repeated run shows.
 _CATALOGUE = f"""# One line for each colour.
 for number in $(seq {LINES}); do
     echo "colour $number" >> {CATALOGUE}
     sleep 0.1
 done
 """
-# Nobody heeds a SIGTERM; the inner shell has left the session, and whoever started it is gone.
+# All of these ignore SIGTERM; the inner shell has left the session, and its parent has ended.
 _SIMULATE = """# Simulates until it is told to stop, and does not listen.
 trap '' TERM INT HUP
 (setsid sh -c "trap '' TERM INT HUP; while :; do sleep 1; done" &)
@@ -120,7 +117,7 @@ FILES = {
 }
 
 NOTES = "notes.txt"
-"""What the user has written and not committed."""
+"""Uncommitted notes of the user."""
 NOTES_TEXT = "remember the brushes\n"
 _AUTHOR = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -141,19 +138,19 @@ GOALS: Mapping[str, str] = {
 }
 
 LIMITS = BudgetLimits(picodollars=PICODOLLARS // 10, tokens=100_000, steps=30, seconds=120.0)
-"""Of each plan: ten cents."""
+"""The budget of each plan: ten cents."""
 CHECK = "sh test.sh"
 _SCRIPT = "model.yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRepository:
-    """The repository at `root`, as its user uses it."""
+    """The repository at `root`, with the actions of its user."""
 
     root: Path
 
     def make(self) -> None:
-        """One commit, and a file that is not committed."""
+        """Create the repository with one commit and an uncommitted file."""
         self.root.mkdir()
         self.git("init", "--quiet", "--initial-branch=main")
         for path, text in FILES.items():
@@ -163,23 +160,23 @@ class SampleRepository:
         self.write(NOTES, NOTES_TEXT)
 
     def git(self, *arguments: str) -> str:
-        """What git says to the user. `GitFailed`."""
+        """Run git as the user and return its output. Raises `GitFailed`."""
         environment = user_environment() | _AUTHOR
         return run_git(*arguments, environment=environment, directory=self.root).decode()
 
     def text(self, path: str) -> str | None:
-        """What is in the file; None if there is none."""
+        """Return the content of a file; None if it does not exist."""
         try:
             return (self.root / path).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def write(self, path: str, text: str) -> None:
-        """As an editor does it."""
+        """Write a file, as an editor does."""
         (self.root / path).write_text(text, encoding="utf-8")
 
     def fingerprint(self) -> str:
-        """Of every file that the user sees."""
+        """Return a digest of all files that the user sees."""
         digest = hashlib.sha256()
         for file in sorted(self.root.rglob("*")):
             path = file.relative_to(self.root)
@@ -189,20 +186,20 @@ class SampleRepository:
         return digest.hexdigest()
 
     def refs(self) -> str:
-        """Every branch, tag and stash, and whatever else points into the history, with the index."""
+        """Return all refs (branches, tags, stash) and the index."""
         head = self.git("rev-parse", "--symbolic-full-name", "HEAD")
         return head + self.git("for-each-ref") + self.git("ls-files", "--stage")
 
 
 def write_script(directory: Path) -> Path:
-    """What the model says, as a file there."""
+    """Write the script of the model to a file there, and return its path."""
     script = directory / _SCRIPT
     script.write_bytes(files("cleveragents.demo").joinpath(_SCRIPT).read_bytes())
     return script
 
 
 def plan_for(container: Container, goal: str, root: Path, script: Path) -> PlanDraft:
-    """As `agents run GOAL --model scripted/SCRIPT --check 'sh test.sh' --max-usd 0.10 …` asks it."""
+    """Return the plan of `agents run GOAL --model scripted/SCRIPT --check 'sh test.sh' --max-usd 0.10 …`."""
     from cleveragents.plans.ports.plans import PlanDraft
 
     parts = container.plan_parts

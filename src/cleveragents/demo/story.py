@@ -1,10 +1,10 @@
-"""What happens in the demo, on real processes, a real repository and a database of its own.
+"""The story of the demo, with real processes, a real repository and its own database.
 
-Six goals are worked on at once. One worker is killed in the middle of its plan, one plan is cancelled, a
-check and a reviewer find fault with two, and of two that change the same lines one is refused. The story only
-acts and watches; whether everything went as promised is `promises`' to say, from what is there at the end.
+Six goals run in parallel. One worker is killed in the middle of its plan, one plan is cancelled, a check
+fails one plan and a reviewer rejects another, and of two plans that change the same lines one is refused. The
+story only acts and waits; `promises` judges the evidence at its end.
 
-How the demo waits: it looks again and again, and gives up at some time.
+The story waits by polling, with a deadline.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["READY", "DemoDriver", "Say", "Story", "demo_settings", "sample_of", 
 
 
 READY = tuple(label for label in GOALS if label != "simulation")
-"""The plans that come to a result."""
+"""The plans with a result."""
 _CREW, _DOOMED = "worker-1", "worker-2"
 _KILL_AFTER_LINES = 3
 _FEWEST_PROCESSES = 4
@@ -48,14 +48,14 @@ _LOOK_SECONDS = 0.02
 
 
 class Say(Protocol):
-    """Tells whoever watches what happens: in which phase, what, and details below it, a line each."""
+    """Prints progress: the phase, a message, and details on lines below it."""
 
     def __call__(self, phase: str, what: str, *details: str) -> None: ...
 
 
 @dataclass
 class Story:
-    """What happened, for `promises` to judge. Plans are known by their labels."""
+    """The facts of the story for `promises`. Plans are known by their labels."""
 
     ids: dict[str, str] = field(default_factory=dict)
     before: str = ""
@@ -74,13 +74,13 @@ class Story:
 
 
 def demo_settings(directory: Path) -> Settings:
-    """Everything in that directory, and times short enough to watch."""
+    """Return settings with all state in that directory and short times."""
     return msgspec.convert(
         {
             "state": {"directory": str(directory)},
             "database": {"url": f"sqlite:///{directory}/state.db"},
             "worker": {
-                # The killed one is known to be dead at once; a machine may be slow.
+                # The dead worker is noticed at once; living ones may be slow.
                 "lease_seconds": 60.0,
                 "heartbeat_seconds": 0.5,
                 "poll_seconds": 0.1,
@@ -93,12 +93,12 @@ def demo_settings(directory: Path) -> Settings:
 
 
 def sample_of(container: Container) -> SampleRepository:
-    """The repository of the story."""
+    """Return the repository of the story."""
     return SampleRepository(container.state_directory / "paint-shop")
 
 
 def tell(container: Container, say: Say, *, keeps_sandboxes: bool = False) -> Story:
-    """Plays the whole story. `DeadlineExceeded` if a step does not come to pass."""
+    """Play the whole story. Raises `DeadlineExceeded` if a step does not happen."""
     story = Story(keeps_sandboxes=keeps_sandboxes)
     with ExitStack() as cleanup:
         crew, doomed = _started(container, (_CREW, _DOOMED), cleanup)
@@ -108,7 +108,7 @@ def tell(container: Container, say: Say, *, keeps_sandboxes: bool = False) -> St
 
 
 def _started(container: Container, names: Sequence[str], cleanup: ExitStack) -> Sequence[WorkerProcess]:
-    """A process for each name; all are ended with `cleanup`, whatever happens."""
+    """Start a process for each name; `cleanup` ends all of them."""
     workers: list[WorkerProcess] = []
     cleanup.callback(_stop_all, workers)
     for name in names:
@@ -125,7 +125,7 @@ def _stop_all(workers: Sequence[WorkerProcess]) -> None:
 
 
 class DemoDriver:
-    """Plays the plans. Not thread-safe: the thread that tells the story uses it."""
+    """The player of the story. Not thread-safe: use it in the thread that made it."""
 
     def __init__(self, container: Container, story: Story, say: Say) -> None:
         self._container = container
@@ -138,7 +138,7 @@ class DemoDriver:
         return self._container.plan_parts
 
     def play(self, crew: WorkerProcess, doomed: WorkerProcess) -> None:
-        """All of it. `crew` is left running, `doomed` is killed."""
+        """Play the whole story. `crew` keeps running, `doomed` is killed."""
         self._begin(crew, doomed)
         self._kill(doomed)
         self._tell_strategies()
@@ -161,10 +161,10 @@ class DemoDriver:
         for worker in (crew, doomed):
             worker.wait_ready()
         doomed.assign([self._story.ids["catalogue"]])
-        # Only then may the others run it, too: they are to take it over.
+        # Only then may the other worker run this plan: it takes over from the killed one.
         until("the catalogue plan to run", lambda: self._owner("catalogue") == doomed.name)
         crew.assign(list(self._story.ids.values()))
-        self._say("", f"{len(GOALS)} goals at once, in 2 processes, each in a sandbox of its own")
+        self._say("", f"{len(GOALS)} goals in parallel, in 2 processes, each in its own sandbox")
 
     def _plan(self, label: str) -> Plan:
         return self._parts.plans.get(self._story.ids[label])
@@ -174,7 +174,7 @@ class DemoDriver:
         return None if owner is None else owner.id
 
     def _kill(self, doomed: WorkerProcess) -> None:
-        """The worker of a plan dies in the middle of a command."""
+        """Kill the worker of a plan in the middle of a command."""
         until("some lines of the catalogue", lambda: self._lines() >= _KILL_AFTER_LINES)
         doomed.kill()
         self._story.lines_before_kill = self._lines()
@@ -196,7 +196,7 @@ class DemoDriver:
         for decision in made["discount"]:
             instead = f", not {decision.made.alternatives[0].choice}" if decision.made.alternatives else ""
             shown.append(f"{decision.made.question} → {decision.made.choice}{instead}")
-        self._say("Strategize", f"{count}, reached by reading; those of the discount plan:", *shown)
+        self._say("Strategize", f"{count}, based on reading; those of the discount plan:", *shown)
 
     def _is_past_strategize(self, label: str) -> bool:
         return self._plan(label).phase not in (Phase.ACTION, Phase.STRATEGIZE)
@@ -208,7 +208,7 @@ class DemoDriver:
         self._say("Execute", f"{killed}; {crew.name} takes it over")
 
     def _cancel(self) -> None:
-        """A plan whose processes ignore SIGTERM and hide from their parent is cancelled, twice."""
+        """Cancel a plan twice whose processes ignore SIGTERM and hide from their parent."""
         processes = self._container.processes
         until("the simulation's job", lambda: self._owner("simulation") is not None)
         job = self._container.jobs.get(str(self._plan("simulation").job_id))
@@ -217,13 +217,13 @@ class DemoDriver:
         self._story.marker = marker
         self._story.pids = tuple(processes.alive(marker))
         self._parts.lifecycle.cancel(self._plan("simulation"), "shown in the demo")
-        # As whoever waits for a plan does: its run may take longer to stop than its worker waits for it.
+        # As for any cancelled plan: its run may take longer to stop than its worker waits.
         reconciled = self._parts.lifecycle.reconciled
         until("the end of the simulation", lambda: reconciled(self._plan("simulation")).state.ended)
         until("the end of its job", lambda: self._container.jobs.get(job.id).state.ended)
         left = len(processes.alive(marker))
-        alive = f"of its {len(self._story.pids)} processes {left} are alive"
-        self._say("", f"simulation ignores SIGTERM; it is cancelled, and {alive}")
+        alive = f"{left} of {len(self._story.pids)} processes are alive"
+        self._say("", f"simulation ignores SIGTERM and is cancelled; {alive}")
         self._story.second_cancel = self._parts.lifecycle.cancel(
             self._plan("simulation"), "again"
         ).state.value
@@ -236,28 +236,28 @@ class DemoDriver:
         until("the results of the plans", ready)
         self._story.when_ready = self._sample.fingerprint()
         failed = _objection(self._parts.check_runs.of_plan(self._story.ids["receipt"]))
-        self._say("Check", f"receipt failed and was mended: {failed}")
+        self._say("Check", f"receipt failed its check and was fixed: {failed}")
         found = _objection(self._parts.check_runs.of_plan(self._story.ids["welcome"]))
-        self._say("Review", f"welcome was sent back and mended: {found}")
+        self._say("Review", f"welcome was rejected and fixed: {found}")
 
     def _apply_all(self) -> None:
         files = self._applied("discount")
-        touched = "untouched" if self._story.when_ready == self._story.before else "CHANGED"
-        self._say("Apply", f"your files are {touched} so far; discount is applied: {files}")
+        touched = "unchanged" if self._story.when_ready == self._story.before else "CHANGED"
+        self._say("Apply", f"your files are {touched} so far; discount applied: {files}")
         try:
             self._applied("tax")
         except ApplyConflict as conflict:
             self._story.refusal = conflict.details
             told = conflict.details.replace(self._story.ids["discount"], "discount")
             lines = told.splitlines()[:_SHOWN_LINES]
-            self._say("", "tax is refused; nothing of it is written:", *lines)
+            self._say("", "tax is refused, and none of its changes is written:", *lines)
         title, _, rest = (self._sample.text("README.md") or "").partition("\n")
         self._sample.write("README.md", f"{title} in Main Street\n{rest}")
         applied = [f"{label} ({self._applied(label)})" for label in ("receipt", "catalogue", "welcome")]
-        self._say("", f"{', '.join(applied)} are applied")
+        self._say("", f"{', '.join(applied)} applied")
         self._story.merged = self._sample.text("README.md") or ""
         self._parts.apply.undo(self._plan("welcome"))
-        self._say("", "welcome is undone; what you wrote into the same file meanwhile stays")
+        self._say("", "welcome undone; your edit of the same file stays")
 
     def _applied(self, label: str) -> str:
         from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -267,14 +267,14 @@ class DemoDriver:
 
 
 def _objection(runs: Sequence[CheckRun]) -> str:
-    """The last line of the first run that found fault."""
+    """Return the last line of the first failed run."""
     details = next((run.details for run in runs if run.verdict is CheckVerdict.FAILED), "")
     lines = [line.strip("- ") for line in details.splitlines() if line.strip()]
     return lines[-1] if lines else "NOT found"
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
-    """Returns when it holds. `DeadlineExceeded` if that does not come to pass."""
+    """Wait until the condition holds. Raises `DeadlineExceeded`."""
     give_up = time.monotonic() + _STEP_SECONDS
     while not holds():
         if time.monotonic() >= give_up:

@@ -1,8 +1,8 @@
-"""`python -m cleveragents.demo.worker`: one of the demo's workers.
+"""`python -m cleveragents.demo.worker`: a worker of the demo.
 
-It reads its name and its settings from stdin, a line each, says `ready` on stdout, reads one more line, the
-ids of the plans it may run, works until its stdin ends (which it does when the demo dies, too), lets running
-jobs end, and exits with 0. On SIGTERM it gives its jobs back at once.
+It reads its name and its settings from stdin, a line each, and prints `ready`. The next line contains the ids
+of the plans that it may run. It works until stdin ends, which also happens when the demo dies, lets running
+jobs end, and exits with 0. On SIGTERM it returns its jobs to the queue at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _DRAIN_SECONDS = 10.0
 
 
 def main() -> int:
-    """Runs a worker until nobody is interested any more."""
+    """Run a worker until stdin ends."""
     signal.signal(signal.SIGTERM, _on_terminate)
     name = sys.stdin.readline().strip()
     settings = msgspec.json.decode(sys.stdin.readline(), type=Settings)
     configure_logging(settings)
     with Container(settings) as container:
-        # The library of graphs is large: whoever is ready has it.
+        # The graph library is large: it is loaded before `ready`.
         _ = container.actor_runner
         handler = JobHandler(run=container.plan_parts.run())
         sys.stdout.write("ready\n")
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _on_terminate(signum: int, frame: object) -> None:
-    # As an exception, so that the container is closed, and with it the worker.
+    # As an exception, so that the container and the worker are closed.
     raise SystemExit(128 + signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""The demo's side of its worker processes: started, killed for good, or told to finish."""
+"""Worker processes of the demo, from its side: started, killed, or asked to finish."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _FINISH_SECONDS = 120.0
 
 
 class WorkerProcess:
-    """One worker in a process of its own. Not thread-safe: used by the thread that tells the story."""
+    """A worker in its own process. Not thread-safe: use it in the thread of the story."""
 
     def __init__(self, name: str, settings: Settings, log: Path) -> None:
         self.name = name
-        # What a killed one leaves there goes with the demo's directory.
+        # Files of a killed worker are removed with the directory of the demo.
         temporary = log.parent / "tmp"
         temporary.mkdir(exist_ok=True)
         with log.open("ab") as errors:
-            # A session of its own: a Ctrl-C is the demo's to interpret.
+            # Its own session: only the demo handles Ctrl-C.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "cleveragents.demo.worker"],
                 stdin=subprocess.PIPE,
@@ -53,32 +53,32 @@ class WorkerProcess:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Returns when it can be given plans. `DeadlineExceeded`, also when it died before."""
+        """Wait until the worker is ready for plans. Raises `DeadlineExceeded`, also if it died."""
         readable, _, _ = select.select([self._output], [], [], _READY_SECONDS)
         if not readable or self._output.readline() != b"ready\n":
             raise DeadlineExceeded(f"starting {self.name}", _READY_SECONDS)
 
     def assign(self, plans: Sequence[str]) -> None:
-        """Says which plans it may run."""
+        """Assign the plans that it may run."""
         self._input.write(f"{' '.join(plans)}\n".encode())
         self._input.flush()
 
     def kill(self) -> None:
-        """kill -9: no clean-up of its own will run."""
+        """Send kill -9; no clean-up of the worker runs."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(_FINISH_SECONDS)
 
     def stop(self) -> None:
-        """Asks it to end now, giving its jobs back; does not wait. Harmless once it has ended."""
+        """Ask it to end now and to return its jobs; does not wait. Harmless after its end."""
         self._process.terminate()
 
     def retire(self) -> None:
-        """Lets it complete what it runs, and end; does not wait. Twice is harmless."""
+        """Let it complete its running jobs and end; does not wait. Harmless if repeated."""
         with suppress(BrokenPipeError):
             self._input.close()
 
     def finish(self) -> int:
-        """Lets it complete what it runs; returns its exit code. One that hangs is killed."""
+        """Let it complete its running jobs and return its exit code. A hanging worker is killed."""
         self.retire()
         try:
             return self._process.wait(_FINISH_SECONDS)

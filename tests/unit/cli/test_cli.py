@@ -259,7 +259,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["serve", "--port", "x"], "'--port': 'x' must be a whole number from 0 to 65,535\n"),
         (
             ["config", "set", "worker.concurrency", "-1"],
-            "no such option '-1'; before a value that begins with -, write --\nusage: agents config set",
+            "no such option '-1'; write -- before a value that begins with -\nusage: agents config set",
         ),
         (["config", "set", "worker.concurrency", "--", "-1"], "should be a whole number >= 1"),
         (
@@ -470,7 +470,7 @@ def test_config_set_says_when_something_stronger_decides(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEVERAGENTS_LOG_LEVEL", "error")
-    assert "CLEVERAGENTS_LOG_LEVEL still decides it" in agents("config", "set", "log.level", "info").err
+    assert "CLEVERAGENTS_LOG_LEVEL takes precedence here" in agents("config", "set", "log.level", "info").err
 
 
 def test_config_unset_brings_the_default_back(
@@ -480,17 +480,19 @@ def test_config_unset_brings_the_default_back(
     assert agents("config", "set", "worker.concurrency", "8").code == 0
     ended = agents("config", "unset", "worker.concurrency")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == f"worker.concurrency is no longer set in {file}\n"
+    assert ended.err == f"removed worker.concurrency from {file}\n"
     assert agents("config", "get", "worker.concurrency").out == "4\n"
     again = agents("config", "unset", "worker.concurrency")
     assert (again.code, again.err) == (0, f"worker.concurrency is not set in {file}; nothing was changed\n")
     unknown = agents("config", "unset", "worker.concurency")
     assert (unknown.code, "did you mean 'worker.concurrency'?" in unknown.err) == (2, True)
     monkeypatch.setenv("CLEVERAGENTS_LOG_LEVEL", "error")
-    assert "CLEVERAGENTS_LOG_LEVEL still decides it" in agents("config", "unset", "log.level").err
+    assert "CLEVERAGENTS_LOG_LEVEL takes precedence here" in agents("config", "unset", "log.level").err
 
 
-@pytest.mark.parametrize(("command", "done"), [("set", "is set in"), ("unset", "is not set in")])
+@pytest.mark.parametrize(
+    ("command", "done"), [("set", "set worker.concurrency in "), ("unset", "is not set in")]
+)
 def test_what_was_written_is_no_failure_whatever_is_wrong_elsewhere(
     agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch, command: str, done: str
 ) -> None:
@@ -708,7 +710,7 @@ def test_a_running_job_is_told_to_stop_once(agents: Agents, container: Container
     job = submitted(container)
     claimed(container)
     assert "was told to stop" in agents("jobs", "cancel", job.id).err
-    assert "was requested already" in agents("jobs", "cancel", job.id).err
+    assert "is already being cancelled" in agents("jobs", "cancel", job.id).err
     assert container.jobs.get(job.id).state is JobState.RUNNING
 
 
@@ -897,7 +899,7 @@ def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
     refused = agents("events", "adopt")
     assert (refused.code, refused.out, "audit.head is missing" in refused.err) == (3, "", True)
     assert agents("events", "verify").code == 1
-    assert agents("events", "adopt", "--yes").out == "1 event, attested as the log stands\n"
+    assert agents("events", "adopt", "--yes").out == "1 event, attested in the present state\n"
     assert agents("events", "verify") == Ended(0, "1 event, verified\n", "")
 
 

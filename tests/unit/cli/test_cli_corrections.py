@@ -122,7 +122,7 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
 
     corrected = agents("plan", "correct", f"{plan}.2", "--guidance", "people want comments")
     assert corrected.code == 3, corrected.err
-    told = "decision 2 no longer holds, nor does 1 that came of it; back at checkpoint 2"
+    told = "decision 2 is superseded, with 1 that follows from it; rolled back to checkpoint 2"
     assert told in corrected.err
     assert "kept: 1. notes" in corrected.err
     assert sorted(agents("plan", "diff", plan, "--name-only").out.split()) == ["a.yaml", "notes.txt"]
@@ -159,7 +159,7 @@ def test_guidance_is_added_from_stdin_without_undoing_anything(agents: Agents, m
     plan = goal(agents, model)
     ended = agents("plan", "correct", plan, "--append", "--guidance", "-", "--yes", typed="mention it\n")
     assert ended.code == 0, ended.err
-    assert "heeded from now on, nothing is undone" in ended.err
+    assert "applies from now on, nothing is undone" in ended.err
     assert {path.name for path in Path.cwd().iterdir()} >= {"notes.txt", "a.json", "mention.txt"}
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: st
         ("correct", f"{plan}.1", "2", "--guidance", "x"): "is no PLAN.DECISION",
         ("correct", plan, "1", "--append", "--guidance", "x"): "goes with neither",
         ("diff", "--between", f"{plan}@1", plan): "it has no correction 1; it was never corrected",
-        ("diff", "--between", f"{plan}@", plan): "is neither PLAN nor PLAN@NUMBER",
+        ("diff", "--between", f"{plan}@", plan): "is not PLAN or PLAN@NUMBER",
         ("diff",): "name a PLAN",
         ("diff", "--between", plan, plan, "--stat", "--name-only"): "exclude each other",
     }

@@ -209,7 +209,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
     assert (watched.code, f"it failed: {why}" in watched.err) == (1, True), watched.err
     assert f"it did nothing: {why}" in agents("plan", "log", failed.id).err
     # Nobody said what the answers took.
-    told = " tokens, price not known: a call that was cut off counts in full"
+    told = " tokens, unknown price: an interrupted call counts in full"
     assert re.search(rf"model calls?, at most [0-9,]+{told}", agents("plan", "show", failed.id).out)
 
 

@@ -233,7 +233,7 @@ def test_what_hangs_even_then_is_left_and_that_is_said(
         assert gone.wait(60)
     said = capsys.readouterr().err
     assert (codes, view.closed) == ([130], True)
-    assert all(f"plan {one} was ended at once and may still count as running" in said for one in ids)
+    assert all(f"plan {one} was killed and may still count as running" in said for one in ids)
     assert f"`agents plan cancel {named}` settles it and records what it did" in said
 
 
@@ -295,7 +295,7 @@ def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
         decide(deciding, run(deciding, client.plans.get(done.id)))
     said = stderr.getvalue()
     assert ended.value.exit_code == 130
-    assert f"interrupted; plan {done.id} is left as it is: ready" in said
+    assert f"interrupted; plan {done.id} is unchanged: ready" in said
     assert f"agents plan apply {done.id}" in said
     assert not (plans.repository / "z.txt").exists()
     assert raises(), "what comes next hears it"

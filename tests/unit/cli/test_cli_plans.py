@@ -151,7 +151,7 @@ def test_every_choice_can_be_chosen(choices: list[str], typed: str, answer: str)
 def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
     looked = agents(*REPLACE, typed="what\nd\nN\n")
     assert looked.code == 0
-    assert "'what' is none of the answers; say y, n, d or r\n" in looked.err
+    assert "'what' is not a valid answer; type y, n, d or r\n" in looked.err
     assert "Error" not in looked.err
     assert "+The color of it." in looked.out
     assert git(repository, "status", "--short") == ""
@@ -167,8 +167,8 @@ def test_a_question_without_an_answer_leaves_the_plan_to_be_decided(
 ) -> None:
     stopped = agents(*REPLACE, typed=pressed)
     assert stopped.code == code
-    assert f"\nit is left as it is\n  agents plan diff {stopped.id}" in stopped.err
-    assert "ready: the result is ready for review" in agents("plan", "show", stopped.id).out
+    assert f"\nthe plan stays as it plan\n  agents plan diff {stopped.id}" in stopped.err
+    assert "ready: the result plan ready for review" in agents("plan", "show", stopped.id).out
 
 
 def test_what_there_is_nothing_to_do_about_is_said_to_be_so(agents: Agents, repository: Path) -> None:
@@ -195,7 +195,7 @@ def test_leave_that_is_neither_given_nor_refused_is_asked_for_later(
 def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--profile", "manual", typed="perhaps\nYes\ny\n")
     assert ran.code == 0
-    assert "'perhaps' is no answer; say y for yes, or n for no\n" in ran.err
+    assert "'perhaps' is not a valid answer; type y for yes or n for no\n" in ran.err
     assert "needs approval for edit" in ran.err
     assert ran.err.count(ran.id + ":") == 1
     assert (repository / "README.md").read_text() == "The color of it.\n"

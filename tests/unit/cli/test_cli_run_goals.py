@@ -320,7 +320,7 @@ def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) 
     assert spent.partition(",")[2] == under_way.partition(",")[2]
     assert "$" in under_way
     assert f", at most {reading.spent.tokens + 7:,} tokens and $" in cut_off
-    assert cut_off.endswith(": a call that was cut off counts in full")
+    assert cut_off.endswith(": an interrupted call counts in full")
     tokens, money = spending_label(reading)
     assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
     assert reading.spent.tokens > 0

@@ -90,7 +90,7 @@ def test_it_works_off_what_is_queued_and_says_so(home: Home) -> None:
     assert process.returncode == 0
     mine = f"'plans' and 'plans@{home.container.home}'"
     assert f"one takes jobs from {mine}, 2 jobs at once" in said
-    assert "one is gone; it was at 2 jobs" in said
+    assert "worker one has ended after 2 jobs" in said
     assert {home.now(plan).phase_state for plan in plans} == {(Phase.APPLY, PlanState.APPLIED)}
 
 

@@ -254,7 +254,7 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
         run_until_rest(hasty, resting, Output("plain"), after=current_position(plans), prefix="agents")
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
-    assert f"interrupted; plan {resting.id} is left as it is: ready" in said
+    assert f"interrupted; plan {resting.id} is unchanged: ready" in said
     assert f"agents plan apply {resting.id}" in said
     impatient = Impatient(bench.url, bench.token("operator"))
     for waits in (False, True):
@@ -267,8 +267,8 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
         *before, said = capsys.readouterr().err.splitlines()
         # Told before it is said, which may hang.
         assert [line.startswith("interrupted: stopping") for line in before] == [True] * waits
-        heard = f"the server is stopping plan {plan.id}, which is not waited for"
-        perhaps = f"the server may not have heard that plan {plan.id} is to be stopped"
+        heard = f"the server is stopping plan {plan.id}"
+        perhaps = f"the server may not have received the cancel of plan {plan.id}"
         assert said.startswith(heard if waits else perhaps)
         assert f"`agents plan {'show' if waits else 'cancel'} {plan.id}`" in said
     impatient.close()
@@ -293,7 +293,7 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     assert "interrupted: stopping 1 plan …" in said
     assert f"plan {first}: it was cancelled already" in said
     assert (f"plan {first} is on the server; show it with `agents plan show {first}`" in said) == (hits == 2)
-    assert (f"the server is stopping plan {second}, which is not waited for" in said) == (hits == 2)
+    assert (f"the server is stopping plan {second}" in said) == (hits == 2)
     both = [plans.plans.get(plan_id) for plan_id in (first, second)]
     following = PlansFollower(plans, both, Output("plain"), after=current_position(plans))
     stopped = following.to_rest()

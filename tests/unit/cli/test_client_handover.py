@@ -59,7 +59,7 @@ def test_a_server_that_lives_runs_the_plan_and_the_command_watches(
     with announced(server.bench.state, URL, "now"):
         ended = agents("run", "--review", *REPLACE, "--format", "json")
     assert ended.code == 0, ended.err
-    assert f"the server at {URL} runs it; --here runs it in this terminal" in ended.err
+    assert f"the server at {URL} runs the plan; use --here to run it in this terminal" in ended.err
     assert "step 1 of 1: replace" in ended.err
     account = json.loads(ended.out)
     assert (account["state"], bool(account["request"]["queue"])) == ("complete", True)
@@ -120,8 +120,8 @@ def test_a_plan_is_cancelled_before_that_is_said_and_who_interrupts_again_at_onc
         ended = agents("run", "--action", "builtin/command", "--profile", "full-auto", "--", "sleep", "99")
     assert ended.code == 130
     plan_id = plan_in(ended.err)
-    heard = f"the server is stopping plan {plan_id}, which is not waited for"
-    assert f"{heard}; `agents plan show {plan_id}` says where it stands" in ended.err
+    heard = f"the server is stopping plan {plan_id}"
+    assert f"{heard}; check with `agents plan show {plan_id}`" in ended.err
     assert server.rested({"id": plan_id})["state"] == "cancelled"
 
 
@@ -181,4 +181,4 @@ def test_a_plan_that_was_being_applied_is_not_cancelled(
     with pytest.raises(click.exceptions.Exit) as ended:
         followed(plans, applied)
     assert ended.value.exit_code == 130
-    assert f"interrupted; plan {done.id} is left as it is" in stderr.getvalue()
+    assert f"interrupted; plan {done.id} is unchanged" in stderr.getvalue()

@@ -48,7 +48,7 @@ def test_what_was_applied_is_said(
     plan = seen(client, plans)
     assert apply_now(client, plan, commit="all of it").state is PlanState.APPLIED
     told = capsys.readouterr().err
-    assert f"applied to 1 file of {plans.repository}; `agents plan undo {plan.id}` takes it back" in told
+    assert f"applied to 1 file of {plans.repository}; undo with `agents plan undo {plan.id}`" in told
     assert "committed as " in told
 
 

@@ -85,7 +85,7 @@ def all_failed(account: PlanRecords) -> list[object]:
 Doctored = Callable[[Story, Evidence], tuple[Story, Evidence]]
 
 CASES: Mapping[str, list[Doctored]] = {
-    "strategists only read, and say why": [
+    "strategists only read, and give reasons": [
         lambda s, f: (s, with_account(f, "tax", decisions=[])),
         lambda s, f: (
             s,
@@ -102,28 +102,28 @@ CASES: Mapping[str, list[Doctored]] = {
             ),
         ),
     ],
-    "nothing is written before you apply it": [lambda s, f: (replace(s, when_ready="another"), f)],
-    "what fails its check is mended, or not applied": [
+    "no file changes before apply": [lambda s, f: (replace(s, when_ready="another"), f)],
+    "failed checks are fixed before apply": [
         lambda s, f: (s, with_account(f, "receipt", checks=all_passed(f.accounts["receipt"]))),
         lambda s, f: (s, with_account(f, "discount", checks=all_failed(f.accounts["discount"]))),
         lambda s, f: (s, with_account(f, "discount", checks=[])),
         lambda s, f: (s, in_state(f, "receipt", PlanState.COMPLETE)),
     ],
-    "what the reviewer sends back is mended": [
+    "rejected results are fixed": [
         lambda s, f: (s, with_account(f, "welcome", checks=all_passed(f.accounts["welcome"]))),
     ],
-    "of two plans in conflict one is refused, whole": [
+    "a conflicting plan is refused completely": [
         lambda s, f: (s, in_state(f, "tax", PlanState.APPLIED)),
         lambda s, f: (s, with_file(f, "prices.sh", f.files["prices.sh"].replace("90", "119"))),
         lambda s, f: (s, with_file(f, "README.md", f.files["README.md"] + "tax")),
         lambda s, f: (s, with_file(f, "test_prices.sh", "expect 39")),
         lambda s, f: (replace(s, refusal="no"), f),
     ],
-    "a plan is merged with what you edit meanwhile": [
+    "apply merges with your edits": [
         lambda s, f: (replace(s, merged=s.merged.replace("Main Street", "")), f),
         lambda s, f: (replace(s, merged=s.merged.replace("Welcome to", "")), f),
     ],
-    "undo takes out one plan, and nothing else": [
+    "undo reverts one plan only": [
         lambda s, f: (s, with_file(f, "README.md", s.merged)),
         lambda s, f: (s, in_state(f, "welcome", PlanState.APPLIED)),
     ],
@@ -133,19 +133,19 @@ CASES: Mapping[str, list[Doctored]] = {
         lambda s, f: (s, in_state(f, "simulation", PlanState.COMPLETE)),
         lambda s, f: (replace(s, second_cancel=""), f),
     ],
-    "a killed plan goes on, and does nothing twice": [
+    "a killed plan resumes and repeats no call": [
         lambda s, f: (s, with_file(f, CATALOGUE, f.files[CATALOGUE] + "colour 3\n")),
         lambda s, f: (replace(s, lines_before_kill=0), f),
         lambda s, f: (replace(s, calls_before_kill=(99,)), f),
         lambda s, f: (s, with_account(f, "catalogue", calls=[*f.accounts["catalogue"].calls] * 2)),
         lambda s, f: (s, without(f, EventType.JOB_CLAIMED)),
     ],
-    "every apply is done, or not at all": [
+    "every apply is complete or has no effect": [
         lambda s, f: (s, without(f, EventType.APPLY_ENDED)),
         lambda s, f: (s, replace(f, open_applies=1)),
         lambda s, f: (s, replace(f, laid_out=["01M7"])),
     ],
-    "no plan spends more than it may": [
+    "no plan exceeds its budget": [
         lambda s, f: (
             s,
             with_account(f, "tax", budget=spent(f.accounts["tax"], spent=Spend(tokens=LIMITS.tokens + 1))),
@@ -155,16 +155,16 @@ CASES: Mapping[str, list[Doctored]] = {
             with_account(f, "tax", budget=spent(f.accounts["tax"], reserved=Spend(steps=1))),
         ),
     ],
-    "your branches, index, stash and notes stay": [
+    "branches, index, stash and notes stay": [
         lambda s, f: (s, replace(f, damage="missing blob")),
         lambda s, f: (s, replace(f, refs=f.refs + "refs/stash")),
         lambda s, f: (s, with_file(f, "notes.txt", "")),
     ],
-    "the audit log is whole": [
+    "the audit log is intact": [
         lambda s, f: (s, replace(f, problems=["row 3: it was removed"])),
         lambda s, f: (s, replace(f, records=[])),
     ],
-    "nothing is left behind": [
+    "no orphans remain": [
         lambda s, f: (s, replace(f, left_over=[1])),
         lambda s, f: (s, replace(f, sandboxes=frozenset(s.ids.values()))),
         lambda s, f: (s, replace(f, pins=2)),
@@ -201,7 +201,7 @@ def test_what_is_told_fits_a_terminal_and_shows_both_sides(played: Played) -> No
     assert max(map(len, played.told)) + 12 <= 100
     told = [line.strip() for line in played.told]
     assert "Where is the discount taken off? → in total(), not in receipt()" in told
-    assert "receipt failed and was mended: receipt red 2: sum: 0, not sum: 24" in told
+    assert "receipt failed its check and was fixed: receipt red 2: sum: 0, not sum: 24" in told
     assert {"|     echo $sum", "|     echo $((sum * 119 / 100))"} <= set(told)
     assert any(line.endswith("the other change is by plan discount") for line in told)
 

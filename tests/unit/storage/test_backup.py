@@ -115,7 +115,7 @@ def test_reports_files_of_a_sandbox_that_cannot_be_copied(place: Path, agents: A
     os.mkfifo(tree / "pipe")
     ended = agents("backup", str(place / "copy"), "--format", "json")
     assert ended.code == 0
-    assert f"left out: 1 entry that cannot be copied: sandboxes/{plan}/tree/pipe" in ended.err
+    assert f"left out 1 entry, which cannot be copied: sandboxes/{plan}/tree/pipe" in ended.err
     assert json.loads(ended.out)["left_out"] == [f"sandboxes/{plan}/tree/pipe"]
     assert (place / "copy" / "sandboxes" / plan / "tree" / "one.txt").is_file()
 
