@@ -1,6 +1,6 @@
-# Two commands for a newcomer: `make demo` and `make test`. Both need Python >= 3.11, git and make, make their
-# own virtual environment in .venv, install exactly what requirements/*.lock says, and touch nothing else but uv's
-# cache. `make test` as root with apt-get also installs Chromium and bubblewrap, which some tests need.
+# Two commands for a newcomer: `make demo` and `make test`. Both need Python >= 3.11, git and make. They create a
+# virtual environment in .venv, install exactly the packages of requirements/*.lock, and change nothing else except
+# uv's cache. `make test` as root with apt-get also installs Chromium and bubblewrap, which some tests need.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -11,27 +11,27 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test docs bench lock clean
 .DEFAULT_GOAL := help
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.runtime  ## six goals at once on a sample repository: planned, done, checked, reviewed, applied or not
+demo: $(VENV)/.runtime  ## run six goals at once on a sample repository
 	@$(BIN)/agents demo
 
-test: $(VENV)/.dev  ## everything that CI runs
+test: $(VENV)/.dev  ## run everything that CI runs
 	@./requirements/system
 	@$(BIN)/nox
 
-docs: $(VENV)/.dev  ## the documentation site, in build/site
+docs: $(VENV)/.dev  ## build the documentation site into build/site
 	@$(BIN)/python -m tools.docs_site
 
-bench: $(VENV)/.dev  ## the benchmarks, each beside its floor
+bench: $(VENV)/.dev  ## run the benchmarks, each against its floor
 	@$(BIN)/nox -s bench
 
-lock:  ## resolve the dependencies anew
+lock:  ## resolve the dependencies again
 	@test -x $(BIN)/uv || $(MAKE) --no-print-directory $(VENV)/.bootstrap
 	@./requirements/lock $(BIN)/uv
 
-clean:  ## remove what these commands made
+clean:  ## remove the files that these targets created
 	rm -rf $(VENV) .venvs .nox .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .asv build htmlcov robot/output
 
 # The package itself, from this tree: edits take effect, and `agents` is on the environment's path.

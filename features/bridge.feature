@@ -1,6 +1,6 @@
 Feature: Graph runs on the bridge
   Messages become graph runs on a loop that the bridge owns.
-  Whatever is created and cleaned up at once, no task is lost and none is left behind.
+  Concurrent creation and cleanup lose no task and leak none.
 
   @tdd_issue @tdd_issue_7105
   Scenario: Tasks created by many threads at once are all tracked and all end

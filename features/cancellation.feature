@@ -1,9 +1,9 @@
 Feature: Cancellation
   Work is asked to stop through a cancellation token.
-  A cancel that was given is never lost, whatever is reset, registered or closed at the same moment.
+  A cancel is never lost, whichever resets, registrations or closes happen at the same moment.
 
   @tdd_issue @tdd_issue_7166
-  Scenario: A reset at the same moment takes no cancel away from a run
+  Scenario: A concurrent reset does not remove a run's cancel
     Given a cancellation token that 4 runs hold a view of
     When 2 threads cancel the token and 2 threads reset it at once, 200 times over
     Then every run has seen the token's first cancel
@@ -30,7 +30,7 @@ Feature: Cancellation
     When the token is cancelled because of "shutdown"
     Then the token's second child is cancelled because of "shutdown"
 
-  Scenario: A child made while its parent is being cancelled is cancelled
+  Scenario: A child created during its parent's cancel is cancelled
     Given a cancellation token
     When children of the token are made at the moment of its cancel, 200 times over
     Then every such child of the token is cancelled

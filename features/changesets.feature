@@ -1,6 +1,6 @@
-Feature: Every change is recorded in the changeset it was made under
-  Several nodes of a plan share one execution context. Whatever runs beside it, a change is filed under the
-  changeset of its own node, or recording it is refused.
+Feature: Every change is recorded in the changeset of its call
+  Several nodes of a plan share one execution context. A change is recorded in
+  the changeset of its own node, or refused, whatever runs concurrently.
 
   @tdd_issue @tdd_issue_7120
   Scenario: Nodes that start and record at the same time keep their changes apart
@@ -9,7 +9,7 @@ Feature: Every change is recorded in the changeset it was made under
     Then every changeset holds exactly the 25 changes of its own node, numbered without a gap
 
   @tdd_issue @tdd_issue_7120
-  Scenario: A record beside another node's start is never filed under the new changeset
+  Scenario: A change recorded during another node's start never goes to the new changeset
     Given a plan execution context with one active changeset
     When 50 times at a barrier one thread starts a changeset while another records without a handle
     Then each of those changes is in the changeset that was there before, or was refused as ambiguous

@@ -1,6 +1,6 @@
 Feature: The command line
-  What a user types is answered: a result on stdout, everything else on stderr, and an exit code that means
-  something. A mistake is answered with what to do next, never with a trace-back.
+  Results go to stdout, everything else to stderr, and the exit code is meaningful.
+  An error comes with a remedy, never with a traceback.
 
   Background:
     Given the command line has a fresh home
@@ -39,7 +39,7 @@ Feature: The command line
       | --set log.levle=info config list   | did you mean 'log.level'?     |
       | events tail --type job.canceled    | did you mean 'job.cancelled'? |
 
-  Scenario: A password is shown to nobody
+  Scenario: A password is always masked
     When the command line runs "--set database.url=postgresql://me:s3cret@h/db config get database.url"
     Then the command line ends with 0
     And the command line prints "postgresql://me:***@h/db"
@@ -58,7 +58,11 @@ Feature: The command line
     Then the command line ends with 0
     And the command line prints a JSON list
 
+<<<<<<< HEAD
   Scenario: The doctor checks, and fixes on request
+=======
+  Scenario: The doctor reports problems, and fixes them on request
+>>>>>>> eaee13c0 (test: name checks and scenarios in plain English)
     When the command line runs "events verify"
     And the command line runs "doctor"
     Then the command line ends with 0

@@ -1,8 +1,8 @@
-Feature: What matters of a repository is found by a deadline and within a budget, whatever goes wrong
-  The context pipeline asks strategies at once and believes none of them.
-  It always answers, and says what happened.
+Feature: Relevant code is found within a deadline and a budget, whatever fails
+  The context pipeline runs strategies in parallel and trusts none of them.
+  It always answers, and reports the outcome of each strategy.
 
-  Scenario: The answer shows the best file within its budget and says who found it
+  Scenario: The answer shows the best file within its budget and names its strategy
     Given a repository for the context pipeline
     And a strategy of the context pipeline "words" that finds "src/basket.py"
     When the context pipeline is asked with a budget of 400 tokens
@@ -11,7 +11,7 @@ Feature: What matters of a repository is found by a deadline and within a budget
     And the context answer says that "words" was used
     And the context answer says that "words" found "src/basket.py"
 
-  Scenario: Every strategy fails, and the answer comes
+  Scenario: There is an answer even if every strategy fails
     Given a repository for the context pipeline
     And a strategy of the context pipeline "broken" that raises
     And a strategy of the context pipeline "hung" that hangs
@@ -22,7 +22,7 @@ Feature: What matters of a repository is found by a deadline and within a budget
     And the context answer says that "hung" was late
     And the context answer takes at most 400 tokens
 
-  Scenario: A strategy that keeps failing is not asked for a while, and then again
+  Scenario: A strategy that keeps failing is skipped for a while
     Given a repository for the context pipeline
     And a strategy of the context pipeline "broken" that raises
     When the context pipeline is asked 4 times
@@ -30,7 +30,7 @@ Feature: What matters of a repository is found by a deadline and within a budget
     When the context pipeline is asked again after the breaker has cooled down
     Then the context answer says that "broken" was failed
 
-  Scenario: A part that somebody replaced misbehaves, and ours takes its place
+  Scenario: A replaced component misbehaves, and the built-in one is used
     Given a repository for the context pipeline
     And a strategy of the context pipeline "words" that finds "src/basket.py"
     And the packer of the context pipeline is replaced by one that raises
@@ -38,7 +38,7 @@ Feature: What matters of a repository is found by a deadline and within a budget
     Then the context answer shows "def add(self, thing):"
     And the context answer notes "the configured packer failed"
 
-  Scenario: An index that cannot be opened is noted, and the answer comes
+  Scenario: There is an answer, with a note, if the index cannot be opened
     Given a repository for the context pipeline whose index cannot be opened
     And a strategy of the context pipeline "words" that finds "src/basket.py" in the code
     When the context pipeline is asked 4 times
@@ -54,7 +54,7 @@ Feature: What matters of a repository is found by a deadline and within a budget
     Then the context answer shows "TOKEN = "
     And the context answer does not show the secret
 
-  Scenario: A place that is not there is an error, and so is a question without words
+  Scenario: A missing directory is an error, and so is an empty question
     Given a repository for the context pipeline that is not there
     Then asking the context pipeline is refused
     And asking the context pipeline nothing is refused

@@ -1,6 +1,6 @@
 Feature: Plans change real repositories, and lose nothing
-  A plan works in a sandbox of its own. What it changed is recorded, reviewed, and applied all at once or not
-  at all. Each scenario shows one promise of the specification, in a real repository with real processes.
+  A plan works in its own sandbox. Its changes are recorded, reviewed, and applied all or nothing.
+  Each scenario shows one promise of the specification, in a real repository with real processes.
 
   Background:
     Given a repository with uncommitted work, a stash and a hook
@@ -15,14 +15,14 @@ Feature: Plans change real repositories, and lose nothing
     Then its calls have recorded 1, 2 and 1 changes, each in a changeset of its own
     And what they recorded is what the difference shows
 
-  Scenario: G3: what the user did elsewhere in the same file stays
+  Scenario: G3: the user's edits elsewhere in the same file stay
     Given a plan that replaced "colour" by "color"
     When the user edits another line of the same file
     And the plan is applied
     Then the file has both changes
     And the index, the stash, the branches, the hooks and the configuration are as they were
 
-  Scenario: G3: what overlaps with the user's own edit is refused as a whole
+  Scenario: G3: a conflict with the user's edit refuses the whole apply
     Given a plan that replaced "colour" by "color"
     When the user edits the same line
     And the plan is applied
@@ -44,13 +44,13 @@ Feature: Plans change real repositories, and lose nothing
     And none of its processes is alive
     And a second cancel says that it was cancelled already
 
-  Scenario: G5: plans that are over leave nothing in the repository
+  Scenario: G5: ended plans leave nothing in the repository
     Given 3 plans that were applied, rejected and cancelled
     When they are deleted
     Then the repository has the references and worktrees that it had before
     And no sandbox is left
 
-  Scenario: G6: a plan whose process is killed goes on, and does nothing twice
+  Scenario: G6: a killed plan continues and repeats nothing
     Given a plan whose process is killed in the middle of its command
     When it is resumed
     Then its result is there once
@@ -62,7 +62,7 @@ Feature: Plans change real repositories, and lose nothing
     When what can be cleaned up is cleaned up
     Then every one still has its result
 
-  Scenario Outline: G13: a check that did not pass is no success, whatever kept it
+  Scenario Outline: G13: a check that did not pass is never a success
     When a plan with the check "<check>" is to be applied without asking
     Then a human is needed, and the check is told as "<verdict>"
     And no file was touched by it
@@ -72,6 +72,6 @@ Feature: Plans change real repositories, and lose nothing
       | exit 1          | failed  |
       | no-such-program | not run |
 
-  Scenario: G14: secrets of the environment reach no command, and those that are printed no record
+  Scenario: G14: secrets of the environment reach no command, and printed secrets reach no record
     When a plan's command prints its environment and a key of known shape
     Then neither is shown, and neither is in the database

@@ -1,13 +1,13 @@
-Feature: The store keeps what it acknowledged
-  Many processes write to one database at once. Nobody is shown a lock, nothing is lost, and what cannot
-  serve as a database is refused with a sentence that says what to do.
+Feature: Acknowledged writes are durable
+  Many processes write to one database at once. No user sees a lock, nothing is lost, and a file
+  that is not a database is refused with a remedy.
 
-  Scenario: Writers of several processes are all kept
+  Scenario: Concurrent writes of several processes are all stored
     Given the store is a fresh database
     When 3 store processes write 50 rows each at once
     Then the store holds all 150 rows
 
-  Scenario: A write that was acknowledged outlives its process
+  Scenario: An acknowledged write survives its process
     Given the store is a fresh database
     When a store process is killed right after it was told that its row is kept
     Then the store holds that row
@@ -20,7 +20,7 @@ Feature: The store keeps what it acknowledged
     Then the store refuses what "ann" writes under her old fence
     And the store accepts the end of the job from "bob"
 
-  Scenario Outline: What is no database is refused with a remedy
+  Scenario Outline: A file that is not a database is refused with a remedy
     Given the store's path is <what>
     When the store is opened
     Then the store says "<words>"

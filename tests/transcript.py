@@ -24,7 +24,7 @@ _VARYING = (
     (re.compile(r"\$\d+\.\d+"), "SUM"),
     (re.compile(r"[\d,]+ tokens"), "TOKENS"),
 )
-# Shown on a machine without bubblewrap; the pages come from one that has it.
+# Printed on machines without bubblewrap; the pages show one with it.
 _NOT_ISOLATED = re.compile(r"^\{.*\"event\": \"command\.not_isolated\".*\n", re.MULTILINE)
 _ISOLATION = re.compile(r"^(isolation +)none:.*$", re.MULTILINE)
 _SECONDS = 120
@@ -39,7 +39,7 @@ class Reader:
     home: Path
     directory: Path = field(init=False)
     plans: list[str] = field(default_factory=list)
-    """The plans made by the commands, in order."""
+    """The plans created by the commands, in order."""
 
     def __post_init__(self) -> None:
         self.directory = self.home
@@ -58,7 +58,7 @@ class Reader:
         lines = []
         for typed in _commands(body):
             for number, plan in enumerate(self.plans):
-                # After an id and an @ follows the number of a correction.
+                # The text after an id and an @ follows the number of a correction.
                 known = [rf"(?<!\w)@{number + 1}", *(one[-_SHORT:] for one in shown[number : number + 1])]
                 typed = re.sub("|".join(known), plan[-_SHORT:], typed)
             said = self._typed(typed)

@@ -3,7 +3,7 @@
     python -m tools.house                  # this checkout
     python -m tools.house --upward         # also lists each import that points up
 
-Everything is counted from the sources under `src/cleveragents`; only the last row reads the git history.
+All figures come from the sources under `src/cleveragents`; only the last row reads the git history.
 """
 
 from __future__ import annotations

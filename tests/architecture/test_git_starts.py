@@ -9,7 +9,7 @@ import pytest
 
 SOURCES = Path(__file__).parents[2] / "src/cleveragents"
 STARTS_GIT = {"git/plumbing.py", "git/blob_reader.py"}
-# Each starts programs, and none of them git on somebody's files; the reason is in the module.
+# Modules that start programs, but never git on a user's files; each states the reason.
 STARTS_PROGRAMS = STARTS_GIT | {
     "processes/bubblewrap.py",
     "processes/guard.py",
@@ -47,7 +47,7 @@ def test_only_the_plumbing_starts_git(trees: dict[str, ast.Module]) -> None:
     assert users == STARTS_GIT
 
 
-def test_whatever_starts_git_looks_where_it_starts_it(trees: dict[str, ast.Module]) -> None:
+def test_every_start_of_git_checks_its_directory(trees: dict[str, ast.Module]) -> None:
     for name in STARTS_GIT:
         assert "ensure_no_sandbox" in names_in(trees[name]), name
 

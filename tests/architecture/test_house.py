@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can check."""
+"""Rules for modules that a machine can check."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATED = ("Thread safety:", "Owner:", "Lock:", "Guarantee:", "Cancel safety:")
 
 @dataclass(frozen=True)
 class Module:
-    """A module of ours as it is written."""
+    """A source file and its syntax tree."""
 
     path: Path
     text: str
@@ -37,28 +37,28 @@ class Module:
 
 @pytest.fixture(scope="module")
 def modules() -> list[Module]:
-    """All of them, read once: there are hundreds, and as many rules for each."""
+    """Read and parse all modules once."""
     texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
     return [Module(path, text, ast.parse(text)) for path, text in texts]
 
 
-def test_there_are_modules_to_look_at(modules: list[Module]) -> None:
+def test_finds_the_modules(modules: list[Module]) -> None:
     assert "core/errors/__init__.py" in [module.name for module in modules]
 
 
-def test_a_module_says_what_it_is_and_what_it_offers(modules: list[Module]) -> None:
+def test_a_module_has_a_docstring_and_all(modules: list[Module]) -> None:
     silent = [module.name for module in modules if not ast.get_docstring(module.tree)]
     assert silent == [], "no docstring"
     unlisted = [module.name for module in modules if _offers_unlisted(module)]
     assert unlisted == [], "no __all__"
 
 
-def test_what_all_names_exists(modules: list[Module]) -> None:
+def test_every_name_in_all_exists(modules: list[Module]) -> None:
     missing = {module.name: _listed(module.tree) - _defined(module.tree) for module in modules}
     assert {name: names for name, names in missing.items() if names} == {}
 
 
-def test_a_module_stays_within_its_bounds(modules: list[Module]) -> None:
+def test_a_module_has_at_most_800_lines_and_no_suppression(modules: list[Module]) -> None:
     long = [module.name for module in modules if len(module.text.splitlines()) > 800]
     assert long == [], "past 800 lines a module wants splitting"
     hiding = [module.name for module in modules if SUPPRESSIONS.search(module.text)]
@@ -71,11 +71,11 @@ def test_a_folder_holds_at_most_25_modules(modules: list[Module]) -> None:
     assert crowded == {}, "a sub-package is hiding"
 
 
-def test_a_small_module_with_one_importer_of_its_feature_is_part_of_that() -> None:
-    """Unless it is imported by a function, which saves those that do not call it the time."""
+def test_a_small_module_with_one_importer_is_merged_into_it() -> None:
+    """Modules imported by a function are exempt: they save time for callers that do not need them."""
     tree = Tree.read()
     features = {name.split(".")[0] for name in tree.modules} - NOT_YET_MERGED
-    # Each language is one file, found by its place.
+    # Each language is one file, found by its path.
     alone = {"context.analysis.languages.c"}
     assert set(small_modules(tree, features)) == alone
 
@@ -106,7 +106,7 @@ def test_a_class_that_makes_a_lock_states_its_thread_safety(modules: list[Module
 
 
 def test_locks_are_made_through_the_threading_module(modules: list[Module]) -> None:
-    """Explorers of interleavings replace `threading.Lock`; a name imported from it would escape them."""
+    """Explorers of interleavings replace `threading.Lock`; an imported name would escape them."""
     imported = [
         module.name
         for module in modules
@@ -118,12 +118,12 @@ def test_locks_are_made_through_the_threading_module(modules: list[Module]) -> N
     assert imported == []
 
 
-def test_no_module_is_named_for_nothing(modules: list[Module]) -> None:
+def test_no_module_has_an_empty_name(modules: list[Module]) -> None:
     parts = {module.name: set(module.path.relative_to(SOURCE).with_suffix("").parts) for module in modules}
     assert [name for name, words in parts.items() if NOTHING & words] == []
 
 
-def test_what_the_command_line_says_is_not_taken_for_a_secret(modules: list[Module]) -> None:
+def test_messages_of_the_command_line_are_not_masked(modules: list[Module]) -> None:
     told = [module for module in modules if module.name.startswith(("api/", "cli/", "server/"))]
     eaten = {
         f"{module.name}: {text}"
@@ -135,21 +135,21 @@ def test_what_the_command_line_says_is_not_taken_for_a_secret(modules: list[Modu
 
 
 def _of_its_feature(module: Module) -> list[str]:
-    """The modules of its own feature that it imports."""
+    """Return the modules of its own feature that a module imports."""
     feature = f"cleveragents.{module.path.relative_to(SOURCE).parts[0]}."
     imports = [node.module or "" for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)]
     return [name for name in imports if name.startswith(feature)]
 
 
 def _offers_unlisted(module: Module) -> bool:
-    """It has code, and does not say which of it is for others."""
+    """Return whether a module has code but no `__all__`."""
     code = [node for node in module.tree.body if not isinstance(node, ast.Expr)]
     names = {target.id for node in module.tree.body for target in _assigned(node)}
     return bool(code) and "migrations" not in module.path.parts and "__all__" not in names
 
 
 def _listed(tree: ast.Module) -> set[object]:
-    """What `__all__` names."""
+    """Return the names in `__all__`."""
     return {
         element.value
         for node in tree.body
@@ -163,7 +163,7 @@ def _listed(tree: ast.Module) -> set[object]:
 
 def _defined(tree: ast.Module) -> set[object]:
     defined: set[object] = {node.name for node in tree.body if hasattr(node, "name")}
-    if "__getattr__" in defined:  # loaded when first used, and imported for type checkers
+    if "__getattr__" in defined:  # imported on first use, and for type checkers
         lazy = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         defined |= {alias.name for node in lazy for alias in node.names}
     defined |= {target.id for node in tree.body for target in _assigned(node)}
@@ -195,7 +195,7 @@ def _makes_a_lock(node: ast.ClassDef) -> bool:
 
 
 def _sentences(tree: ast.Module) -> list[str]:
-    """Texts of one line, with some value where one is filled in."""
+    """Return texts of one line, with a sample value for each placeholder."""
     texts: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -209,7 +209,7 @@ def _sentences(tree: ast.Module) -> list[str]:
     return [text for text in texts if " " in text and "\n" not in text]
 
 
-def test_only_the_cli_spells_command_lines(modules: list[Module]) -> None:
+def test_only_the_cli_writes_command_lines(modules: list[Module]) -> None:
     """Elsewhere an error carries a `Remedy`, which the command line, the page and the API each render."""
     from cleveragents.cli.commands import cli
 
@@ -226,7 +226,7 @@ def test_only_the_cli_spells_command_lines(modules: list[Module]) -> None:
 
 
 def _texts(tree: ast.Module) -> list[ast.Constant]:
-    """Return the string literals of a module but its docstrings."""
+    """Return the string literals of a module, except docstrings."""
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     literals = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return [node for node in literals if isinstance(node.value, str) and id(node) not in said]

@@ -1,4 +1,4 @@
-"""The directory of a sandbox's files is opened in one place, which undoes what a command did to its mode."""
+"""The root of a sandbox is opened in one place, which reverts mode changes of commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src/cleveragents"
-# Functions that open another directory by its path: ours, or the user's own.
+# Functions that open other directories by path: ours, or the user's own.
 OTHERS = {
     "access/trust/repository_files.py: _open_inside": "the user's repository",
     "access/trust/repository_files.py: walk_inside": "the user's repository",
@@ -23,7 +23,7 @@ OTHERS = {
 
 
 def by_path(module: ast.Module) -> set[str]:
-    """The functions in which a directory is opened that is not in an open one."""
+    """Return the functions that open a directory by path."""
     return {
         function.name
         for function in ast.walk(module)

@@ -1,7 +1,7 @@
-"""Every program that is talked to, and every connection to a server, goes through the policy's gate.
+"""Every start of a server or agent, and every connection to a server, passes the policy's gate.
 
-Each name below starts something or leads to it. A module that uses one is listed here, so a new way to start
-a server or an agent fails this test until it goes through the gate.
+Each name below starts something or leads to it, with the modules that may use it. A new way to start a server
+or an agent fails this test until it passes the gate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 USERS = {
-    # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
+    # Only gates create permits, and everything after the gate takes a permit or a value derived from one.
     "tools/mcp/gate.py ServerPermit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
     "tools/mcp/connection.py filled": {"tools/mcp/connection.py"},
     "tools/mcp/launch.py program_for": {"tools/mcp/connection.py"},
@@ -21,11 +21,11 @@ USERS = {
     "tools/mcp/connection.py stdio_streams": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py ServerConnection": {"tools/mcp/servers.py"},
     "tools/mcp/servers.py McpServers": {"tools/mcp/tools.py"},
-    # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
+    # A caller that opens servers names the gate: a plan its policy, a typed command the given name.
     "tools/mcp/tools.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_sandbox.py"},
     "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
     "tools/mcp/gate.py UserNamedGate": {"cli/admin/tool_sandbox.py"},
-    # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
+    # Interactive programs: MCP servers, and agents, for which a session asks the policy.
     "processes/stdio_process.py stdio_program": {
         "tools/mcp/launch.py",
         "actors/external/acp/session.py",
@@ -40,7 +40,7 @@ USERS = {
     "plans/agents/sessions.py AgentSessions": {"plans/actors/actor_tools.py"},
 }
 CLIENTS = {
-    # Libraries that open connections to servers or agents, and the modules that may import them to do so.
+    # Libraries that open connections to servers or agents, and the modules that may import them for that.
     "mcp.client": {"tools/mcp/connection.py"},
     "httpx2": {"tools/mcp/connection.py"},
     "a2a.client": set[str](),
@@ -57,18 +57,18 @@ def trees() -> dict[str, ast.Module]:
 
 @pytest.fixture(scope="module")
 def called(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
-    """What each module calls. To walk all trees again for each name took longest here."""
+    """Return the calls of each module, collected once because walking the trees is slow."""
     return {path: _called(tree) for path, tree in trees.items()}
 
 
 @pytest.fixture(scope="module")
 def imported(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
-    """What each module imports."""
+    """Return the imports of each module."""
     return {path: _imported(tree) for path, tree in trees.items()}
 
 
 @pytest.mark.parametrize("what", USERS)
-def test_what_starts_a_server_or_an_agent_is_called_in_one_place(
+def test_servers_and_agents_are_started_in_one_place(
     trees: dict[str, ast.Module], called: dict[str, set[str]], imported: dict[str, set[str]], what: str
 ) -> None:
     home, name = what.split()
@@ -101,7 +101,7 @@ def test_a_permit_is_all_that_servers_are_started_by() -> None:
 
 
 def test_agents_are_given_no_servers(trees: dict[str, ast.Module]) -> None:
-    """An agent would start them itself, where no gate is. What is passed on has to have a permit."""
+    """An agent would start servers itself, without a gate, so it gets only permitted ones."""
     given = [
         ast.unparse(keyword.value)
         for tree in trees.values()
@@ -120,12 +120,12 @@ def _called(tree: ast.Module) -> set[str]:
 
 
 def _reaches(path: str, imported: set[str], home: str) -> bool:
-    """Whether the module is the home of the name, or imports from it, or imports it."""
+    """Return whether a module defines the name, or imports it or from its module."""
     return path == home or f"cleveragents.{home.removesuffix('.py').replace('/', '.')}" in imported
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """The modules that are imported or imported from, and what is imported from them."""
+    """Return the imported modules, and the names imported from them."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Text reaches a terminal through streams that escape it; the few modules that style text are known."""
+"""Text reaches a terminal through escaping streams; the modules that style text are listed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "src/cleveragents"
 OUTPUT = "cli/output.py"
 
-# Who writes past the guard escapes the text first; the tests of terminals run all of them.
+# Modules that bypass the guard escape the text first; the tests of terminals run all of them.
 UNGUARDED = {OUTPUT, "cli/render/footer.py", "config/logging.py"}
 BYTES_TO_PIPES = {"cli/plan/view.py", "tools/files/regex_program.py"}
 STARTS_PAGER = {"cli/plan/view.py"}
@@ -17,7 +17,7 @@ STARTS_PAGER = {"cli/plan/view.py"}
 
 @cache
 def _modules() -> dict[str, set[str]]:
-    """The names that each module uses, but for annotations."""
+    """Return the names that each module uses, except in annotations."""
     return {
         str(path.relative_to(SOURCES)): _names(_without_type_checking(ast.parse(path.read_bytes())))
         for path in SOURCES.rglob("*.py")
@@ -25,7 +25,7 @@ def _modules() -> dict[str, set[str]]:
 
 
 def _names(tree: ast.AST) -> set[str]:
-    """Names that are used or imported, and attributes with what they are taken from: `click.style`."""
+    """Return used or imported names, and attributes with their object: `click.style`."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -67,6 +67,6 @@ def test_only_known_modules_write_past_the_guard() -> None:
 
 
 def test_git_is_never_asked_for_colours() -> None:
-    """Its colours could not be told from escape sequences in a file."""
+    """Its colours cannot be distinguished from escape sequences in a file."""
     asking = [str(path) for path in SOURCES.rglob("*.py") if '"--color' in path.read_text(encoding="utf-8")]
     assert asking == []

@@ -1,4 +1,4 @@
-"""`python -m tests.docs.api_page`: writes docs/reference/api.md, from what the server says of itself."""
+"""`python -m tests.docs.api_page`: write docs/reference/api.md from the server's OpenAPI description."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ Of each, `action` names the operation (`plan.resume`), `plan` what it acts on, `
 
 
 def described() -> dict[str, Any]:
-    """The OpenAPI document. No part of the container is built for it."""
+    """Return the OpenAPI document, without building any part of the container."""
     with Container(Settings()) as container:
         return create_app(Service(container)).openapi()
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     return "\n".join(_lines(described())).rstrip("\n") + "\n"
 
 

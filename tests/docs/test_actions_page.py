@@ -1,4 +1,4 @@
-"""What the page about actions shows is what happens."""
+"""The examples on the page about actions work as shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_script_is_a_step() -> None:
     assert step.arguments["argv"][-1] == "$(x)"
 
 
-def test_the_mistakes_shown_are_told_so() -> None:
+def test_reports_the_mistakes_as_shown() -> None:
     text = EXAMPLE.replace("description: F", "descriptoin: F").replace("${path}", "${pth}")
     text = text.replace("supervised", "superviced")
     with pytest.raises(InvalidAction) as refused:

@@ -1,4 +1,4 @@
-"""What the pages about actors show is what happens."""
+"""The examples on the pages about actors work as shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_key_and_every_shipped_actor_is_on_the_page() -> None:
     assert [key for key in sorted(known) if f"`{key}" not in PAGE] == []
 
 
-def test_the_mistakes_shown_are_told_so(
+def test_reports_the_mistakes_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = fenced(PAGE, "yaml")

@@ -1,4 +1,4 @@
-"""The page on the HTTP API is what the server says of itself, and the server says enough."""
+"""The page on the HTTP API matches the server's description, which is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATIONS = [
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`python -m tests.docs.api_page` makes it so."""
+    """`python -m tests.docs.api_page` updates it."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

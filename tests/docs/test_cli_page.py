@@ -1,4 +1,4 @@
-"""The page on the command line has a word on every command, option of `run`, and check of the doctor."""
+"""The page on the command line describes every command, option of `run`, and check of the doctor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_option_of_run_is_explained() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in cli.list_commands(click.Context(cli)) if name != "plan"])
-def test_every_command_of_a_group_is_named_in_its_section_or_where_it_leads(name: str) -> None:
+def test_every_command_of_a_group_is_in_its_section_or_a_linked_page(name: str) -> None:
     group = cli.get_command(click.Context(cli), name)
     if not isinstance(group, click.Group):
         return
@@ -66,7 +66,7 @@ def test_every_field_of_a_plan_for_programs_is_explained(
 
 
 def _section(name: str) -> str:
-    """What the page says of a command, up to the next heading."""
+    """Return the section of a command, up to the next heading."""
     return PAGE.partition(f"`agents {name}`")[2].partition("\n## ")[0]
 
 
@@ -76,7 +76,7 @@ def test_every_check_of_the_doctor_is_shown_and_explained(
     use_home(monkeypatch, tmp_path, tmp_path / "state")
     monkeypatch.chdir(tmp_path)
     with command_line(monkeypatch, capfd) as agents:
-        assert agents("plan", "list").code == 0  # without a database there is less to look at
+        assert agents("plan", "list").code == 0  # without a database there are fewer checks
         names = {row["check"] for row in json.loads(agents("doctor", "--format", "json").out)}
     shown = PAGE.partition("$ agents doctor\n")[2].partition("\n```")[0]
     explained = PAGE.partition("| check | what it looks at |\n")[2].partition("\n\n")[0]

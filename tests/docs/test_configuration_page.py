@@ -1,4 +1,4 @@
-"""The page on configuration has every setting, with its default and what a repository may do to it."""
+"""The page on configuration lists every setting with its default and the permissions of repositories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").r
 TABLE = PAGE.partition("| key | default | | a repository |\n|---|---|---|---|\n")[2].partition("\n\n")[0]
 ROWS = {cells[1].strip(" `"): cells for cells in (row.split("|") for row in TABLE.splitlines())}
 WHERE_ONE_IS = {"state.directory", "database.url"}
-"""Their defaults depend on who asks."""
+"""Their defaults depend on the user."""
 
 
 def test_the_table_has_every_setting_in_order() -> None:
@@ -20,7 +20,7 @@ def test_the_table_has_every_setting_in_order() -> None:
 
 
 @pytest.mark.parametrize("key", known_keys().values(), ids=lambda key: key.dotted)
-def test_a_setting_is_described_as_it_is(key: Key) -> None:
+def test_a_setting_has_its_real_default(key: Key) -> None:
     _, _, default, said, may, _ = ROWS[key.dotted]
     allowed = "may not set it" if key.repository is RepositoryPolicy.NEVER else key.repository.value
     assert may.strip() == allowed

@@ -1,6 +1,6 @@
-"""The page on correcting a plan can be followed: every command runs, and says what is shown.
+"""The page on correcting a plan can be followed: every command runs and prints the shown output.
 
-`python -m tests.docs.test_correct_a_plan_page` writes what the commands say anew.
+`python -m tests.docs.test_correct_a_plan_page` updates the shown output.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def told(text: str) -> str:
     return SHORT.sub("PLAN", alike(text))
 
 
-def test_whoever_follows_the_page_sees_what_is_shown(tmp_path: Path) -> None:
+def test_the_page_shows_the_real_output(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert "error:" not in text  # of what was written anew while something was broken
+    assert "error:" not in text  # left by an update while something was broken
     assert told(Reader(tmp_path).retold(text)) == told(text)
 
 

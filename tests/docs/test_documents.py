@@ -1,4 +1,4 @@
-"""The documents speak of things that exist."""
+"""The documents refer to existing files, commands and names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(
 
 
 @each_document
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_are_not_broken(path: Path) -> None:
     broken = [
         target
         for target in LINK.findall(path.read_text(encoding="utf-8"))
@@ -43,18 +43,18 @@ def test_commands_shown_exist(path: Path) -> None:
             command = found
 
 
-def test_the_readme_fits_a_reader() -> None:
+def test_the_readme_has_at_most_120_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
-def test_every_naive_class_is_accounted_for() -> None:
-    """The table says which test catches it; a class that nothing catches has no business in the tests."""
+def test_every_naive_class_is_in_the_table() -> None:
+    """The table names the test that catches each naive class; a class that no test catches is useless."""
     text = (ROOT / "docs" / "explanation" / "concurrency.md").read_text(encoding="utf-8")
     assert [cls.__name__ for cls in NAIVE if f"`{cls.__name__}`" not in text] == []
 
 
 def test_every_interface_name_in_the_specification_exists() -> None:
-    """`module.path.Name` in the specification is importable as written."""
+    """The files named in the specification exist."""
     text = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
     files = re.findall(r"`([\w/]+/[\w/]+\.py)`", text)
     assert len(files) > 20

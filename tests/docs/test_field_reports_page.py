@@ -1,4 +1,4 @@
-"""The page of reports from the field leads to tests that exist and name the report."""
+"""The page of field reports links to existing tests that name the report."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ ROWS = [line for line in SHOWN.splitlines() if REPORT.search(line)]
 
 
 def reports_in(text: str) -> list[tuple[str, str]]:
-    """The repository, without its owner, and the number."""
+    """Return the repository, without its owner, and the number of each report."""
     return [(repository.split("/")[1], number) for repository, number, _, _ in REPORT.findall(text)]
 
 
 @cache
 def docstrings_of(path: Path) -> dict[str, str]:
-    """The tests of a file, each with what its docstring says."""
+    """Return the docstring of each test of a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     return {node.name: ast.get_docstring(node) or "" for node in functions if node.name.startswith("test_")}
 
 
 def names(text: str) -> set[tuple[str, str]]:
-    """The reports that a test's words name: `owner/name#1, #2`, with or without the owner."""
+    """Return the reports that a text names: `owner/name#1, #2`, with or without the owner."""
     found = set()
     for repository, number, more in NAMED_IN_TESTS.findall(text):
         for each in [number, *re.findall(r"\d+", more)]:
@@ -69,5 +69,5 @@ def test_every_report_that_a_test_names_is_on_the_page() -> None:
     assert missing == set()
 
 
-def test_what_is_not_yet_is_not_claimed() -> None:
+def test_claims_no_missing_feature() -> None:
     assert {*reports_in(NOT_YET)} & {*reports_in(SHOWN)} == set()

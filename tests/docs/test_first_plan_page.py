@@ -1,6 +1,6 @@
-"""The tutorial can be followed exactly: every command of its first part runs, and says what is shown.
+"""The tutorial can be followed exactly: every command of its first part runs and prints the shown output.
 
-`python -m tests.docs.test_first_plan_page` writes what the commands say anew.
+`python -m tests.docs.test_first_plan_page` updates the shown output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ END = "## Run in the background\n"
 
 
 def part_one(text: str) -> tuple[str, str, str]:
-    """What comes before it, the part that depends on nothing but this machine, and what comes after."""
+    """Return the text before, the part that depends only on this machine, and the text after."""
     before, begin, rest = text.partition(BEGIN)
     offline, end, after = rest.partition(END)
     assert begin
@@ -24,9 +24,9 @@ def part_one(text: str) -> tuple[str, str, str]:
     return before, begin + offline, end + after
 
 
-def test_whoever_follows_the_first_part_sees_what_is_shown(tmp_path: Path) -> None:
+def test_the_first_part_shows_the_real_output(tmp_path: Path) -> None:
     _, offline, _ = part_one(PAGE.read_text(encoding="utf-8"))
-    assert "error:" not in offline  # of what was written anew while something was broken
+    assert "error:" not in offline  # left by an update while something was broken
     retold = Reader(tmp_path).retold(offline)
     assert alike(retold) == alike(offline)
 

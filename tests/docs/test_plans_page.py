@@ -1,4 +1,4 @@
-"""The page on plans says what the domain says."""
+"""The page on plans matches the domain model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOLD = (
 
 
 def moves() -> Iterator[str]:
-    """The rows of the table of moves, from the state machine."""
+    """Yield the rows of the table of moves, from the state machine."""
     for now in STANDINGS:
         then = [wanted for wanted in STANDINGS if _may(now, wanted)]
         if then:

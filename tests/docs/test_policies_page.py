@@ -1,4 +1,4 @@
-"""The table of profiles on the page is the table in the code."""
+"""The table of profiles on the page matches the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_t
 
 
 def table() -> str:
-    """The profiles as the page shows them."""
+    """Return the table of profiles for the page."""
     lines = [
         "| " + " | ".join(["profile", *(capability.value for capability in Capability)]) + " |",
         "|" + "---|" * (len(Capability) + 1),

@@ -1,4 +1,4 @@
-"""The page on the Python API is what the code says of itself."""
+"""The page on the Python API matches the code."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tests.docs.python_page import PAGE, page
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`python -m tests.docs.python_page` makes it so."""
+    """`python -m tests.docs.python_page` updates it."""
     assert PAGE.read_text(encoding="utf-8") == page()

@@ -1,11 +1,11 @@
-"""The table on the page on scale is what the simulation says now."""
+"""The table on the page on scale matches the simulation."""
 
 from __future__ import annotations
 
 from benchmarks.scale_simulation import PAGE, REMEDIES, SIZES, table
 
 
-def test_the_table_is_what_the_simulation_says() -> None:
+def test_the_table_matches_the_simulation() -> None:
     made = table()
     assert made in PAGE.read_text(encoding="utf-8"), (
         "run `python -m benchmarks.scale_simulation --write`, and read what the page says of the table"
@@ -13,7 +13,7 @@ def test_the_table_is_what_the_simulation_says() -> None:
     assert all(f"| {plans:,} | " in made for plans in SIZES)
 
 
-def test_everything_that_may_give_way_has_a_remedy() -> None:
+def test_every_limit_has_a_remedy() -> None:
     from benchmarks.scale_simulation import DEPLOYMENTS, Constants
 
     for deployment in DEPLOYMENTS:

@@ -1,4 +1,4 @@
-"""The page on scripted models: its scripts load, and no key of the format is left out."""
+"""The scripts on the page on scripted models load, and the page lists every key."""
 
 from __future__ import annotations
 

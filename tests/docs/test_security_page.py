@@ -1,4 +1,4 @@
-"""Every threat on the page on security has a test, and the test is there."""
+"""Every threat on the page on security names an existing test."""
 
 from __future__ import annotations
 

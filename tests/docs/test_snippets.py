@@ -1,4 +1,4 @@
-"""Every Python block in the documents runs as it stands: by itself, in an empty directory."""
+"""Every Python block in the documents runs unchanged, alone, in an empty directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Snippet:
-    """A block, and where it begins, so that a trace-back leads there."""
+    """A Python block and its first line, so that a traceback leads there."""
 
     page: Path
     line: int
@@ -36,9 +36,7 @@ SNIPPETS = list(_snippets())
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=str)
-def test_a_snippet_runs_as_it_stands(
-    snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snippet_runs_unchanged(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = "\n" * (snippet.line - 1) + snippet.source
     exec(compile(source, snippet.page, "exec"), {"__name__": "__main__"})

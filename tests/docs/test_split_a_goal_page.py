@@ -1,7 +1,7 @@
-"""The page on splitting a goal can be followed: every command runs, and says what is shown.
+"""The page on splitting a goal can be followed: every command runs and prints the shown output.
 
-What runs at once says its lines in any order, so a block counts by its lines alone.
-`python -m tests.docs.test_split_a_goal_page` writes what the commands say anew.
+Parallel sub-plans print their lines in any order, so a block is compared by its set of lines.
+`python -m tests.docs.test_split_a_goal_page` updates the shown output.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 VARYING = (
     (re.compile(r"^[0-9A-HJKMNP-TV-Z]{6}(?=  )", re.MULTILINE), "PART"),
     (re.compile(r"\([0-9A-HJKMNP-TV-Z]{6}\)"), "(PART)"),
-    # Whichever is done first is merged first.
+    # The sub-plan that finishes first is merged first.
     (re.compile(r"^\d(?= +merge)", re.MULTILINE), "NUMBER"),
 )
 
 
 def lines_of(text: str) -> list[list[str]]:
-    """Those of each block, without what differs from reader to reader."""
+    """Return the lines of each block, without the parts that differ from run to run."""
     blocks = []
     for block in map(alike, CONSOLE.findall(text)):
         for pattern, name in VARYING:
@@ -32,9 +32,9 @@ def lines_of(text: str) -> list[list[str]]:
     return blocks
 
 
-def test_whoever_follows_the_page_sees_what_is_shown(tmp_path: Path) -> None:
+def test_the_page_shows_the_real_output(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert "error:" not in text  # of what was written anew while something was broken
+    assert "error:" not in text  # left by an update while something was broken
     assert lines_of(Reader(tmp_path).retold(text)) == lines_of(text)
 
 

@@ -1,6 +1,6 @@
-"""The page about tools: its tables are made from the specs, and every example on it works.
+"""The tables on the page about tools are generated from the specs, and every example works.
 
-`python -m tests.docs.test_tools_page` writes the tables anew.
+`python -m tests.docs.test_tools_page` updates the tables.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def refreshed(text: str) -> str:
     return text
 
 
-def test_the_tables_are_what_the_tools_say() -> None:
+def test_the_tables_match_the_specs() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert [name for name, table in tables() if BLOCK.format(name=name, table=table) not in text] == []
 
@@ -112,7 +112,7 @@ def test_an_example_works_as_shown(tmp_path: Path, name: str, asked: str, answer
     assert json.loads(answered) == result
 
 
-def test_the_refusals_that_are_shown_are_what_is_said(tmp_path: Path) -> None:
+def test_the_shown_refusals_are_real(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "app.py").write_text(SAMPLE["src/app.py"])
     place = Workplace(ConfinedFiles(tmp_path), no_commands, CancellationToken())

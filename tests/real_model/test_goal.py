@@ -45,7 +45,7 @@ def test_a_goal_that_is_too_much_for_its_model_ends_within_its_limits_and_says_w
     assert git(Path(), "status", "--short") == ""
 
 
-def test_what_a_cancelled_goal_asked_is_given_up_and_booked(agents: Agents) -> None:
+def test_a_cancelled_goal_abandons_its_request_and_counts_its_cost(agents: Agents) -> None:
     """The time is over while the model still answers: its request ends with it, and costs what it may."""
     ran = agents("run", "Rename colour", "--timeout", "2", "--max-tokens", str(TOKENS), "--format", "json")
     assert ran.code == 3, ran.err

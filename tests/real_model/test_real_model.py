@@ -46,7 +46,7 @@ def test_it_answers_in_pieces_that_make_up_the_whole(model: Model) -> None:
     assert len(pieces) > 1
 
 
-def test_what_it_took_is_counted_and_was_not_underestimated(model: Model) -> None:
+def test_counts_tokens_and_does_not_underestimate_them(model: Model) -> None:
     request = asked("Count: één, zwei, 三, four — 😀 " * 5)
     estimate = model.count_tokens(request)
     reply = ask(model, request)
@@ -76,7 +76,7 @@ def test_nonsense_about_tools_is_bounded_and_told(model: Model) -> None:
     assert reply.message.text or reply.message.requests or reply.usage is not None
 
 
-def test_more_than_it_can_read_is_told(model: Model) -> None:
+def test_reports_input_that_is_too_long(model: Model) -> None:
     with pytest.raises(ContextTooLong):
         ask(model, asked("word " * 20_000))
 
