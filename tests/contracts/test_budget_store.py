@@ -169,7 +169,7 @@ def test_a_deleted_plan_takes_its_budget_and_calls_along(budgets: SqlBudgetStore
     steps=st.lists(st.tuples(st.sampled_from("rsxf"), st.integers(0, 30), st.integers(0, 3)), max_size=25),
 )
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_done_the_limit_holds_and_the_sums_are_those_of_the_calls(
+def test_the_limit_holds_and_the_sums_equal_the_calls(
     database: Database, limit: int, steps: list[tuple[str, int, int]]
 ) -> None:
     identifiers = UlidSource()

@@ -99,7 +99,7 @@ ACTS = st.tuples(
     acts=st.lists(ACTS, max_size=40),
 )
 @settings(max_examples=30, deadline=None)
-def test_a_tree_of_plans_never_exceeds_its_budget(
+def test_a_plan_tree_never_exceeds_its_budget_whatever_it_does(
     limits: BudgetLimits, acts: list[tuple[str, int, int, int]]
 ) -> None:
     """Plans are created, spend and die; the expected values are plain sums over their calls."""

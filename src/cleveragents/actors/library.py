@@ -70,7 +70,7 @@ def user_actors_directory() -> Path:
 
 
 class ActorLibrary:
-    """The `Actors` of one repository, or of none. Stateless: any thread may share it.
+    """The `ActorSource` of one repository, or of none. Stateless: any thread may share it.
 
     `tools` are the names of the existing tools; without them, tool names are not checked. `sent` is the YAML
     of an additional actor that was sent with the plan's request.

@@ -99,7 +99,7 @@ class PriceList:
 
 
 class ModelCatalogue:
-    """The `Models` that the settings describe. Holds no resources: models keep no connections.
+    """The `ModelSource` that the settings describe. Holds no resources: models keep no connections.
 
     Any thread may use it: its dictionaries only grow, in single atomic steps. If two threads open the same
     model at once, both get the first one. All models of a provider share its concurrency limit and its

@@ -63,7 +63,7 @@ def test_text_is_gathered_and_the_last_message_is_what_it_said() -> None:
     assert heard.did == ["edit x"]
 
 
-def test_pieces_are_told_after_a_while_also_when_nothing_follows() -> None:
+def test_pieces_are_reported_after_a_while_even_if_nothing_follows() -> None:
     async def told() -> list[str]:
         heard, said = Heard(), asyncio.Event()
 

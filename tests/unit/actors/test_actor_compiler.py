@@ -196,7 +196,7 @@ def test_sums_and_merges_join_what_branches_write(bench: Bench) -> None:
     assert values["seen"] == {"a": 1, "b": 2}
 
 
-def test_two_writers_of_one_plain_key_are_told_to_use_a_reducer(bench: Bench) -> None:
+def test_two_writers_of_one_plain_key_need_a_reducer(bench: Bench) -> None:
     nodes = (
         thinker("plan", next=("left", "right")),
         thinker("left", output="text"),

@@ -178,7 +178,7 @@ def test_a_run_that_failed_goes_on_without_a_warning(
 # ── progress ──
 
 
-def test_progress_is_told_in_order_on_the_callers_own_thread(bench: Bench) -> None:
+def test_progress_is_reported_in_order_on_the_callers_thread(bench: Bench) -> None:
     seen: list[Progress] = []
     threads = set()
 

@@ -34,7 +34,7 @@ def answer(texts: list[str], preamble: str = "", skeleton: str = "", said: int =
 
 @given(st.lists(WORDS, max_size=12), WORDS, WORDS, st.integers(0, 200), st.integers(0, 50))
 @settings(max_examples=150, deadline=None)
-def test_whatever_fragments_say_of_themselves_the_text_fits_as_it_is_counted(
+def test_the_counted_text_fits_whatever_fragments_report(
     texts: list[str], preamble: str, skeleton: str, budget: int, said: int
 ) -> None:
     fitted = AnswerFitter(budget, byte_bound).fitted(answer(texts, preamble, skeleton, said))

@@ -60,7 +60,7 @@ def by_pipeline(made: World, strategies: Mapping[str, Any], asked: ContextQuery)
 
 @given(st.lists(st.sampled_from(STRATEGIES), max_size=6), BUDGETS)
 @settings(max_examples=60, deadline=None)
-def test_whatever_strategies_do_the_answer_comes_and_accounts_for_each(names: list[str], budget: int) -> None:
+def test_the_answer_comes_and_reports_each_strategy_whatever_they_do(names: list[str], budget: int) -> None:
     check_strategies(by_pipeline, names, budget)
 
 

@@ -268,7 +268,7 @@ def test_code_that_cannot_be_opened_is_not_held_against_the_strategies() -> None
     assert [one.status for one in good.strategies] == [StrategyStatus.USED]
 
 
-def test_progress_is_told_and_a_listener_that_fails_spoils_nothing() -> None:
+def test_progress_is_reported_and_a_failing_listener_is_ignored() -> None:
     heard: list[tuple[int, int]] = []
 
     def listen(done: int, of: int) -> None:

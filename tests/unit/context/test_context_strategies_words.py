@@ -96,7 +96,7 @@ def _decision(number: int, choice: str, state: DecisionState = DecisionState.ACT
     return Decision("plan", number, made, state, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_decisions_that_hold_and_fit_are_told_in_full() -> None:
+def test_active_matching_decisions_are_returned_in_full() -> None:
     ground = ground_of(
         decisions=[
             _decision(1, "linear backoff"),

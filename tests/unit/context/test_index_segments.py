@@ -100,7 +100,7 @@ def wanted(found: Sequence[IndexedContent]) -> dict[str, Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(contents, contents, st.randoms(use_true_random=False))
-def test_merging_loses_and_invents_nothing_and_drops_what_it_is_told_to(
+def test_merging_loses_and_invents_nothing_and_drops_only_the_given_contents(
     one: list[list[Chunk]], two: list[list[Chunk]], random: Any
 ) -> None:
     first, second = made(one), made(two, first=100)

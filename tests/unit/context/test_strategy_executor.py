@@ -185,7 +185,7 @@ class Unspeakable(Exception):
         (ValueError("x" * 10_000), "ValueError: " + "x" * 488),
     ],
 )
-def test_whatever_a_strategy_raises_stays_with_it(bench: Bench, error: BaseException, told: str) -> None:
+def test_an_error_of_a_strategy_does_not_affect_others(bench: Bench, error: BaseException, told: str) -> None:
     def fail(cancelled: CancelSignal) -> Any:
         raise error
 

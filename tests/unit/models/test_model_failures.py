@@ -225,7 +225,7 @@ def heard(*chunks: object, sums: bool = True, most: int = 100) -> ModelReply:
     return asyncio.run(model.reply(request))
 
 
-def test_calls_of_one_index_are_told_apart_by_their_ids() -> None:
+def test_calls_with_one_index_are_distinguished_by_their_ids() -> None:
     reply = heard(
         piece(calls=(call(0, name="a", args="{", id="x"),)),
         piece(calls=(call(0, args="}"),)),
@@ -288,7 +288,7 @@ def test_a_content_filter_refuses_the_answer() -> None:
         heard(piece("no", ended="content_filter"))
 
 
-def test_whatever_a_library_raises_is_translated() -> None:
+def test_any_error_of_a_library_is_translated() -> None:
     with pytest.raises(ModelUnavailable, match="unexpected response"):
         heard(piece("a"), KeyError("choices"))
 

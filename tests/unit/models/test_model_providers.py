@@ -224,7 +224,7 @@ def test_a_schema_is_sent_as_the_form_of_the_answer() -> None:
     assert body["response_format"] == {"type": "json_schema", "json_schema": wanted}
 
 
-def test_tools_whose_names_would_be_the_same_are_told_apart() -> None:
+def test_tools_with_colliding_aliases_are_distinguished() -> None:
     tools = [ToolSpec(name, "It.", Capability.READ, SCHEMA, {}) for name in ("a.b", "a_b", "a/b")]
     told = json.dumps(sent(tools=tools)["tools"])
     assert [name for name in ("a_b", "a_b_2", "a_b_3") if f'"{name}"' in told] == ["a_b", "a_b_2", "a_b_3"]
