@@ -89,7 +89,7 @@ def test_every_kind_of_limit_refuses_and_names_its_option(
     assert budgets.view("p").reserved == Spend()
 
 
-def test_a_settled_call_counts_what_it_took_and_gives_the_rest_back(budgets: SqlBudgetStore) -> None:
+def test_a_settled_call_counts_its_usage_and_returns_the_rest(budgets: SqlBudgetStore) -> None:
     budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     call = reserve(budgets, 100)
     budgets.settle(call, Spend(7, 30, 1), Usage(20, 10, 5), now=LATER)
@@ -113,7 +113,7 @@ def test_a_released_call_costs_nothing(budgets: SqlBudgetStore) -> None:
     assert (view.spent, view.reserved) == (Spend(), Spend())
 
 
-def test_a_call_that_is_made_again_counts_its_first_try_at_its_worst(budgets: SqlBudgetStore) -> None:
+def test_a_retried_call_counts_its_first_attempt_at_the_worst_case(budgets: SqlBudgetStore) -> None:
     first = reserve(budgets, 30)
     second = reserve(budgets, 20)
     budgets.settle(first, Spend(0, 1, 1), None, now=LATER)
@@ -140,7 +140,7 @@ def test_a_raised_limit_lets_the_next_call_through_and_leaves_the_others(budgets
     reserve(budgets, 50)
 
 
-def test_nearly_spent_is_said_once_for_a_limit_and_anew_for_a_new_one(
+def test_a_nearly_spent_limit_is_reported_once_and_again_for_a_new_limit(
     budgets: SqlBudgetStore, stand: PlanStand
 ) -> None:
     budgets.open("p", BudgetLimits(tokens=100), now=NOW)
@@ -152,7 +152,7 @@ def test_nearly_spent_is_said_once_for_a_limit_and_anew_for_a_new_one(
     assert told(stand).count("budget.nearly_spent") == 2
 
 
-def test_a_deleted_plan_takes_its_budget_and_calls_along(budgets: SqlBudgetStore, stand: PlanStand) -> None:
+def test_a_deleted_plan_deletes_its_budget_and_calls(budgets: SqlBudgetStore, stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
     for each in (plan, other):
         budgets.open(each.id, BudgetLimits(tokens=5), now=NOW)

@@ -15,7 +15,7 @@ from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.storage.database import Database
 
 
-def test_the_suite_passes_for_every_capability_that_is_claimed(database: Database) -> None:
+def test_the_conformance_suite_passes_for_every_claimed_capability(database: Database) -> None:
     """Those that every saver has. To copy threads and to thin them out is nothing that a run needs: what is
     superseded goes with the checkpoint that supersedes it."""
 

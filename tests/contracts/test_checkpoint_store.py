@@ -78,7 +78,7 @@ def rows(database: Database) -> list[int]:
 # ── keeping and finding ──
 
 
-def test_a_checkpoint_is_read_as_it_was_put_whatever_it_holds(store: SqlCheckpointStore) -> None:
+def test_any_checkpoint_is_read_back_unchanged(store: SqlCheckpointStore) -> None:
     wanted = StoredCheckpoint(
         ODD_TEXT,
         ODD_TEXT,
@@ -110,9 +110,7 @@ def test_the_latest_is_found_unless_one_is_named_and_threads_and_namespaces_are_
     assert store.get("nobody") is None
 
 
-def test_a_value_that_was_kept_before_is_part_of_the_checkpoint_and_not_written_again(
-    store: SqlCheckpointStore, database: Database
-) -> None:
+def test_an_unchanged_value_is_not_written_again(store: SqlCheckpointStore, database: Database) -> None:
     store.put(checkpoint(1, a=("1", ("bytes", b"long")), b=("1", ("bytes", b"b1"))))
     store.put(checkpoint(2, 1, a=("1", KEPT), b=("2", ("bytes", b"b2"))))
     later = store.get("t")
@@ -135,7 +133,7 @@ def test_a_checkpoint_without_one_of_its_values_is_refused(
         store.get("t")
 
 
-def test_a_checkpoint_put_twice_is_there_once_as_it_was_last(
+def test_a_checkpoint_put_twice_is_stored_once_with_its_last_content(
     store: SqlCheckpointStore, database: Database
 ) -> None:
     store.put(checkpoint(1))
@@ -179,7 +177,7 @@ def test_a_superseding_checkpoint_deletes_only_older_ones(
     assert {each.namespace for each in store.list("t")} == {"", "sub:7", "sub"}, "only what is below it"
 
 
-def test_a_write_that_is_there_is_replaced_or_left_as_asked(store: SqlCheckpointStore) -> None:
+def test_an_existing_write_is_replaced_only_if_requested(store: SqlCheckpointStore) -> None:
     store.put(checkpoint(1))
     for value, again in ((b"first", False), (b"second", False), (b"third", True)):
         store.put_writes("t", "", "000001", [write("task", 0, value)], replace=again)
@@ -409,7 +407,7 @@ class Gate:
             assert self.open.wait(SECONDS_LIMIT)
 
 
-def test_a_checkpoint_that_is_being_written_goes_with_its_thread(database_url: str) -> None:
+def test_a_checkpoint_in_progress_is_deleted_with_its_thread(database_url: str) -> None:
     gate = Gate()
     with open_database(database_url, faults=gate) as database, ThreadPoolExecutor(2) as pool:
         store = SqlCheckpointStore(database)

@@ -219,7 +219,7 @@ def test_an_answer_that_reached_its_limit_is_cut_off(ask: Asking) -> None:
     assert ask("limit").cut_off
 
 
-def test_tokens_are_counted_those_of_the_cache_among_them(ask: Asking) -> None:
+def test_cached_tokens_are_counted(ask: Asking) -> None:
     assert ask("counted").usage == Usage(40, 7, 30)
 
 
@@ -330,7 +330,7 @@ def test_a_call_that_is_never_answered_can_be_cancelled(ask: Asking) -> None:
     assert asyncio.run(cancelled())
 
 
-def test_a_rule_for_a_few_times_lets_others_answer_after_them(ask: Asking, server: ScriptedServer) -> None:
+def test_a_rule_with_times_lets_later_rules_answer(ask: Asking, server: ScriptedServer) -> None:
     server.forget()
     for _ in range(2):
         with pytest.raises(ModelUnavailable):

@@ -70,7 +70,7 @@ def test_committed_work_is_not_repeated_after_a_kill(
     assert len(bench.analysed()) == FILES - kept
 
 
-def test_every_fault_point_of_a_build_is_tested(bench: Bench, tree: Tree) -> None:
+def test_every_fault_point_of_a_build_is_covered(bench: Bench, tree: Tree) -> None:
     points = RecordFaultPoints()
     with bench.index(faults=points, alone=1000).open(bench.place(tree)):
         pass

@@ -98,7 +98,7 @@ def test_two_runs_at_once_of_one_thread_make_its_calls_once(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_a_cancel_racing_with_the_end_has_one_outcome(bench: Bench, interval: float) -> None:
+def test_a_cancel_that_races_the_end_has_one_outcome(bench: Bench, interval: float) -> None:
     ended = {"cancelled": 0, "done": 0}
     with switch_interval(interval), ThreadPoolExecutor(1) as pool:
         for _ in range(12):

@@ -400,7 +400,7 @@ def test_no_call_waits_behind_a_hung_one_while_there_is_room_for_a_thread() -> N
     assert_holds(a_submit_meets_a_thread_that_becomes_idle_and_hangs(NodeThreads), effort=EFFORT)
 
 
-def test_catches_a_semaphore_of_idle_threads() -> None:
+def test_a_naive_count_of_idle_threads_is_caught() -> None:
     assert_caught(a_submit_meets_a_thread_that_becomes_idle_and_hangs(SemaphoreThreads), effort=EFFORT)
 
 

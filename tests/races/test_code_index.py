@@ -96,7 +96,7 @@ def test_of_four_processes_that_find_an_empty_index_one_fills_it_and_all_see_all
     assert len(bench.analysed()) == 30
 
 
-def test_catches_an_index_that_is_filled_repeatedly_without_a_lock(bench: Bench) -> None:
+def test_an_index_filled_without_a_lock_repeats_work_and_is_caught(bench: Bench) -> None:
     at_once(bench, "naive")
     assert len(bench.analysed()) > 30
 

@@ -249,7 +249,7 @@ def test_no_tree_of_plans_is_ever_charged_more_than_its_budget(root: Node, limit
 
 
 @pytest.mark.parametrize("naive", [OwnBudgetStore, SettledLaterBudgetStore])
-def test_catches_budgets_per_plan_or_of_finished_calls_only(naive: type[SqlBudgetStore]) -> None:
+def test_naive_budgets_per_plan_or_after_the_fact_are_caught(naive: type[SqlBudgetStore]) -> None:
     """By the same trees."""
     caught: list[str] = []
 

@@ -56,7 +56,7 @@ def test_the_problem_of_a_bad_agent_is_reported(bench: SessionBench, way: str, s
     assert bench.made() == ["acp failed"]
 
 
-def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_its_secrets(
+def test_an_agent_that_cannot_start_is_reported_with_its_output_but_no_secrets(
     bench: SessionBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIVEN_TOKEN", "hunter2-hunter2")
@@ -74,7 +74,7 @@ def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_
         bench.talk({"argv": (str(broken),), "prompt": ""})
 
 
-def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: SessionBench) -> None:
+def test_a_silent_agent_is_not_waited_for_for_ever(bench: SessionBench) -> None:
     before = {child.pid for child in children(recursive=True)}
     with pytest.raises(ToolRefused, match=r"was not ready within 0\.5 s"):
         bench.talk(misbehaving("silent"), bounds=SessionBounds(start_seconds=0.5))
@@ -128,7 +128,7 @@ def test_nothing_outside_the_sandbox_is_touched(
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_too_much_at_once_is_refused_and_the_rest_answered(bench: SessionBench) -> None:
+def test_too_many_concurrent_requests_are_refused(bench: SessionBench) -> None:
     assert bench.talk(misbehaving("asks_too_much"), bounds=SessionBounds(requests=4)) == "some refused"
     assert bench.talk(steps(("terminals", 3)), bounds=SessionBounds(terminals=3), step="2.w.1") == "refused:1"
 
@@ -144,14 +144,14 @@ def test_nothing_that_it_started_outlives_its_session(bench: SessionBench, pids:
     assert not any(map(lives, pids.read(2)))
 
 
-def test_one_with_too_many_processes_is_ended(bench: SessionBench, pids: PidPipe) -> None:
+def test_an_agent_with_too_many_processes_is_stopped(bench: SessionBench, pids: PidPipe) -> None:
     with pytest.raises(ToolRefused, match="its limit of 1 processes"):
         bench.talk({**misbehaving("keeps_writing"), "processes": 1}, **PIDS)
     assert not any(map(lives, pids.read(1)))
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: SessionBench, pids: PidPipe) -> None:
+def test_an_agents_time_limit_is_separate_from_the_plans(bench: SessionBench, pids: PidPipe) -> None:
     with pytest.raises(ToolRefused, match="longer than it may"):
         bench.talk(misbehaving("never_answers"), seconds=0.5)
     left = [30.0]
@@ -171,7 +171,7 @@ def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: SessionBench, p
 
 
 @pytest.mark.parametrize("way", ["silent", "never_answers", "keeps_writing"])
-def test_a_cancel_ends_it_and_what_it_did_until_then_is_recorded(
+def test_a_cancel_ends_the_agent_and_its_changes_are_recorded(
     bench: SessionBench, pids: PidPipe, way: str
 ) -> None:
     found: list[int] = []

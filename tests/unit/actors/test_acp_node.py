@@ -68,7 +68,7 @@ def test_client_requests_and_own_actions_are_recorded_as_separate_calls(
     assert "".join(bench.seen(ProgressKind.PIECE)).strip().endswith("all done")
 
 
-def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_all(
+def test_a_file_is_read_in_parts_and_unfaithful_content_is_refused(
     bench: SessionBench,
 ) -> None:
     root = bench.sandbox.root
@@ -97,7 +97,7 @@ def test_concurrent_requests_run_in_order(bench: SessionBench) -> None:
     assert written == [f"version {number}\n" for number in range(40)]
 
 
-def test_a_command_that_does_not_end_is_looked_at_and_killed_and_one_that_is_left_ends_with_the_session(
+def test_a_running_command_can_be_read_and_killed_or_ends_with_the_session(
     bench: SessionBench,
 ) -> None:
     said = bench.talk(
@@ -120,7 +120,7 @@ def test_a_command_that_cannot_be_run_says_so_in_its_terminal(bench: SessionBenc
     assert "no-such-program" in said
 
 
-def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_next_session(
+def test_an_answer_applies_to_the_same_request_of_the_next_session(
     bench: SessionBench,
 ) -> None:
     request = steps(
@@ -221,7 +221,7 @@ def test_a_broken_invariant_is_reverted_and_reported_to_the_agent(bench: Session
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_it_gets_the_variables_and_the_files_of_the_home_that_are_named_and_no_others(
+def test_an_agent_gets_only_the_named_variables_and_home_files(
     bench: SessionBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".agent").mkdir()
@@ -238,7 +238,7 @@ def test_it_gets_the_variables_and_the_files_of_the_home_that_are_named_and_no_o
     assert said == "WANTED=given,UNWANTED=None home:mine home:None"
 
 
-def test_isolated_it_works_as_well(plans: PlanBench) -> None:
+def test_an_isolated_agent_works(plans: PlanBench) -> None:
     bench = SessionBench(plans, isolation="auto")
     said = bench.talk(steps(("secretly", "own.txt", "x"), ("write", "new.txt", "y"), ("say", "done")))
     assert said == "done"

@@ -127,9 +127,7 @@ def options(*kinds: Any) -> list[schema.PermissionOption]:
         (True, ("reject_once",), None),
     ],
 )
-def test_the_option_is_the_one_that_means_it_for_this_once(
-    allowed: bool, offered: tuple[str, ...], option: str | None
-) -> None:
+def test_the_one_time_option_is_chosen(allowed: bool, offered: tuple[str, ...], option: str | None) -> None:
     outcome = permission_response(options(*offered), allowed).outcome
     assert getattr(outcome, "option_id", None) == option
     assert outcome.outcome == ("cancelled" if option is None else "selected")

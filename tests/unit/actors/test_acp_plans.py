@@ -65,7 +65,7 @@ def test_an_agents_answer_reaches_the_next_node_and_its_calls_belong_to_the_task
     bench.ensure_consistent(plan)
 
 
-def test_a_plan_waits_for_a_person_and_goes_on_with_the_answer(bench: AgentBench) -> None:
+def test_a_plan_waits_for_a_person_and_continues_with_the_answer(bench: AgentBench) -> None:
     actor = talker(("secretly", "own.txt", "x"), ("ask", "fetch", "look"), ("tell_prompt",))
     plan = bench.work(bench.task(actor, profile="auto"))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
@@ -79,7 +79,7 @@ def test_a_plan_waits_for_a_person_and_goes_on_with_the_answer(bench: AgentBench
     bench.ensure_consistent(plan)
 
 
-def test_one_that_fails_stops_its_actor_and_is_begun_anew_when_the_plan_is_resumed(bench: AgentBench) -> None:
+def test_a_failed_agent_stops_its_actor_and_restarts_on_resume(bench: AgentBench) -> None:
     actor = talker(("write", "new.txt", "new\n"), ("stop", "refusal"))
     plan = bench.work(bench.task(actor))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
@@ -105,7 +105,7 @@ def test_cancelled_it_is_gone_and_what_it_did_is_recorded(bench: AgentBench, pid
     assert all(call.state.value in ("ended", "failed") for call in bench.calls(plan))
 
 
-def test_after_kill_9_nothing_of_it_is_left_and_another_session_goes_on(
+def test_after_kill_9_no_process_is_left_and_a_new_session_continues(
     bench: AgentBench, pids: PidPipe, tmp_path: Path
 ) -> None:
     actor = talker(

@@ -113,7 +113,7 @@ def test_a_tool_node_whose_call_fails_stops_the_actor(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("verdict", "expected"), [("good", "kept"), ("bad", "fixed"), ("odd", "asked")])
-def test_a_router_goes_the_first_way_that_holds(bench: Bench, verdict: str, expected: str) -> None:
+def test_a_router_takes_the_first_route_that_holds(bench: Bench, verdict: str, expected: str) -> None:
     router = RouterNode(
         name="choose",
         routes=(Route("keep", "verdict == 'good'"), Route("fix", "verdict == 'bad'"), Route("ask")),
@@ -125,7 +125,7 @@ def test_a_router_goes_the_first_way_that_holds(bench: Bench, verdict: str, expe
     assert len(host.uses) == 1
 
 
-def test_a_router_that_knows_no_way_says_so(bench: Bench) -> None:
+def test_a_router_without_a_matching_route_stops(bench: Bench) -> None:
     nowhere = RouterNode(name="choose", routes=(Route("end", "goal == 'x'"),))
     with pytest.raises(ActorStopped, match="no route of node choose matches"):
         bench.run(actor(nowhere), ScriptedHost([]))
@@ -378,7 +378,7 @@ def test_a_second_visit_is_never_taken_for_a_node_of_another_name(bench: Bench) 
     assert len(host.uses) == 5, "a call was passed over as if it had been made"
 
 
-def test_an_actor_that_changed_is_compiled_anew(bench: Bench) -> None:
+def test_a_changed_actor_is_compiled_again(bench: Bench) -> None:
     inner = actor(thinker(prompt="old", output="text"), state=(TEXT,), name="local/inner")
     changed = actor(thinker(prompt="new", output="text"), state=(TEXT,), name="local/inner")
     outer = actor(SubgraphNode(name="sub", actor="local/inner"))
@@ -388,7 +388,7 @@ def test_an_actor_that_changed_is_compiled_anew(bench: Bench) -> None:
     assert [thought.last for thought in host.thoughts] == ["old", "old", "new"]
 
 
-def test_no_more_graphs_are_kept_than_are_worth_it(bench: Bench) -> None:
+def test_the_cache_of_compiled_graphs_is_bounded(bench: Bench) -> None:
     for number in range(66):
         bench.run(
             actor(RouterNode(name="r", routes=(Route("end"),)), name=f"local/a{number}"), ScriptedHost([])
@@ -410,7 +410,7 @@ def test_steps_end_a_loop(bench: Bench) -> None:
     assert len(host.thoughts) == 5
 
 
-def test_a_circle_without_calls_ends_too(bench: Bench) -> None:
+def test_a_loop_without_calls_is_stopped(bench: Bench) -> None:
     nodes = [RouterNode(name=name, routes=(Route(to),)) for name, to in (("a", "b"), ("b", "a"))]
     with pytest.raises(ActorStopped, match="loops without making a call"):
         bench.run(actor(*nodes, limits=ActorLimits(steps=1)), ScriptedHost([]))
@@ -423,7 +423,7 @@ def test_tokens_are_reserved_before_the_call_that_might_exceed_them(bench: Bench
     assert len(host.thoughts) == 2
 
 
-def test_a_subgraph_has_no_more_steps_than_are_left(bench: Bench) -> None:
+def test_a_subgraph_is_limited_to_the_remaining_steps(bench: Bench) -> None:
     inner = endless(ActorLimits(steps=50))
     inner = actor(*inner.nodes, name="local/inner")
     outer = actor(
@@ -448,7 +448,7 @@ def test_branches_together_make_no_more_calls_than_are_allowed(bench: Bench) -> 
     )
 
 
-def test_branches_wait_for_each_other_where_only_their_worst_case_is_too_much(bench: Bench) -> None:
+def test_branches_wait_if_only_their_worst_case_exceeds_the_limit(bench: Bench) -> None:
     branches = tuple(thinker(name, max_output_tokens=1000) for name in "abcd")
     which = actor(ToolNode(name="fork", tool="look", next=tuple("abcd")), *branches)
     which = replace(which, limits=ActorLimits(tokens=2500))
@@ -467,7 +467,7 @@ def test_branches_wait_for_each_other_where_only_their_worst_case_is_too_much(be
 
 
 @pytest.mark.parametrize("limits", [ActorLimits(usd=0.01), ActorLimits(tokens=5000)])
-def test_a_subgraph_spends_no_more_than_is_left(bench: Bench, limits: ActorLimits) -> None:
+def test_a_subgraph_is_limited_to_the_remaining_budget(bench: Bench, limits: ActorLimits) -> None:
     inner = endless(ActorLimits(steps=50))
     inner = actor(*inner.nodes, name="local/inner")
     outer = actor(thinker(next=("sub",)), SubgraphNode(name="sub", actor="local/inner"), limits=limits)
@@ -480,7 +480,7 @@ def test_a_subgraph_spends_no_more_than_is_left(bench: Bench, limits: ActorLimit
         assert len(host.thoughts) == 4, "what a subgraph has spent counts after a resume"
 
 
-def test_a_larger_limit_of_steps_counts_when_a_run_goes_on(bench: Bench) -> None:
+def test_a_raised_step_limit_applies_to_a_resumed_run(bench: Bench) -> None:
     nodes = (thinker("a", next=("b",)), thinker("b"))
     host = ScriptedHost(lambda _: "x")
     request = bench.request(actor(*nodes, limits=ActorLimits(steps=1)), host)

@@ -142,7 +142,7 @@ def test_files_that_the_user_keeps_elsewhere_and_links_are_read_with_their_promp
     assert prompt_of(library, "me/one") == "linked"
 
 
-def test_a_repositorys_actor_is_given_out_once_it_is_trusted(
+def test_a_repositorys_actor_is_available_once_trusted(
     library: ActorLibrary, root: Path, trust: SqlTrustStore
 ) -> None:
     write(root / OURS / "one.yaml", simple("team/one"))
@@ -172,7 +172,7 @@ def test_a_prompt_that_changed_takes_its_actors_trust_away(
     assert prompt_of(library, "team/two") == "two"
 
 
-def test_a_repository_cannot_put_its_own_in_the_place_of_what_the_user_knows(
+def test_a_repository_cannot_replace_an_actor_of_the_user(
     library: ActorLibrary, root: Path, mine: Path, trust: SqlTrustStore
 ) -> None:
     write(mine / "one.yaml", simple("team/one", "mine"))
@@ -221,7 +221,7 @@ def test_broken_files_are_listed_with_what_is_wrong_and_spoil_nothing_else(
 @pytest.mark.parametrize(
     "text", ["name: me/bad\ntype: lmm\n", "type: llm\nname: 'me/bad'  # mine\nprompt: [\n"]
 )
-def test_a_broken_actor_is_found_by_the_name_in_its_file_with_what_is_wrong(
+def test_an_invalid_actor_is_found_by_its_name_with_its_problems(
     library: ActorLibrary, root: Path, mine: Path, trust: SqlTrustStore, text: str
 ) -> None:
     write(mine / "draft.yaml", text)

@@ -134,7 +134,7 @@ def test_a_call_that_waits_for_approval_is_made_once_approved(bench: Bench) -> N
         (ToolRequest("1", "lok", {}), "there is no tool 'lok'; available: look"),
     ],
 )
-def test_a_malformed_call_goes_back_with_what_is_wrong(bench: Bench, wrong: ToolRequest, told: str) -> None:
+def test_a_malformed_call_is_returned_with_its_problem(bench: Bench, wrong: ToolRequest, told: str) -> None:
     host = ScriptedHost([asks_for(wrong), "sorry"], {"look": lambda: "x"})
     assert bench.run(one(worker()), host).values["text"] == "sorry"
     assert host.uses == []
@@ -206,7 +206,7 @@ def test_a_model_that_reads_and_fails_in_turn_is_stopped_too(bench: Bench) -> No
     assert [arguments["at"] for _, arguments, _ in host.uses] == calls[:-1]
 
 
-def test_failures_that_differ_lie_far_apart_or_have_a_change_between_go_on(bench: Bench) -> None:
+def test_different_distant_or_interrupted_failures_do_not_stop_the_run(bench: Bench) -> None:
     far = [f"y{number}" for number in range(11)]
     calls = [
         *[("look", at) for at in ("x", "x", *far, "x", "x")],
@@ -273,7 +273,7 @@ def test_a_call_costs_the_price_of_the_model_that_answered(bench: Bench, answeri
     assert len(host.thoughts) == calls
 
 
-def test_nothing_that_may_take_its_time_is_asked_on_the_loop(bench: Bench) -> None:
+def test_slow_host_calls_do_not_run_on_the_loop(bench: Bench) -> None:
     threads: dict[str | None, list[str]] = {}
 
     class Slow(ScriptedHost):
@@ -322,7 +322,7 @@ def test_a_structured_answer_writes_its_parts(bench: Bench) -> None:
     assert "m" not in outcome.values
 
 
-def test_a_wrong_shape_goes_back_three_times_and_then_stops(bench: Bench) -> None:
+def test_an_invalid_answer_is_returned_three_times_and_then_stops(bench: Bench) -> None:
     host = ScriptedHost(['{"n": "3"}', "[1]", "{", '{"n": 3}'])
     assert bench.run(one(worker(tools=(), schema=SHAPE, output=None)), host).values["n"] == 3
     assert "n: '3' is not of type 'integer'" in host.thoughts[1].last
@@ -333,7 +333,7 @@ def test_a_wrong_shape_goes_back_three_times_and_then_stops(bench: Bench) -> Non
     assert len(stubborn.thoughts) == 4
 
 
-def test_a_part_of_another_type_goes_back_though_the_schema_leaves_it_open(bench: Bench) -> None:
+def test_a_property_of_the_wrong_type_is_rejected_even_if_the_schema_allows_it(bench: Bench) -> None:
     host = ScriptedHost(['{"n": "three", "text": null}', '{"n": 3, "text": null}'])
     outcome = bench.run(one(worker(tools=(), schema={"type": "object"}, output=None)), host)
     assert (outcome.values["n"], outcome.values["text"]) == (3, None)
@@ -364,7 +364,7 @@ def test_a_truncated_answer_is_asked_to_be_shorter() -> None:
         ("[" * 64 + "]" * 64, "nested deeper"),
     ],
 )
-def test_an_answer_that_no_store_can_keep_goes_back(written: str, found: str) -> None:
+def test_an_unstorable_answer_is_rejected(written: str, found: str) -> None:
     assert found in structured(f'{{"n": 1, "more": {written}}}', SHAPE).problem
 
 
@@ -424,7 +424,7 @@ def test_a_long_history_is_summarised_and_goes_on(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("summary", ["y" * 4000, " "])
-def test_a_summary_that_does_not_fit_is_done_without(bench: Bench, summary: str) -> None:
+def test_a_summary_that_does_not_fit_is_dropped(bench: Bench, summary: str) -> None:
     host, sizes = busy(12, "x" * 300, summary)
     assert bench.run(one(worker()), host).values["text"] == "done"
     assert max(sizes) <= SMALL.context_tokens
@@ -432,7 +432,7 @@ def test_a_summary_that_does_not_fit_is_done_without(bench: Bench, summary: str)
     assert all(whole(thought) for thought in host.thoughts)
 
 
-def test_a_model_that_cannot_read_what_it_should_summarise_is_not_needed(bench: Bench) -> None:
+def test_a_conversation_too_long_to_summarise_is_shortened(bench: Bench) -> None:
     sizes: list[int] = []
 
     def script(thought: RecordedModelCall) -> str | ModelReply | Exception:
@@ -467,7 +467,9 @@ def test_a_conversation_that_the_provider_finds_too_long_is_shortened(bench: Ben
 
 
 @pytest.mark.parametrize("limit", [10**6, 900, 0])
-def test_a_provider_that_finds_everything_too_long_is_not_asked_for_ever(bench: Bench, limit: int) -> None:
+def test_a_provider_that_always_refuses_as_too_long_is_asked_a_limited_number_of_times(
+    bench: Bench, limit: int
+) -> None:
     host = ScriptedHost(lambda _: ContextTooLong("scripted", 1000, limit))
     with pytest.raises(ContextTooLong):
         bench.run(one(worker(tools=())), host)
@@ -483,7 +485,7 @@ def test_a_single_huge_answer_is_cut(bench: Bench) -> None:
     assert whole(host.thoughts[-1])
 
 
-def test_a_huge_call_is_left_out_with_its_answer(bench: Bench) -> None:
+def test_a_huge_call_is_dropped_with_its_result(bench: Bench) -> None:
     replies = [asks_for(("look", {"text": "x" * 50_000})), "done"]
     host = ScriptedHost(replies, {"look": lambda text: "written"}, facts=SMALL)
     assert bench.run(one(worker()), host).values["text"] == "done"
@@ -525,7 +527,7 @@ def test_a_summary_is_not_asked_for_again_after_a_failure(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("context", "asked"), [(400, True), (200, False)])
-def test_a_run_may_go_on_with_a_model_that_reads_less(bench: Bench, context: int, asked: bool) -> None:
+def test_a_run_may_continue_with_a_smaller_context_window(bench: Bench, context: int, asked: bool) -> None:
     down = ModelUnavailable("big", "down")
     long, short = asks_for(("look", {"n": 3000})), asks_for(("look", {"n": 1}))
     host = ScriptedHost([long, short, short, down], {"look": lambda n: "x" * n})

@@ -186,7 +186,7 @@ def test_a_missing_check_script_of_the_plan_is_fixed(
     assert verdicts == [CheckVerdict.NOT_RUN, CheckVerdict.PASSED]
 
 
-def test_a_reviewer_sends_back_three_times_and_then_the_objection_stays(bench: ActorPlanBench) -> None:
+def test_a_reviewer_requests_changes_three_times_at_most(bench: ActorPlanBench) -> None:
     model = bench.script(
         strategizes(ONE),
         executes(
@@ -234,7 +234,7 @@ def test_changes_too_long_to_read_are_reviewed_in_part(bench: ActorPlanBench) ->
     assert reviewer_objection(bench.parts, plan) is None
 
 
-def test_an_invariant_is_enforced_whatever_way_it_is_broken(bench: ActorPlanBench) -> None:
+def test_an_invariant_is_enforced_against_every_kind_of_change(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         strategizes(ONE),
         executes(
@@ -297,7 +297,7 @@ def test_an_unknown_model_is_reported(bench: ActorPlanBench, model: str, said: s
     assert said in str(plan.error)
 
 
-def test_a_model_that_cannot_be_reached_ends_the_plan_which_goes_on_later(bench: ActorPlanBench) -> None:
+def test_an_unreachable_model_ends_the_plan_which_can_be_resumed(bench: ActorPlanBench) -> None:
     model = bench.script(
         {"when": {"tool": "write"}, "times": 1, "reply": answer(fault={"status": 503})},
         executes(answer(call("write", path="new.txt", content="new\n")), DONE),
@@ -401,7 +401,7 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     assert bench.tools_of(plan) == ["write"]
 
 
-def test_branches_that_do_not_fit_at_once_take_turns_and_none_is_lost(bench: ActorPlanBench) -> None:
+def test_branches_that_do_not_fit_together_run_in_turn(bench: ActorPlanBench) -> None:
     names = ("north", "east", "south", "west")
     branches = [thinker(name=name) for name in names]
     bench.actors["tests/wide"] = actor(thinker(name="first", next=names), *branches, name="tests/wide")
@@ -476,7 +476,7 @@ def test_a_command_ends_with_the_time_of_its_actor(bench: ActorPlanBench, below:
     assert made.result["timed_out"] is True
 
 
-def test_a_limit_of_the_actors_own_is_not_blamed_on_the_model(bench: ActorPlanBench) -> None:
+def test_an_actors_limit_is_not_reported_as_the_models(bench: ActorPlanBench) -> None:
     limited = actor(thinker(tools=("read",)), name="tests/brief", limits=ActorLimits(steps=1))
     bench.actors["tests/brief"] = limited
     model = bench.script(rule(answer(call("read", path="a.txt")), DONE))
@@ -509,7 +509,7 @@ def asking() -> Actor:
     )
 
 
-def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPlanBench) -> None:
+def test_each_answer_applies_only_to_its_question(bench: ActorPlanBench) -> None:
     bench.actors["tests/asking"] = asking()
     plan = bench.work(bench.goal(bench.script(executes(DONE)), cast=(None, "tests/asking", None)))
     first = bench.waited(plan)
@@ -549,7 +549,7 @@ def test_an_answer_that_comes_twice_or_late_is_used_once(bench: ActorPlanBench) 
     assert (bench.sandbox(plan).root / "told.txt").read_text() == "red l\n"
 
 
-def test_words_that_were_cut_off_are_not_taken_for_the_end_of_the_work(bench: ActorPlanBench) -> None:
+def test_a_truncated_answer_does_not_end_the_work(bench: ActorPlanBench) -> None:
     """A model whose reasoning reaches the token limit has neither done the work nor said that it is done."""
     model = bench.script(
         executes(answer(call("write", path="n.txt", content="n")), DONE, when={"user": "cut off"}),
@@ -581,7 +581,7 @@ def agents(
         yield run
 
 
-def test_yes_does_not_apply_what_the_reviewer_does_not_accept(agents: Agents, tmp_path: Path) -> None:
+def test_yes_does_not_apply_a_result_that_the_reviewer_rejects(agents: Agents, tmp_path: Path) -> None:
     rules = [
         strategizes(ONE),
         executes(answer(call("write", path="b.txt", content="new\n")), DONE),

@@ -46,7 +46,7 @@ def worker(plans: PlanBench) -> ActorTools:
     return ActorTools(replace(execution, policy=profile("full-auto")))
 
 
-def test_a_file_is_read_as_it_is_but_for_its_keys(worker: ActorTools) -> None:
+def test_a_file_is_read_unchanged_except_for_keys(worker: ActorTools) -> None:
     read = worker.use("read", {"path": "code.py"}, step="1.1").text
     found = worker.use("grep", {"pattern": "token|key"}, step="1.2").text
     assert CODE.replace(KEY, "***") in read

@@ -163,7 +163,7 @@ def test_a_runs_storage_grows_linearly_with_its_calls(tmp_path: Path) -> None:
         assert kept_bytes(bench.store) - before < 10_000, "a subgraph that has ended leaves nothing"
 
 
-def test_a_run_that_failed_goes_on_without_a_warning(
+def test_a_failed_run_continues_without_a_warning(
     bench: Bench, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
     host = ScriptedHost([ModelRefused("m", "no credit"), "fine"])
@@ -287,7 +287,7 @@ def test_cancelling_waits_for_the_tool_that_is_being_called(bench: Bench) -> Non
     assert ended == [True], "the run was over before its tool was"
 
 
-def test_every_branch_is_cancelled(bench: Bench) -> None:
+def test_a_cancel_reaches_every_branch(bench: Bench) -> None:
     token = CancellationToken()
     nodes = (ToolNode(name="fork", tool="look", next=("a", "b")), thinker("a"), thinker("b"))
     host = ScriptedHost(lambda _: "never", {"look": lambda: "x"}, gate=threading.Event())

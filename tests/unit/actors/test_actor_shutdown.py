@@ -14,7 +14,7 @@ from cleveragents.plans.run import kind_of_plan
 from tests.actor_plan_bench import ActorPlanBench, executes
 
 
-def test_a_container_that_is_closed_gives_the_plans_of_its_actors_back(tmp_path: Path) -> None:
+def test_a_closed_container_returns_the_plans_of_its_actors(tmp_path: Path) -> None:
     bench = ActorPlanBench(tmp_path)
     hanging = {"text": "at last", "delay_seconds": 3600}
     with bench.container:

@@ -139,7 +139,7 @@ def test_a_server_that_never_answers_is_not_waited_for_beyond_the_deadline(tmp_p
 
 
 @pytest.mark.parametrize("repeat", [10_000_000], ids=["10 MB"])
-def test_an_answer_of_any_size_is_listened_to_for_as_long_as_it_may_be(tmp_path: Path, repeat: int) -> None:
+def test_an_answer_is_read_up_to_its_limit(tmp_path: Path, repeat: int) -> None:
     """The server ignores its token limit; the client stops reading in the middle of its answer."""
     endless = {"reply": {"text": "x", "repeat": repeat}, "times": 1}
     with wire(tmp_path, endless, rule(WRITE, DONE)) as made:
@@ -184,7 +184,7 @@ def cancelled_when(made: Wire, plan: Plan, ready: Callable[[ServerStatistics], b
     return bench.now(plan)
 
 
-def test_a_cancel_closes_the_connection_on_which_words_still_come(tmp_path: Path) -> None:
+def test_a_cancel_closes_a_connection_that_still_streams(tmp_path: Path) -> None:
     """langchain-ai/langgraph#5682; pydantic/pydantic-ai#3960: a cancelled call continued.
     strands-agents/harness-sdk#4419: a cancelled call was reported as complete.
     """

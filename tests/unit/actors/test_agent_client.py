@@ -117,7 +117,7 @@ def test_paths_lead_into_the_sandbox_or_are_refused(shared: SessionBench, tmp_pa
         desk.read("/etc/passwd", None, None)
 
 
-def test_a_command_is_ended_when_the_agent_says_so_and_its_call_is_over(plans: PlanBench) -> None:
+def test_a_command_killed_by_the_agent_ends_its_call(plans: PlanBench) -> None:
     bench = SessionBench(plans)
     ended, heard = CancellationToken(), bytearray()
 

@@ -114,7 +114,7 @@ def test_an_agents_answer_reaches_the_next_node(bench: AgentBench) -> None:
 
 
 @either
-def test_it_gets_what_is_named_and_its_secrets_are_in_no_record(
+def test_an_agent_gets_what_is_named_and_its_secrets_are_not_recorded(
     tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "user"
@@ -253,7 +253,7 @@ def test_only_the_node_that_failed_is_run_again(bench: AgentBench, tmp_path: Pat
     assert bench.files(plan)["before.txt"] == "once\n"
 
 
-def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> None:
+def test_a_time_limit_ends_an_agent_with_all_its_processes(bench: AgentBench, token: str) -> None:
     plan, seconds = bench.given("stays", token, seconds=1.5), 1.5
     while b"ready" not in bench.output and seconds < 60.0:  # its time limit passed before it had started
         seconds *= 4
@@ -271,7 +271,7 @@ def test_the_plans_own_time_counts_besides(bench: AgentBench, token: str) -> Non
     bench.ensure_consistent(plan)
 
 
-def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
+def test_an_agent_with_a_raised_time_limit_runs_again(bench: AgentBench, token: str) -> None:
     """The advice for a plan that reached its time limit works."""
     own, plans = 3.0, 2.0
     plan = bench.work(bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans)))
@@ -287,7 +287,7 @@ def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
     assert alive(int(token)) == []
 
 
-def test_more_processes_than_it_may_have_end_it_and_that_is_said(bench: AgentBench, token: str) -> None:
+def test_an_agent_with_too_many_processes_is_stopped_and_reported(bench: AgentBench, token: str) -> None:
     plan = bench.given("crowds", "9", token, processes=8)
     assert plan.phase_state == ERRORED
     assert "it was stopped: it exceeded its limit of 8 processes" in str(plan.error)
@@ -323,7 +323,7 @@ def test_ten_at_once_do_their_work_and_leave_nothing_behind(bench: AgentBench) -
         bench.ensure_consistent(plan)
 
 
-def test_the_tool_that_runs_them_is_in_no_list_of_tools(bench: AgentBench) -> None:
+def test_the_agent_tool_is_in_no_list_of_tools(bench: AgentBench) -> None:
     from cleveragents.actors.external.agent_tool import AgentTools
 
     tools = AgentTools()

@@ -83,7 +83,7 @@ def test_every_key_arrives_at_the_node() -> None:
     )
 
 
-def test_it_is_drawn_with_the_program_that_it_runs() -> None:
+def test_an_agent_node_is_drawn_with_its_program() -> None:
     actor = load_actor(WHOLE, "x.yaml")
     assert 'n1[/"work<br/>command agent"\\]' in mermaid(actor)
     what = {node.name: node_summary(node_type(node), asdict(node)) for node in actor.nodes}

@@ -121,7 +121,7 @@ def test_the_value_is_in_no_output_no_record_and_no_error(
     assert held == []
 
 
-def test_in_a_session_it_is_in_no_update_no_request_no_terminal_and_no_error(
+def test_a_secret_is_masked_in_updates_requests_terminals_and_errors(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_AGENT_KEY", KEPT)

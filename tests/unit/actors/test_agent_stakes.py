@@ -12,7 +12,7 @@ def test_denied_access_is_shown_in_the_approval_question() -> None:
     )
 
 
-def test_other_calls_have_nothing_to_say() -> None:
+def test_other_calls_have_no_description() -> None:
     assert at_stake({"argv": ["ls"]}) == ""
     assert at_stake({"path": "x"}) == ""
     assert at_stake({"argv": "ls", "environment": (), "home": ()}) == ""

@@ -65,7 +65,7 @@ def commands(runner: Recording, root: Path, **facts: object) -> CallCommands:
     )
 
 
-def test_a_command_gets_its_terms_besides_what_every_command_of_the_call_has(tmp_path: Path) -> None:
+def test_a_command_gets_its_own_terms_and_those_of_the_call(tmp_path: Path) -> None:
     runner = Recording()
     terms = CommandOptions(
         input=b"told",
@@ -239,7 +239,7 @@ def test_a_trust_request_lists_the_users_variables_and_files() -> None:
     )
 
 
-def test_an_actor_that_has_a_place_for_context_gets_it_without_a_model() -> None:
+def test_an_actor_with_a_context_key_gets_context_without_a_model() -> None:
     from cleveragents.plans.actors.actor_stage import context_for
 
     node = CommandNode(name="work", argv=("a",), prompt="${context}")

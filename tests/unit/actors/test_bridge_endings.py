@@ -42,7 +42,7 @@ both_colours = pytest.mark.parametrize("cleanup", [in_sync, in_async])
 
 
 @both_colours
-def test_a_cleanup_ends_what_was_admitted_before_and_the_bridge_goes_on(
+def test_a_cleanup_ends_admitted_runs_and_the_bridge_continues(
     gate: Gate, cleanup: Callable[..., Cleanup]
 ) -> None:
     with bridge_over(hold=gate.hold, fine=async_increment) as bridge:
@@ -202,7 +202,7 @@ def test_a_loop_stopped_from_outside_resolves_every_future_with_an_error(gate: G
         assert bridge.close(LIMIT) == Cleanup()
 
 
-def test_a_close_does_not_break_into_the_last_round_of_a_stopped_loop(gate: Gate) -> None:
+def test_a_close_does_not_interrupt_the_last_round_of_a_stopped_loop(gate: Gate) -> None:
     async def stop_the_loop(state: State) -> State:
         asyncio.get_running_loop().stop()
         return {}

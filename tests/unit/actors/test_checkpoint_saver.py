@@ -199,7 +199,7 @@ def test_a_worker_that_lost_its_job_cannot_go_on(database: Database) -> None:
     assert graph.get_state(at()).values["count"] == 2
 
 
-def test_a_graph_whose_thread_is_deleted_under_it_ends_and_brings_nothing_back(
+def test_a_graph_with_a_deleted_thread_ends_and_restores_nothing(
     saver: DatabaseCheckpointSaver,
 ) -> None:
     def step(state: State) -> State:
@@ -346,7 +346,7 @@ def test_the_marks_of_langgraph_are_kept() -> None:
         2**70,
     ],
 )
-def test_anything_else_is_refused(value: object) -> None:
+def test_other_files_are_refused(value: object) -> None:
     with pytest.raises(InvalidPayload):
         PlainSerializer().dumps_typed(value)
 

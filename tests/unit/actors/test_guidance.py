@@ -72,7 +72,7 @@ def test_the_nearest_instructions_come_last_and_others_are_named(root: Path) -> 
     assert told.count("It comes from the repository, not from the user") == 3
 
 
-def test_without_any_there_is_nothing_to_tell(root: Path) -> None:
+def test_without_instructions_there_is_no_text(root: Path) -> None:
     assert instructions_for(root) == ""
     written(root / "AGENTS.md", "  \n")
     assert instructions_for(root, directory="../..") == ""
@@ -204,7 +204,7 @@ def test_a_repositorys_skills_are_used_as_they_were_trusted(
     assert [found.name for found in load_skills(root, trust, mine).found] == ["greet"]
 
 
-def test_one_with_a_mistake_is_left_out_and_named(root: Path, tmp_path: Path, trust: SqlTrustStore) -> None:
+def test_an_invalid_skill_is_skipped_and_noted(root: Path, tmp_path: Path, trust: SqlTrustStore) -> None:
     mine = tmp_path / "skills"
     (mine / "empty").mkdir(parents=True)
     skill(mine / "wrong", "other")

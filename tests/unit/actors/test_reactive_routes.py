@@ -68,7 +68,7 @@ def test_progress_crosses_as_messages_and_comes_back_as_it_was() -> None:
         REQUEST.progress()
 
 
-def test_a_request_becomes_what_is_seen_and_then_its_answer() -> None:
+def test_a_request_yields_progress_and_then_its_answer() -> None:
     line = Line()
     inbox = Inbox(line.stream())
     line.listen(REQUEST.seen(SEEN))
@@ -87,7 +87,7 @@ def test_a_refusal_is_an_answer() -> None:
     assert isinstance(answer.error, Closed)
 
 
-def test_a_cancel_asks_and_the_answer_still_comes() -> None:
+def test_a_cancelled_request_still_gets_an_answer() -> None:
     line, cancel = Line(), Subject[None]()
     inbox = Inbox(line.stream(cancel))
     cancel.on_next(None)

@@ -114,7 +114,7 @@ def test_a_file_too_large_for_a_grammar_is_read_as_text():
     assert (analysis.language, analysis.opaque) == ("text", None)
 
 
-def test_code_with_so_many_errors_that_queries_would_crawl_is_read_as_text():
+def test_code_with_too_many_errors_is_read_as_text():
     assert analyse("a.py", b"(\n" * 30_000).language == "text"
     nested = b"def f():\n    x = [\n" + b"    (\n" * 30_000
     check(analyse("a.py", nested), nested)
@@ -185,12 +185,12 @@ def test_a_file_without_words_is_one_chunk_without_terms():
     assert (chunk.span.first, chunk.span.last, chunk.terms) == (1, 3, {})
 
 
-def test_a_file_in_latin_1_has_the_words_of_its_text():
+def test_a_latin_1_file_is_decoded():
     analysis = analyse("a.py", "größe = 1\n".encode("latin-1"))
     assert analysis.chunks[0].terms[Field.NAME] == {"größe": 1}
 
 
-def test_a_long_rest_of_a_module_is_several_chunks_and_a_long_function_is_one():
+def test_long_module_code_is_split_but_a_long_function_is_one_chunk():
     rest = "".join(f"name_{n} = {n}\n" for n in range(500))
     function = "def f():\n" + "".join(f"    use(name_{n})\n" for n in range(500))
     analysis = analyse("a.py", (rest + function).encode())

@@ -559,7 +559,7 @@ def test_ruby():
         ("a.unknown", "#!/usr/bin/python", "text"),
     ],
 )
-def test_a_file_is_known_by_its_ending_or_its_interpreter(path: str, first_line: str, language: str):
+def test_a_language_is_detected_by_suffix_or_interpreter(path: str, first_line: str, language: str):
     assert analyse(path, f"{first_line}\nx = 1\n".encode()).language == language
 
 

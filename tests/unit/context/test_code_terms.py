@@ -98,12 +98,12 @@ def test_encoded_data_is_no_term():
     assert terms_of(f"{digest} {encoded}") == {}
 
 
-def test_a_long_name_of_real_words_keeps_its_words_but_is_no_whole():
+def test_a_long_name_keeps_its_words_but_not_the_whole():
     name = "test_that_" + "a_very_long_name_of_words_" * 4 + "works"
     assert set(terms_of_name(name)) == {"test", "very", "long", "name", "words", "works"}
 
 
-def test_no_term_is_longer_than_an_index_wants_it():
+def test_terms_are_bounded_in_length():
     assert terms_of_name("a" * 100_000) == ("a" * 64,)
     assert terms_of_name("q" * 64) == ("q" * 64,)
 

@@ -95,7 +95,7 @@ SENSE: list[tuple[Callable[[Any], Any], Any]] = [
 
 
 @pytest.mark.parametrize(("check", "answer"), SENSE)
-def test_sense_is_taken_as_it_is(check: Callable[[Any], Any], answer: Any) -> None:
+def test_valid_answers_are_accepted_unchanged(check: Callable[[Any], Any], answer: Any) -> None:
     assert check(answer) == answer
 
 
@@ -105,7 +105,7 @@ def test_tokens_are_counted_anew_and_renderings_put_in_order() -> None:
     assert [rendering.tokens for rendering in checked.renderings] == [4, 11]
 
 
-def test_of_a_report_as_much_is_kept_as_of_a_strategy() -> None:
+def test_a_report_is_limited_like_a_strategys_result() -> None:
     endless: Any = itertools.repeat(FOUND)
     (told,) = report(ExecutionReport((replace(REPORT, fragments=endless),))).strategies
     assert (len(told.fragments), told.truncated) == (1000, True)
@@ -174,12 +174,12 @@ NONSENSE: list[tuple[Callable[[Any], Any], Any]] = [
 
 
 @pytest.mark.parametrize(("check", "answer"), NONSENSE)
-def test_nonsense_raises(check: Callable[[Any], Any], answer: Any) -> None:
+def test_invalid_answers_raise(check: Callable[[Any], Any], answer: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         check(answer)
 
 
-def test_of_one_choice_one_rendering_is_packed_and_no_more_than_there_is_room_for() -> None:
+def test_at_most_one_rendering_per_choice_is_packed_within_the_room() -> None:
     small = replace(RENDERING, text="s", tokens=1)
     both = Choice(PLACE, (small, RENDERING))
     with pytest.raises(ValueError, match="twice"):

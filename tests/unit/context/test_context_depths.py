@@ -153,7 +153,7 @@ def test_lines_of_a_method_are_shown_as_the_whole_method(within: tuple[str, str]
     assert full[0].splitlines()[1:] == LINES[method.first - 1 : method.last]
 
 
-def test_lines_outside_of_definitions_take_with_them_what_they_would_cut() -> None:
+def test_lines_outside_of_definitions_include_definitions_they_would_cut() -> None:
     analysis = FileAnalysis(
         "text",
         30,
@@ -267,7 +267,7 @@ def test_no_unit_cuts_a_function_in_half_and_every_unit_has_the_lines_asked_for(
 # ── nothing twice, nothing too much ───────────────────────────────────────────────────────────────────
 
 
-def test_of_a_long_file_places_are_offered_instead_of_the_whole() -> None:
+def test_a_long_file_is_offered_by_places() -> None:
     choices = offered({"shop.py": SHOP + FILLER}, ("shop.py", lines_of("def pay", "return total")), room=600)
     assert Depth.FULL not in shown(choices[0])
     assert Depth.FULL in shown(choices[1])
@@ -297,7 +297,7 @@ def _span(lines: list[str], head: str) -> LineSpan:
     return LineSpan(first, last)
 
 
-def test_of_a_class_and_a_method_in_it_only_the_method_is_offered_in_full() -> None:
+def test_of_a_class_and_its_method_only_the_method_is_offered_in_full() -> None:
     method, cls = lines_of("def add", "return thing"), lines_of("class Basket", "self.size -= 1")
     choices = offered({"shop.py": SHOP + FILLER}, ("shop.py", cls), ("shop.py", method), room=600)
     full = [choice.place.span for choice in choices if Depth.FULL in shown(choice)]
@@ -341,9 +341,7 @@ MANY = "".join(f"def f{n}(): pass\n" for n in range(300)) + (
     [(ABOUT, LineSpan(1, 1)), ("why?", LineSpan(302, 302))],
     ids=["by the question's words", "by the lines that were found"],
 )
-def test_of_very_many_definitions_those_that_matter_are_named_with_what_they_are_in(
-    question: str, named: LineSpan
-) -> None:
+def test_relevant_definitions_are_named_with_their_parents(question: str, named: LineSpan) -> None:
     ranking = Ranking((RankedPlace("many.py", None, 1.0),), (RankedPlace("many.py", named, 1.0),))
     code = MemorySnapshot({"many.py": MANY}, PLACE)
     choice = WholeDefinitions(2000, question).choices(ranking, code, estimate_text)[0]
@@ -374,9 +372,7 @@ def sections(path: str, text: str, question: str = ABOUT, room: int = 2000) -> l
     ("path", "text", "said"),
     [("guide.md", GUIDE, "It is the part 300."), ("notes.txt", NOTES, "the zanzibar rotation of many")],
 )
-def test_of_a_long_text_the_sections_are_shown_that_speak_of_what_is_asked(
-    path: str, text: str, said: str
-) -> None:
+def test_a_long_text_is_shown_by_its_matching_sections(path: str, text: str, said: str) -> None:
     packed = GreedyPacker().pack(sections(path, text), 2000)
     shown_whole = [one for one in packed if one.rendering.depth is Depth.FULL]
     assert said in shown_whole[0].rendering.text
@@ -384,14 +380,14 @@ def test_of_a_long_text_the_sections_are_shown_that_speak_of_what_is_asked(
     assert len(shown_whole) <= 6
 
 
-def test_a_text_with_room_is_shown_whole_and_one_that_says_nothing_of_it_is_outlined() -> None:
+def test_a_text_that_fits_is_shown_whole_and_an_irrelevant_one_outlined() -> None:
     (whole,) = sections("guide.md", GUIDE, room=100_000)
     assert shown(whole)[Depth.FULL].endswith("It is the part 399.\n")
     (outlined,) = sections("guide.md", GUIDE, question="where is Berlin?")
     assert Depth.FULL not in shown(outlined)
 
 
-def test_a_long_text_of_which_strategies_named_lines_is_shown_by_these() -> None:
+def test_a_long_text_is_shown_by_the_lines_that_strategies_named() -> None:
     code = MemorySnapshot({"notes.txt": NOTES}, PLACE)
     ranking = Ranking(
         (RankedPlace("notes.txt", None, 1.0),), (RankedPlace("notes.txt", LineSpan(10, 11), 1.0),)
@@ -400,7 +396,7 @@ def test_a_long_text_of_which_strategies_named_lines_is_shown_by_these() -> None
     assert [one.place.span for one in choices if Depth.FULL in shown(one)] == [LineSpan(1, 60)]
 
 
-def test_a_long_source_is_not_shown_by_words_for_its_definitions_are_looked_for() -> None:
+def test_a_long_source_is_shown_by_definitions_not_by_sections() -> None:
     choices = sections("long.py", FILLER, question="where is filler7?", room=300)
     assert [one.place.span for one in choices] == [None]
 
@@ -433,7 +429,7 @@ class Nonsense(MemorySnapshot):
 
 
 @pytest.mark.parametrize("kind", [Broken, Nonsense])
-def test_a_file_that_cannot_be_read_or_makes_no_sense_is_offered_by_path(kind: type[MemorySnapshot]) -> None:
+def test_an_unreadable_or_inconsistent_file_is_offered_by_path(kind: type[MemorySnapshot]) -> None:
     code = kind({"a.py": SHOP, "b.py": "x = 1\n"}, PLACE)
     ranking = Ranking(tuple(RankedPlace(path, None, 1.0) for path in ("a.py", "b.py", "not-there.py")))
     choices = WholeDefinitions(1000).choices(ranking, code, estimate_text)

@@ -55,7 +55,7 @@ def test_fragments_are_dropped_from_the_end(budget: int, left: list[str]) -> Non
     )
 
 
-def test_a_budget_is_kept_by_a_tokenizer_for_which_the_whole_is_more_than_its_parts() -> None:
+def test_the_budget_holds_if_the_whole_has_more_tokens_than_its_parts() -> None:
     """With such a tokenizer, every sum of parts is too small."""
 
     def count(text: str) -> int:

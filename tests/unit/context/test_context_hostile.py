@@ -199,7 +199,7 @@ def test_the_code_stays_open_until_a_straggler_is_done_with_it() -> None:
     assert (seen, index.closed) == ([0], 1)
 
 
-def test_the_code_stays_open_while_an_answer_that_was_given_up_still_reads_it() -> None:
+def test_the_code_stays_open_while_an_abandoned_assembly_reads_it() -> None:
     with world() as made:
         index = HostileIndex(made, "text hangs")
         answer = made.pipeline({"words": finding(fragment())}, index=index).ask(query())
@@ -220,7 +220,7 @@ def _failing(text: str) -> int:
 
 
 @pytest.mark.parametrize("count", [_garbage, _failing, lambda text: -1])
-def test_a_tokenizer_that_misbehaves_costs_room_and_not_the_answer(count: Any) -> None:
+def test_a_misbehaving_tokenizer_costs_room_but_not_the_answer(count: Any) -> None:
     with world() as made:
         pipeline = made.pipeline({"words": finding(fragment())}, count=count)
         answer = answered(lambda: pipeline.ask(query(budget_tokens=400)), made)
@@ -248,7 +248,7 @@ class Broken:
 @pytest.mark.parametrize(
     "part", ["scorer", "skeleton", "preamble", "depths", "deduplicator", "packer", "orderer"]
 )
-def test_even_a_bug_of_our_own_leaves_an_answer(part: str) -> None:
+def test_a_bug_in_a_built_in_part_still_yields_an_answer(part: str) -> None:
     broken: Any = Broken()
     own = DefaultParts(**{part: (lambda room, question: broken) if part == "depths" else broken})
     with world() as made:

@@ -54,9 +54,7 @@ CHOICES = st.lists(RENDERINGS, max_size=8).map(
 
 @given(CHOICES, st.integers(0, 150))
 @settings(max_examples=150, deadline=None)
-def test_it_stays_within_the_room_and_shows_each_place_once_as_offered(
-    choices: list[Choice], tokens: int
-) -> None:
+def test_the_packing_fits_and_shows_each_place_once(choices: list[Choice], tokens: int) -> None:
     packed = GreedyPacker().pack(choices, tokens)
     assert cost(packed) <= tokens
     places = [one.place for one in packed]
@@ -67,11 +65,11 @@ def test_it_stays_within_the_room_and_shows_each_place_once_as_offered(
 
 @given(CHOICES, st.integers(0, 150))
 @settings(max_examples=150, deadline=None)
-def test_it_is_worth_at_least_half_of_the_best_that_can_be_had(choices: list[Choice], tokens: int) -> None:
+def test_the_packing_is_worth_at_least_half_of_the_optimum(choices: list[Choice], tokens: int) -> None:
     assert worth(GreedyPacker().pack(choices, tokens)) >= best_possible(choices, tokens) / 2 - 1e-9
 
 
-def test_with_pieces_much_smaller_than_the_room_it_is_close_to_the_best() -> None:
+def test_small_renderings_pack_close_to_the_optimum() -> None:
     """As in real answers: many places, none of which takes most of the room."""
     choices = [
         choice(
@@ -95,7 +93,7 @@ def test_room_that_is_left_goes_to_a_deeper_rendering() -> None:
     assert [one.rendering.tokens for one in packed] == [50]
 
 
-def test_a_step_that_does_not_fit_does_not_keep_a_cheaper_place_out() -> None:
+def test_a_step_that_does_not_fit_does_not_exclude_a_cheaper_place() -> None:
     packed = GreedyPacker().pack([choice("a.py", (4, 0.9), (90, 90.0)), choice("b.py", (4, 0.1))], 20)
     assert {one.place.path: one.rendering.tokens for one in packed} == {"a.py": 4, "b.py": 4}
 

@@ -86,7 +86,7 @@ def test_the_text_has_preamble_skeleton_and_the_best_file_first_and_is_counted_a
 
 
 @pytest.mark.parametrize("budget", [64, 90, 128, 250, 1000])
-def test_the_smaller_the_budget_the_less_deep_and_never_more_than_it(budget: int) -> None:
+def test_a_smaller_budget_gives_less_depth_and_is_never_exceeded(budget: int) -> None:
     answer = ask(budget_tokens=budget)
     assert estimate_text(answer.text) == answer.tokens <= budget
     assert [place.path for place in answer.files] == ["src/basket.py", "src/pay.py"]
@@ -180,13 +180,13 @@ def test_a_question_without_words_or_budget_is_refused(wrong: dict[str, Any]) ->
         ContextQuery(**{"question": "why?", "place": ROOT, **wrong})
 
 
-def test_a_place_that_is_not_there_is_an_error_of_the_asker() -> None:
+def test_a_missing_place_is_an_error() -> None:
     index = FakeCodeIndex(TEXTS, missing=[Path("/gone")])
     with world() as made, pytest.raises(SourceMissing):
         made.pipeline(BOTH, index=index).ask(query(place=CodePlace(Path("/gone"))))
 
 
-def test_of_a_question_of_megabytes_the_beginning_is_read() -> None:
+def test_only_the_start_and_end_of_a_huge_question_are_read() -> None:
     asked: list[str] = []
 
     class Listens(Found):
@@ -201,7 +201,7 @@ def test_of_a_question_of_megabytes_the_beginning_is_read() -> None:
 
 
 @pytest.mark.parametrize("question", ["!!!", "? 404 -> 7", "<!-- what happened? -->", "is it in this?"])
-def test_of_a_question_without_a_word_to_look_for_no_file_is_named(question: str) -> None:
+def test_a_question_without_search_words_names_no_file(question: str) -> None:
     answer = ask(question=question)
     assert answer.files == ()
     assert "Most likely" not in answer.text
@@ -210,7 +210,7 @@ def test_of_a_question_without_a_word_to_look_for_no_file_is_named(question: str
 
 
 @pytest.mark.parametrize("question", ["pay", "7.c"])
-def test_one_word_or_a_path_is_enough_to_look_for(question: str) -> None:
+def test_one_word_or_a_path_is_enough_for_a_search(question: str) -> None:
     assert len(ask(question=question).files) == 2
 
 
@@ -219,7 +219,7 @@ def decision() -> Decision:
     return Decision("plan", 1, made, DecisionState.ACTIVE, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_decisions_are_for_their_strategy_which_is_asked_when_there_are_some() -> None:
+def test_the_decisions_strategy_is_asked_only_if_there_are_decisions() -> None:
     one = decision()
     seen: list[Any] = []
 
@@ -251,7 +251,7 @@ def looks_at_the_code(ground: Any) -> Found:
     return Found("words", lambda: [fragment()] if len(ground.code.chunks.lengths) else [])
 
 
-def test_code_that_cannot_be_opened_is_not_held_against_the_strategies() -> None:
+def test_unopened_code_does_not_count_against_strategies() -> None:
     decided = finding(fragment("decision:1", text="Use SQLite."), name="decisions")
     strategies = {"decisions": decided, "words": looks_at_the_code}
     with world() as made:
@@ -280,7 +280,7 @@ def test_progress_is_reported_and_a_failing_listener_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(("index_seconds", "given"), [(None, 0.4), (1000.0, 8.0)])
-def test_indexing_has_half_of_the_deadline_or_a_time_of_its_own(
+def test_indexing_has_half_of_the_deadline_or_a_separate_limit(
     index_seconds: float | None, given: float
 ) -> None:
     allowed: list[float] = []
@@ -569,7 +569,7 @@ def test_a_model_sees_paths_and_signatures_and_no_secret() -> None:
     assert model.asked[0].max_output_tokens <= 200
 
 
-def test_of_many_files_a_model_ranks_the_best_twenty() -> None:
+def test_a_model_ranks_the_best_twenty_files() -> None:
     texts = {f"f{n:02}.py": f"def f{n}(): pass\n" for n in range(30)}
     strategies = {"words": finding(*(fragment(path, 100.0 - n) for n, path in enumerate(texts)))}
     model: Any = Speaking("[20, 1]")

@@ -102,7 +102,7 @@ def test_places_go_by_their_own_worth_within_their_file() -> None:
     assert "decision:1" not in _paths(ranking)
 
 
-def test_nothing_said_is_nothing_ranked() -> None:
+def test_without_findings_nothing_is_ranked() -> None:
     assert _ranked() == Ranking()
     assert _ranked(_file("a.py", keyword__file=0.0)).files[0].score == 0.0
 

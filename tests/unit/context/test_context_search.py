@@ -33,7 +33,7 @@ def test_scores_are_those_of_the_formula() -> None:
     assert paths == pytest.approx({"a.py": twice, "b.py": once, "c.py": 0.0})
 
 
-def test_a_corpus_is_as_if_there_were_nothing_else() -> None:
+def test_a_corpus_ignores_other_documents() -> None:
     files = {"a.py": "apple = 1\n", "b.py": "apple = pear\n", "c.py": "plum = plum\n"}
     alone = {path: text for path, text in files.items() if path != "c.py"}
     whole, part = _snapshot(files), _snapshot(alone)
@@ -48,7 +48,7 @@ def test_a_corpus_is_as_if_there_were_nothing_else() -> None:
     assert by_path["c.py"] == 0.0
 
 
-def test_coverage_is_the_part_that_is_there() -> None:
+def test_coverage_is_the_share_of_matching_terms() -> None:
     code = _snapshot({"a.py": "apple = pear\n", "b.py": "apple = 1\n"})
     corpus = Corpus(code)
     table = Bm25Table(corpus, corpus.find(code, Field.BODY, ["apple", "pear"]), documents=True)

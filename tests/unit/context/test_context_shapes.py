@@ -63,7 +63,7 @@ def test_findings_about_the_same_lines_are_one_place() -> None:
     assert {finding.strategy for finding in merged[0].findings} == {"words", "names"}
 
 
-def test_of_one_signal_the_best_word_counts() -> None:
+def test_only_the_best_finding_of_a_signal_counts() -> None:
     merged = MergedPlaces().merge([found("a.py", 1), found("a.py", 3), found("a.py", 2)])
     assert [finding.score for finding in merged[0].findings] == [3.0]
 
@@ -74,7 +74,7 @@ def test_lines_that_partly_overlap_are_one_place_even_around_others() -> None:
     assert spans == {LineSpan(1, 120), LineSpan(10, 20), LineSpan(200, 210)}
 
 
-def test_a_method_stays_another_place_than_its_class_and_than_its_file() -> None:
+def test_a_method_is_a_separate_place_from_its_class_and_file() -> None:
     fragments = [found("a.py", 1), found("a.py", 1, "words", (1, 90)), found("a.py", 1, "words", (5, 9))]
     assert len(MergedPlaces().merge(fragments)) == 3
 
@@ -113,7 +113,7 @@ def test_signals_count_by_their_own_measure() -> None:
     assert [place.path for place in plain_ranking(candidates).files] == ["both.py", "one.py", "two.py"]
 
 
-def test_a_file_is_as_good_as_what_was_said_of_its_lines_and_is_there_once() -> None:
+def test_a_file_is_ranked_by_its_lines_and_listed_once() -> None:
     candidates = [
         Candidate("a.py", LineSpan(1, 2), (Finding("a", "", 1.0),)),
         Candidate("a.py", LineSpan(5, 6), (Finding("a", "", 3.0),)),
@@ -128,7 +128,7 @@ def test_a_file_is_as_good_as_what_was_said_of_its_lines_and_is_there_once() -> 
     ]
 
 
-def test_scores_below_nothing_do_not_count() -> None:
+def test_negative_scores_do_not_count() -> None:
     candidates = [Candidate("a.py", None, (Finding("a", "", -5.0),)), Candidate("b.py", None, ())]
     assert [place.score for place in plain_ranking(candidates).files] == [0.0, 0.0]
 
@@ -193,7 +193,7 @@ def test_a_small_repository_is_drawn_whole() -> None:
     assert drawn.splitlines()[1:] == ["README.md", "src/ (2 files)", "  a.py", "  deep/ (1 file)", "    b.py"]
 
 
-def test_of_a_large_one_the_best_files_are_in_sight_and_the_rest_is_counted() -> None:
+def test_a_large_repository_shows_the_best_files_and_counts_the_rest() -> None:
     paths = [f"part{n}/sub{m}/file{k}.py" for n in range(20) for m in range(20) for k in range(20)]
     code = MemorySnapshot(dict.fromkeys(paths, ""), PLACE)
     drawn = TreeSkeleton().draw(code, ranking_of("part7/sub3/file5.py"), 500, estimate_text)

@@ -40,7 +40,7 @@ def test_names_are_compared_by_their_words() -> None:
     assert paths_by(found, "words")[0] == "src/kite/session.py"
 
 
-def test_a_path_is_meant_however_much_stands_before_it() -> None:
+def test_a_path_matches_with_any_prefix() -> None:
     for mention in ("src/kite/wire.py", "kite/wire.py", "/home/me/kite/wire.py:12", "C:\\x\\kite\\wire.py"):
         assert paths_by(ask(mentions.make, f"see {mention} please"), "path") == ["src/kite/wire.py"], mention
 
@@ -72,7 +72,7 @@ def test_the_innermost_frame_of_ours_counts_most() -> None:
     assert (line.path, line.span) == ("src/kite/wire.py", LineSpan(1, 6))
 
 
-def test_a_frame_beyond_the_end_of_the_file_is_of_another_version() -> None:
+def test_a_frame_beyond_the_end_of_a_file_is_ignored() -> None:
     found = ask(mentions.make, 'x\n\n  File "kite/wire.py", line 900, in f\n')
     assert paths_by(found, "line") == []
     assert paths_by(found, "frame") == ["src/kite/wire.py"]
@@ -130,7 +130,7 @@ def test_files_that_all_import_each_other_end_soon() -> None:
     assert paths_by(ask(imports.make, "a.thing", ground_of(crowd)), "named") == ["a/__init__.py"]
 
 
-def test_a_package_of_hundreds_is_not_looked_through() -> None:
+def test_a_package_with_hundreds_of_files_is_not_searched() -> None:
     many = {f"a/m{number}.py": f"x{number} = 1\n" for number in range(100)}
     many["a/__init__.py"] = "".join(f"from .m{number} import *\n" for number in range(100))
     near = paths_by(ask(imports.make, "a.x3", ground_of(many)), "named")
@@ -144,7 +144,7 @@ def test_a_test_leads_to_what_it_exercises() -> None:
     assert paths_by(found, "imported")[0] == "src/kite/policy.py"
 
 
-def test_without_tests_nothing_is_bridged() -> None:
+def test_without_tests_the_strategy_finds_nothing() -> None:
     files = {path: text for path, text in FILES.items() if "tests/" not in path}
     assert ask(tests.make, "patience grows", ground_of(files)) == []
 
@@ -178,7 +178,7 @@ def test_files_that_changed_with_a_likely_one_are_found() -> None:
     assert paths_by(found, "together")[0] == "src/kite/utils.py"
 
 
-def test_a_repository_without_a_past_says_nothing() -> None:
+def test_a_repository_without_history_finds_nothing() -> None:
     assert ask(history.make, "backoff", ground_of()) == []
     assert retrieved(history.make, "backoff", ground_of(history=HISTORY), Always()) == []
 
@@ -203,7 +203,7 @@ def test_a_method_counts_more_when_its_class_is_named() -> None:
     )
 
 
-def test_how_sure_a_name_is_goes_by_its_form_and_its_place() -> None:
+def test_the_confidence_of_a_name_depends_on_form_and_position() -> None:
     question = read_question(
         "Policy breaks run\n\nthe `limit` and maxWait, then open() of Session\n\n```\nx.y(z_z)\n```\n"
     )

@@ -40,7 +40,7 @@ def test_keywords_find_the_file_that_speaks_of_them() -> None:
         assert paths_by(found, signal)[0] == "src/kite/policy.py", signal
 
 
-def test_common_words_count_where_there_are_no_others() -> None:
+def test_common_words_count_if_there_are_no_others() -> None:
     files = {"a.py": "def version():\n    return 1\n", "b.py": "def other():\n    return 2\n"}
     found = ask(keyword.make, "where is the version", ground_of(files))
     assert paths_by(found, "file_full") == ["a.py"]
@@ -143,7 +143,7 @@ def test_findings_are_kept_best_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_that_is_cancelled_stops_early(name: str) -> None:
+def test_a_cancelled_strategy_stops_early(name: str) -> None:
     ground = ground_of(decisions=[_decision(1, "linear backoff")])
     whole = ask(MAKERS[name], QUESTION, ground)
     assert len(retrieved(MAKERS[name], QUESTION, ground, Always())) <= len(whole)

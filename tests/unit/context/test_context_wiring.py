@@ -100,7 +100,7 @@ def test_an_installed_strategy_is_offered_and_loaded_when_it_is_made() -> None:
         offers["gone"](ground())
 
 
-def test_a_strategy_of_ours_that_cannot_be_imported_is_offered_so_that_its_report_says_why(
+def test_a_strategy_that_cannot_be_imported_is_offered_and_reports_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "cleveragents.context.strategies.keyword"
@@ -144,7 +144,7 @@ def test_a_part_that_is_not_installed_is_a_mistake_in_the_settings(entries: list
 
 
 @pytest.mark.parametrize("name", ["module:", "module:not valid", " module:part"])
-def test_a_name_that_can_be_no_part_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_invalid_part_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="module:attribute"):
         load_configuration({"HOME": str(tmp_path)}, tmp_path, [f"context.packer={name}x y"])
 
@@ -160,7 +160,7 @@ def test_tokens_are_estimated_unless_tiktoken_has_its_file(tmp_path: Path) -> No
         assert problem == "tokens are estimated: tiktoken has no data for o200k_base here"
 
 
-def test_a_damaged_file_of_tiktoken_is_not_used_for_it_would_be_downloaded(tmp_path: Path) -> None:
+def test_a_damaged_tiktoken_file_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4").write_bytes(b"damaged")
     (tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790").write_bytes(b"damaged")
     for name in ("cl100k_base", "o200k_base"):
@@ -211,7 +211,7 @@ def test_a_process_that_asks_once_needs_no_database(tmp_path: Path, tree: Path) 
 
 
 @pytest.mark.parametrize("part", ["quiet_strategies", "context_steps"])
-def test_a_process_that_ends_does_not_wait_for_a_search_that_hangs(
+def test_an_exiting_process_does_not_wait_for_a_hung_search(
     tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, gate = threading.Event(), threading.Event()
@@ -265,7 +265,7 @@ def test_a_part_that_the_settings_name_is_used(tmp_path: Path, tree: Path) -> No
     assert answer.files
 
 
-def test_a_directory_that_is_not_there_and_a_model_that_is_unknown_are_said_at_once(tmp_path: Path) -> None:
+def test_a_missing_directory_and_an_unknown_model_are_reported_at_once(tmp_path: Path) -> None:
     with Container(settings(tmp_path)) as container, pytest.raises(SourceMissing):
         container.context_parts.lone_pipeline.ask(asked(tmp_path / "gone"))
     with Container(settings(tmp_path, rerank_model="nobody/x")) as container, pytest.raises(UnknownModel):

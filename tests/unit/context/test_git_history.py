@@ -77,7 +77,7 @@ def test_without_git_or_commits_there_is_no_past(bench: Bench) -> None:
     assert past(bench, bench.directory / "nowhere") == []
 
 
-def test_a_damaged_or_missing_file_costs_only_time(bench: Bench) -> None:
+def test_a_damaged_or_missing_history_is_read_again(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha"})
     tree.commit("first")
     wanted = past(bench, tree)

@@ -84,7 +84,7 @@ def test_a_damaged_index_is_rebuilt_and_noted(
     assert bench.analysed() == []
 
 
-def test_damage_that_shows_only_while_a_snapshot_is_asked_ends_it_and_the_next_one_is_right(
+def test_damage_found_during_a_query_ends_the_snapshot_and_rebuilds_the_index(
     bench: Bench, tree: Tree
 ) -> None:
     for table in ("block", "dictionary", "content"):
@@ -140,7 +140,7 @@ class _Full(sqlite3.OperationalError):
     sqlite_errorcode = sqlite3.SQLITE_FULL
 
 
-def test_a_full_disk_is_done_without_and_what_was_kept_is_used(bench: Bench, tree: Tree) -> None:
+def test_a_full_disk_leaves_the_stored_index_usable(bench: Bench, tree: Tree) -> None:
     settle(bench)
     tree.write({"new.py": "common news"})
     faults = RaiseAt("index.batch.in_transaction", lambda: _Full("database or disk is full"))
@@ -154,7 +154,7 @@ def test_a_full_disk_is_done_without_and_what_was_kept_is_used(bench: Bench, tre
     assert bench.analysed() == ["new.py"]
 
 
-def test_a_disk_that_stays_full_is_an_error_in_the_end(bench: Bench, tree: Tree) -> None:
+def test_a_permanently_full_disk_is_an_error(bench: Bench, tree: Tree) -> None:
     class Always:
         def reach(self, name: str) -> None:
             if name == "index.batch.in_transaction":
@@ -165,9 +165,7 @@ def test_a_disk_that_stays_full_is_an_error_in_the_end(bench: Bench, tree: Tree)
         pass
 
 
-def test_an_index_behind_a_shut_door_or_that_cannot_be_copied_is_begun_in_memory(
-    bench: Bench, tree: Tree
-) -> None:
+def test_an_inaccessible_index_starts_empty_in_memory(bench: Bench, tree: Tree) -> None:
     file = IndexFile(bench.file, 1, tree.root, busy_seconds=0.0)
     with held(bench.file.with_suffix(".door")), closing(file.open()) as opened:
         assert not opened.kept
@@ -230,7 +228,7 @@ def test_a_complete_index_is_used_while_another_process_writes(bench: Bench, tre
         assert len(found_in(snapshot, "common")) == 40
 
 
-def test_an_index_that_is_written_to_for_too_long_is_used_as_it_is(bench: Bench, tree: Tree) -> None:
+def test_an_index_locked_by_a_writer_is_used_in_its_current_state(bench: Bench, tree: Tree) -> None:
     tree.write({"new.py": "common news"})
     with written_to(bench), ExitStack() as stack, ThreadPoolExecutor(1) as thread:
         asked = thread.submit(lambda: stack.enter_context(bench.open(tree, seconds=0.5)))
@@ -309,14 +307,14 @@ def test_opening_ends_when_it_is_cancelled(bench: Bench, tree: Tree) -> None:
     assert len(bench.analysed()) == 100 - kept
 
 
-def test_time_that_is_up_leaves_what_was_done_for_the_next(bench: Bench, tree: Tree) -> None:
+def test_work_done_before_the_deadline_is_kept(bench: Bench, tree: Tree) -> None:
     tree.write({f"n{n}.py": f"more {n}" for n in range(100)})
     with bench.open(tree, seconds=0.0) as snapshot:
         assert (snapshot.status.files, snapshot.status.indexed) == (140, 40)
     assert bench.analysed() == []
 
 
-def test_little_time_is_not_spent_on_starting_processes(bench: Bench, tree: Tree) -> None:
+def test_with_little_time_no_processes_are_started(bench: Bench, tree: Tree) -> None:
     tree.write({f"n{n}.py": f"more {n}" for n in range(300)})
     seen: list[int] = []
 
@@ -331,7 +329,7 @@ def test_little_time_is_not_spent_on_starting_processes(bench: Bench, tree: Tree
         assert set(seen) > {0}
 
 
-def test_a_file_that_defeats_the_analysis_is_left_out_and_the_others_are_not(bench: Bench) -> None:
+def test_a_file_that_breaks_the_analysis_is_left_out_alone(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha", "bad.py": "RAISE"})
     with bench.open(tree) as snapshot:
         assert snapshot.status.complete
@@ -393,7 +391,7 @@ def test_known_files_are_forgotten_with_their_view(bench: Bench, tree: Tree) -> 
     assert known() == {}
 
 
-def test_contents_that_most_views_have_left_behind_are_dropped(bench: Bench) -> None:
+def test_contents_in_no_recent_view_are_dropped(bench: Bench) -> None:
     tree = bench.directory_tree().write({f"{n}.py": f"word{n}" for n in range(1200)})
     with bench.index(alone=5000).open(CodePlace(tree.root)) as before:
         for path in tree.root.glob("*.py"):

@@ -151,16 +151,14 @@ def test_git_that_does_not_read_what_it_is_fed_is_ended(stuck: Tree) -> None:
     assert children() == []
 
 
-def test_there_is_a_moment_for_git_even_when_the_time_is_up_and_never_more_than_the_most() -> None:
+def test_git_gets_a_last_second_and_never_more_than_the_maximum() -> None:
     assert 0 < git_seconds(IndexDeadline.of(0.0, None))() <= 1
     assert 1 < git_seconds(IndexDeadline.of(20.0, None))() <= 10
     assert 20 < git_seconds(IndexDeadline.of(None, None), 30.0)() <= 30
     assert git_seconds(IndexDeadline.of(None, None), 0.0)() <= 0
 
 
-def test_a_repository_that_git_does_not_get_through_is_looked_at_without_git(
-    bench: Bench, stuck: Tree
-) -> None:
+def test_a_repository_that_hangs_git_is_read_without_git(bench: Bench, stuck: Tree) -> None:
     with bench.open(stuck, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
         assert snapshot.status.notes[0].startswith("looked at without git: no answer within ")
@@ -175,7 +173,7 @@ def test_no_commit_is_found_where_git_does_not_answer(bench: Bench, stuck: Tree)
     assert children() == []
 
 
-def test_a_reader_whose_git_stands_still_gives_nothing_and_then_has_another(tree: Tree) -> None:
+def test_a_reader_with_a_hung_git_returns_nothing_and_starts_another(tree: Tree) -> None:
     name = tree.git("rev-parse", "HEAD:a.py")
     with closing(BlobReader(tree.root, answer_seconds=60.0)) as reader:
         assert reader.read("0" * 40) is None
@@ -189,7 +187,7 @@ def test_a_reader_whose_git_stands_still_gives_nothing_and_then_has_another(tree
     assert children() == []
 
 
-def test_contents_that_git_does_not_come_to_are_missing_and_the_others_are_found(bench: Bench) -> None:
+def test_contents_that_git_does_not_return_in_time_are_missing(bench: Bench) -> None:
     tree = bench.repository("holes").write({"a.py": "alpha"})
     first = tree.commit("first")
     name = tree.git("rev-parse", "HEAD:a.py")
@@ -202,9 +200,7 @@ def test_contents_that_git_does_not_come_to_are_missing_and_the_others_are_found
     assert children() == []
 
 
-def test_tracked_files_are_found_where_git_does_not_come_to_an_end_with_the_others(
-    bench: Bench, tree: Tree
-) -> None:
+def test_tracked_files_are_found_if_git_hangs_on_untracked_ones(bench: Bench, tree: Tree) -> None:
     tree.write({"new.py": "news"})
     with bench.open(tree, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py", "b.py"]

@@ -118,7 +118,7 @@ def test_merging_loses_and_invents_nothing_and_drops_only_the_given_contents(
 
 @settings(max_examples=20, deadline=None)
 @given(contents)
-def test_a_batch_comes_out_of_a_pipe_as_it_went_in(one: list[list[Chunk]]) -> None:
+def test_a_batch_survives_a_pipe_unchanged(one: list[list[Chunk]]) -> None:
     found = made(one)
     batch = IndexBatch(
         segment(found),
@@ -173,7 +173,7 @@ def test_damage_is_noticed() -> None:
     assert told(segment_from_bytes(segment_to_bytes(segment([])))) == {}
 
 
-def test_a_count_that_is_too_large_to_keep_is_the_largest_that_can_be() -> None:
+def test_a_too_large_count_is_capped() -> None:
     one = segment(made([[Chunk(LineSpan(1, 1), None, {Field.BODY: {"alpha": 1_000_000}})]]))
     assert one.fields[Field.BODY].counts.tolist() == [65535]
     assert one.lengths.tolist() == [1_000_000.0]

@@ -124,7 +124,7 @@ def test_all_work_trees_of_a_repository_and_its_sandboxes_share_one_index(bench:
     assert bench.file.exists()
 
 
-def test_a_part_of_a_repository_is_looked_at_by_itself(bench: Bench) -> None:
+def test_a_subdirectory_of_a_repository_is_indexed_alone(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha", "part/b.py": "beta", "part/new.py": "new"})
     tree.git("add", "a.py", "part/b.py")
     tree.git("commit", "--quiet", "-m", "two")
@@ -140,7 +140,7 @@ def test_an_ignored_directory_is_looked_at_without_git(bench: Bench) -> None:
     assert bench.paths(tree.root / "out") == ["b.py"]
 
 
-def test_a_repository_whose_name_has_a_line_break_is_looked_at_without_git(bench: Bench) -> None:
+def test_a_repository_with_a_line_break_in_its_name_is_read_without_git(bench: Bench) -> None:
     tree = bench.repository("two\nlines").write({"a.py": "alpha"})
     with bench.open(tree) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
@@ -396,7 +396,7 @@ def test_the_content_of_a_file_is_remembered_by_its_time_unless_that_is_too_new_
     assert remembered() == []
 
 
-def test_a_file_that_is_not_older_than_git_s_index_is_read_whatever_that_says(bench: Bench) -> None:
+def test_a_file_as_new_as_gits_index_is_read(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha"})
     tree.commit()
     later = time.time_ns() + 10**10
@@ -413,7 +413,7 @@ def test_a_file_that_is_not_older_than_git_s_index_is_read_whatever_that_says(be
     assert read() == ["a.py"]
 
 
-def test_a_change_that_leaves_time_and_size_as_they_were_is_seen_right_after_it_was_made(
+def test_a_recent_change_with_equal_time_and_size_is_noticed(
     bench: Bench,
 ) -> None:
     for tree in (bench.directory_tree(), bench.repository()):
@@ -430,7 +430,7 @@ def test_a_change_that_leaves_time_and_size_as_they_were_is_seen_right_after_it_
                 assert found_in(snapshot, word) == {"a.py": [(1, 1)]}
 
 
-def test_a_snapshot_says_what_it_saw_though_files_change_and_then_that_they_changed(bench: Bench) -> None:
+def test_a_snapshot_keeps_its_content_and_reports_changed_files(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha", "b.py": "beta"})
     tree.commit()
     tree.write({"b.py": "dirty"})
@@ -512,7 +512,7 @@ def test_a_content_that_the_repository_lacks_is_left_out_with_a_note(bench: Benc
         }
 
 
-def test_a_repository_that_git_cannot_read_is_looked_at_without_it(bench: Bench) -> None:
+def test_a_repository_that_git_cannot_read_is_read_without_git(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha", ".gitignore": "*.log", "b.log": "log"})
     commit = tree.commit()
     (tree.root / ".git/index").write_bytes(b"nothing that git wrote")
@@ -554,7 +554,7 @@ def test_a_repository_with_longer_names_is_read_as_any_other(bench: Bench) -> No
     assert bench.paths(tree, "HEAD") == ["a.py", "b.py"]
 
 
-def test_time_that_is_up_ends_the_walk_through_a_large_directory(bench: Bench) -> None:
+def test_the_deadline_ends_the_walk_of_a_large_directory(bench: Bench) -> None:
     tree = bench.directory_tree().write({f"d{n}/{n}.py": f"word{n}" for n in range(300)})
     with bench.open(tree, seconds=0.0) as snapshot:
         assert 0 < snapshot.status.files < 300

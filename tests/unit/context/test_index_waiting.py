@@ -58,9 +58,7 @@ def held_by_another(lock: Path) -> Iterator[int]:
         process.kill()
 
 
-def test_one_that_fills_the_index_and_does_not_get_on_is_named_and_not_waited_for(
-    bench: Bench, tree: Tree
-) -> None:
+def test_a_stalled_builder_is_named_and_not_waited_for(bench: Bench, tree: Tree) -> None:
     impatient = bench.index(stalled_seconds=0.5)
     with (
         held_by_another(bench.file.with_suffix(".build")) as pid,
@@ -75,7 +73,7 @@ def test_one_that_fills_the_index_and_does_not_get_on_is_named_and_not_waited_fo
         assert snapshot.status.notes == ()
 
 
-def test_one_that_fills_the_index_when_the_time_is_up_is_named(bench: Bench, tree: Tree) -> None:
+def test_a_builder_at_the_deadline_is_named(bench: Bench, tree: Tree) -> None:
     with (
         held_by_another(bench.file.with_suffix(".build")) as pid,
         bench.open(tree, seconds=0.5) as snapshot,
@@ -112,7 +110,7 @@ def test_analyses_finished_in_time_are_stored(bench: Bench) -> None:
     assert sorted(batch.digests) == sorted(entry.digest for entry in entries[:2])
 
 
-def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:
+def test_a_builder_that_makes_progress_is_waited_for(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     told = iter(range(1_000))
     looks = iter([False] * 5)
@@ -135,7 +133,7 @@ def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [b"", b"nonsense", None])
-def test_one_that_does_not_say_who_it_is_is_another_process(tmp_path: Path, words: bytes | None) -> None:
+def test_a_lock_holder_without_a_pid_is_another_process(tmp_path: Path, words: bytes | None) -> None:
     lock = tmp_path / "lock"
     with held_by_another(lock):
 

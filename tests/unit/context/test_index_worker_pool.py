@@ -52,7 +52,7 @@ def test_worker_processes_find_the_same_as_this_one(bench: Bench) -> None:
     assert len(bench.analysed()) == 2 * told[0][1]
 
 
-def test_a_file_that_kills_the_process_is_left_out_for_good_and_the_others_are_found(bench: Bench) -> None:
+def test_a_file_that_kills_the_process_is_excluded_permanently(bench: Bench) -> None:
     tree = bench.repository().write({f"{n}.py": f"word{n} same" for n in range(12)})
     tree.write({"5.py": "KILL"})
     with bench.open(tree) as snapshot:

@@ -44,7 +44,7 @@ numpy: 1.21.2
 """
 
 
-def test_an_issue_falls_into_its_parts() -> None:
+def test_an_issue_is_split_into_its_parts() -> None:
     question = read_question(ISSUE)
     assert question.title == "Column serialization fails with `name`"
     assert "round-tripped" in question.prose
@@ -68,30 +68,30 @@ def test_issue_template_text_is_left_out() -> None:
         assert boilerplate not in text
 
 
-def test_words_from_a_keyboard_are_a_question_of_prose_alone() -> None:
+def test_a_typed_question_is_only_prose() -> None:
     question = read_question("where are retries counted")
     assert question == ParsedQuestion(title="where are retries counted")
 
 
-def test_a_comment_that_never_ends_takes_nothing_with_it_but_itself() -> None:
+def test_an_unclosed_comment_drops_only_itself() -> None:
     question = read_question("Title\nwords <!-- and so on")
     assert question.title == "Title"
     assert "so on" not in question.text
 
 
-def test_an_error_as_title_is_both() -> None:
+def test_an_error_in_the_title_is_title_and_error() -> None:
     question = read_question("ImportError: cannot import name 'Statement'\nwhen I run it")
     assert question.title == "ImportError: cannot import name 'Statement'"
     assert question.errors == (question.title,)
 
 
-def test_a_fence_that_was_forgotten_does_not_swap_code_and_prose() -> None:
+def test_an_unclosed_fence_does_not_swap_code_and_prose() -> None:
     question = read_question("Title\n```python\nfirst = 1\n```python\nsecond = 2\n```\nthe words")
     assert question.code == "first = 1\nsecond = 2"
     assert "the words" in question.prose
 
 
-def test_prompts_are_no_part_of_the_code() -> None:
+def test_shell_prompts_are_not_part_of_the_code() -> None:
     question = read_question("Title\n>>> import flask\n>>> flask.run()\n")
     assert question.code == "import flask\nflask.run()"
 

@@ -106,9 +106,7 @@ class Partial(MemorySnapshot):
         (4.9, "only 3 of 9 files are indexed"),
     ],
 )
-def test_asking_again_is_advised_when_the_time_was_up_and_not_for_files_that_are_left_out(
-    seconds: float, said: str
-) -> None:
+def test_asking_again_is_advised_only_if_time_ran_out(seconds: float, said: str) -> None:
     clock = FakeClock()
     opening = PendingSnapshot(Partly(clock, seconds), ROOT, None, clock=clock.monotonic)
     opening.open(5.0, Never())
@@ -124,7 +122,7 @@ def test_a_list_of_files_without_an_end_is_given_up_and_closed() -> None:
     assert index.closed == 1
 
 
-def test_a_deadline_counts_down_to_nothing_and_can_be_put_off() -> None:
+def test_a_deadline_counts_down_and_can_be_extended() -> None:
     now = [10.0]
     deadline = Deadline(lambda: now[0], 5.0)
     later = deadline.extended(3.0)

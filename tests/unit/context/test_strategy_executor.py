@@ -139,7 +139,7 @@ def test_no_strategies_is_an_empty_report(bench: Bench) -> None:
     assert bench.run() == ExecutionReport(())
 
 
-def test_a_broken_breaker_is_named_and_its_strategy_not_called(bench: Bench) -> None:
+def test_an_open_breaker_is_reported_and_its_strategy_not_called(bench: Bench) -> None:
     bench.breaker.record_failure("s")
     strategy = Strategy("s")
     report = only(bench.run(strategy))
@@ -162,7 +162,7 @@ def test_the_default_breaker_follows_the_executors_clock() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("which", ["deadline_seconds", "strategy_seconds"])
-def test_refuses_a_time_that_is_no_deadline(bench: Bench, which: str, seconds: float) -> None:
+def test_refuses_an_invalid_deadline(bench: Bench, which: str, seconds: float) -> None:
     with pytest.raises(ValueError, match="deadline"):
         bench.run(Strategy("s"), **{which: seconds})
 
@@ -279,13 +279,13 @@ def test_a_late_answer_changes_nothing(bench: Bench) -> None:
     assert bench.circuit("s") == before
 
 
-def test_a_strategys_own_time_runs_from_its_beginning(bench: Bench) -> None:
+def test_a_strategys_time_limit_starts_with_it(bench: Bench) -> None:
     report = only(bench.run(bench.hangs("s", after_seconds=2.0), strategy_seconds=2.0))
     assert (report.status, report.error) == (StrategyStatus.LATE, "s did not end within 2 s")
     assert bench.clock.monotonic() == 1000.0 + 2.0
 
 
-def test_one_that_got_its_thread_too_late_is_not_to_blame(bench_of: Callable[..., Bench]) -> None:
+def test_a_strategy_that_got_its_thread_late_does_not_fail(bench_of: Callable[..., Bench]) -> None:
     bench = bench_of(max_workers=1)
     slow = Strategy("slow", lambda cancelled: bench.clock.advance(9.0) or [FRAGMENT])
     report = bench.run(slow, bench.hangs("starved", after_seconds=1.0))
@@ -294,7 +294,7 @@ def test_one_that_got_its_thread_too_late_is_not_to_blame(bench_of: Callable[...
 
 
 @pytest.mark.parametrize("max_stragglers", [0, 1])
-def test_one_that_never_got_a_thread_is_never_begun(
+def test_a_strategy_without_a_thread_never_starts(
     bench_of: Callable[..., Bench], max_stragglers: int
 ) -> None:
     bench = bench_of(max_workers=1, max_stragglers=max_stragglers)
@@ -364,7 +364,7 @@ def test_a_run_cancelled_before_its_start_calls_no_strategy(bench: Bench) -> Non
     assert strategy.calls == 0
 
 
-def test_a_cancel_keeps_what_is_there_and_counts_nothing(bench_of: Callable[..., Bench]) -> None:
+def test_a_cancel_keeps_results_and_counts_no_failure(bench_of: Callable[..., Bench]) -> None:
     bench = bench_of(max_workers=1)
     signal = Signal()
 
@@ -458,7 +458,7 @@ def test_close_withdraws_what_waits(bench_of: Callable[..., Bench]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"max_workers": 0}, {"max_stragglers": -1}, {"max_queued": 0}])
-def test_refuses_numbers_that_make_no_crew(wrong: dict[str, int]) -> None:
+def test_refuses_invalid_thread_limits(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         ThreadPool(**{"max_workers": 1, "max_stragglers": 0, "max_queued": 1, **wrong})
 
@@ -543,7 +543,7 @@ def test_a_replaced_straggler_ends_when_it_returns() -> None:
     assert crew.close(LONG) == ()
 
 
-def test_a_call_that_another_thread_took_does_not_need_the_one_that_did_not_start() -> None:
+def test_a_call_taken_by_another_thread_survives_a_failed_thread_start() -> None:
     begun, gate, took = threading.Event(), threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 

@@ -133,7 +133,7 @@ def test_a_call_counts_its_actual_usage(budgets: SqlBudgetStore) -> None:
     assert (call.actor, call.node, call.model, call.usage) == ("a/b", "think", "m/a", Usage(80, 20))
 
 
-def test_a_provider_that_does_not_say_what_it_took_costs_the_worst_case(budgets: SqlBudgetStore) -> None:
+def test_unreported_usage_costs_the_worst_case(budgets: SqlBudgetStore) -> None:
     ask(calls(budgets, FakeModel("m/a", usage=None)))
     assert budgets.view("plan").spent == Spend(100 + 10_000, 1_100, 1)
 
@@ -146,7 +146,7 @@ def test_an_unknown_price_is_not_zero(budgets: SqlBudgetStore) -> None:
     assert not model.asked
 
 
-def test_a_call_that_might_not_fit_is_not_made(budgets: SqlBudgetStore) -> None:
+def test_a_call_that_might_exceed_the_limit_is_not_made(budgets: SqlBudgetStore) -> None:
     limit(budgets, BudgetLimits(tokens=500))
     model = FakeModel("m/a")
     with pytest.raises(BudgetExhausted):
@@ -165,7 +165,7 @@ def test_no_model_is_called_after_the_plans_time_limit(budgets: SqlBudgetStore) 
 
 
 @pytest.mark.parametrize("limits", [BudgetLimits(tokens=800), BudgetLimits(picodollars=100 + 7_000)])
-def test_a_shorter_answer_is_asked_for_where_the_budget_leaves_no_more(
+def test_a_shorter_answer_is_requested_for_a_small_budget(
     budgets: SqlBudgetStore, limits: BudgetLimits
 ) -> None:
     limit(budgets, limits)
@@ -212,7 +212,7 @@ def test_a_call_without_an_answer_costs_no_tokens(budgets: SqlBudgetStore, error
     assert (view.spent, view.reserved) == (Spend(0, 0, 1), Spend())
 
 
-def test_a_cancelled_call_counts_at_its_worst_and_leaves_nothing_reserved(budgets: SqlBudgetStore) -> None:
+def test_a_cancelled_call_counts_at_its_worst_case_and_reserves_nothing(budgets: SqlBudgetStore) -> None:
     async def cancelled() -> None:
         model = FakeModel("m/a", hangs=asyncio.Event())
         assert model.hangs is not None
@@ -279,7 +279,7 @@ def test_a_failure_that_the_provider_may_charge_for_is_counted(
     assert (view.spent.tokens, view.reserved) == (tokens, Spend())
 
 
-def test_every_try_that_may_be_charged_for_is_reserved_and_counted(budgets: SqlBudgetStore) -> None:
+def test_every_chargeable_attempt_is_reserved_and_counted(budgets: SqlBudgetStore) -> None:
     limit(budgets, BudgetLimits(tokens=2_500))
     paused: list[float] = []
 
@@ -494,7 +494,7 @@ def test_no_call_waits_if_none_is_running(budgets: SqlBudgetStore) -> None:
         ask(replace(calls(budgets, FakeModel("m/a")), sleep=never))
 
 
-def test_a_call_of_another_process_is_waited_for_but_briefly(budgets: SqlBudgetStore) -> None:
+def test_a_call_of_another_process_is_waited_for_briefly(budgets: SqlBudgetStore) -> None:
     limit(budgets, BudgetLimits(tokens=1_200))
     clock = FakeClock()
     other = budgets.reserve(

@@ -147,7 +147,7 @@ def test_a_missing_package_says_how_to_install_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["broken", "nothing", "misnamed"])
-def test_a_package_that_offers_no_provider_spoils_only_its_own_models(name: str) -> None:
+def test_an_invalid_provider_package_affects_only_its_models(name: str) -> None:
     found = catalogue({"ACME_KEY": KEY})
     with pytest.raises(ConfigurationError, match=f"provider {name}"):
         found.get(f"{name}/x")

@@ -102,14 +102,14 @@ def test_a_wrong_key_is_masked_and_the_words_around_it_are_not() -> None:
         ({"retry_after_ms": "1e999"}, None),
     ],
 )
-def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_retry_delay_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:
     error = told(Theirs(status_code=429, response=Response(**headers)))
     assert isinstance(error, ModelUnavailable)
     assert error.retry_after_seconds == seconds
 
 
 @pytest.mark.parametrize("zone", [UTC, None])
-def test_a_date_to_come_back_at_is_understood(zone: object) -> None:
+def test_a_retry_date_is_parsed(zone: object) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1))
     date = later if zone else later.replace("+0000", "-0000")
     error = told(Theirs(status_code=503, response=Response(retry_after=date)))
@@ -164,7 +164,7 @@ def test_a_connection_that_failed_is_unavailable(error: Exception) -> None:
     assert "the connection failed" in str(told(error))
 
 
-def test_a_wait_that_was_too_long_is_unavailable() -> None:
+def test_a_timeout_is_unavailable() -> None:
     for error in (TimeoutError(), ReadTimeout()):
         assert "the request timed out" in str(told(error))
 
@@ -235,7 +235,7 @@ def test_calls_with_one_index_are_distinguished_by_their_ids() -> None:
     assert [(r.tool, r.id, r.problem) for r in reply.message.requests] == [("a", "x", None), ("b", "y", None)]
 
 
-def test_a_call_without_a_name_or_an_id_is_a_problem_of_its_own() -> None:
+def test_a_call_without_a_name_or_an_id_is_a_separate_problem() -> None:
     reply = heard(piece(calls=(call(0, args="{}"),)), piece(ended="tool_calls"))
     (request,) = reply.message.requests
     assert (request.id, request.tool, request.problem) == ("call_0", "", "the call names no tool")
@@ -257,7 +257,7 @@ def test_arguments_that_are_not_an_object_are_a_problem(written: str) -> None:
     assert "pass one JSON object" in request.problem
 
 
-def test_usage_is_added_up_or_taken_as_it_last_was() -> None:
+def test_usage_is_summed_or_taken_from_the_last_chunk() -> None:
     chunks = (piece("a", usage=5), piece("b", usage=7), piece(ended="stop"))
     assert heard(*chunks).usage == Usage(12, 2)
     assert heard(*chunks, sums=False).usage == Usage(7, 1)
@@ -269,7 +269,7 @@ def test_a_server_that_does_not_stop_is_not_listened_to_for_ever() -> None:
     assert len(reply.message.text) == 100_000
 
 
-def test_halves_of_characters_and_nul_are_replaced() -> None:
+def test_lone_surrogates_and_nul_are_replaced() -> None:
     assert heard(piece("a\ud800b\0c"), piece(ended="stop")).message.text == "a\ufffdb\ufffdc"
 
 

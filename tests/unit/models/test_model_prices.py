@@ -47,7 +47,7 @@ def test_a_dated_name_has_the_facts_of_the_undated_one(dated: str, plain: str) -
     assert prices.facts(dated).price == prices.facts(plain).price
 
 
-def test_a_dated_name_that_is_listed_has_its_own() -> None:
+def test_a_listed_dated_name_has_its_own_facts() -> None:
     assert PriceList().facts("openai/gpt-4o-2024-05-13").price == Price(5_000_000, 15_000_000)
 
 

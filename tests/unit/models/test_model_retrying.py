@@ -34,7 +34,7 @@ def time() -> Time:
     return Time()
 
 
-def test_a_call_that_found_no_answer_is_made_again(time: Time) -> None:
+def test_an_unanswered_call_is_retried(time: Time) -> None:
     model = EndingModel([unavailable(), unavailable()])
     assert asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST)) is REPLY
     assert model.calls == 3
@@ -56,7 +56,7 @@ def test_a_providers_retry_delay_is_followed(time: Time) -> None:
     assert time.slept == [20.25, 0.5]  # plus a random share, so that not all callers return at once
 
 
-def test_it_is_bounded_by_the_number_of_retries(time: Time) -> None:
+def test_retries_are_bounded(time: Time) -> None:
     model = EndingModel([unavailable() for _ in range(9)])
     with pytest.raises(ModelUnavailable):
         asyncio.run(RetryingModel(model, time.patience(retries=2)).reply(REQUEST))
@@ -111,7 +111,7 @@ def test_a_chargeable_failure_is_not_retried_on_one_reservation(time: Time) -> N
     assert model.calls == 1
 
 
-def test_pieces_of_a_later_try_are_heard(time: Time) -> None:
+def test_pieces_of_a_later_attempt_are_delivered(time: Time) -> None:
     heard: list[str] = []
     model = EndingModel([unavailable(), ["a", "b"]])
     asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST, heard.append))

@@ -31,7 +31,7 @@ def test_the_first_rule_that_fits_answers() -> None:
     assert said(script, Message(MessageRole.USER, "x")) == "b"
 
 
-def test_nothing_fits_an_empty_conversation_but_a_rule_without_conditions() -> None:
+def test_only_a_rule_without_conditions_matches_an_empty_conversation() -> None:
     assert scripting("rules: [{when: {user: h}, reply: {text: a}}]").answer([], model="m") is None
     assert scripting("rules: [{reply: {text: a}}]").answer([], model="m") is not None
 
@@ -44,14 +44,14 @@ def test_conditions_hold_together() -> None:
     assert said(script, *reversed(conversation), model="gpt-x") is None
 
 
-def test_a_condition_on_an_answer_needs_one_that_comes_last() -> None:
+def test_a_condition_on_a_tool_result_needs_one_as_the_last_message() -> None:
     script = scripting("rules: [{when: {answer: found}, reply: {text: a}}]")
     answer = Message(MessageRole.TOOL, "not found", request_id="1")
     assert said(script, answer) == "a"
     assert said(script, answer, Message(MessageRole.USER, "found")) is None
 
 
-def test_rules_that_count_let_others_answer() -> None:
+def test_rules_that_count_requests_let_others_answer() -> None:
     script = scripting("rules: [{skip: 1, times: 2, every: 2, reply: {text: rare}}, {reply: {text: usual}}]")
     expected = ["usual", "rare", "usual", "rare", "usual", "usual", "usual"]
     assert [said(script) for _ in expected] == expected

@@ -56,7 +56,7 @@ COUNTED = [
 
 
 @pytest.mark.parametrize(("text", "counted"), COUNTED, ids=lambda value: str(value)[:12])
-def test_an_estimate_is_not_below_what_is_counted(text: str, counted: int) -> None:
+def test_an_estimate_is_at_least_the_counted_tokens(text: str, counted: int) -> None:
     assert estimate_text(text) >= counted
 
 
@@ -70,7 +70,7 @@ def test_prose_and_code_are_estimated_at_less_than_twice() -> None:
         assert estimate_text(text) < 2 * counted
 
 
-def test_base64_is_almost_counted_by_its_letters() -> None:
+def test_base64_counts_almost_one_token_per_letter() -> None:
     encoded = base64.b64encode(random.Random(1).randbytes(3000)).decode()
     assert estimate_text(encoded) >= 0.74 * len(encoded)
 
@@ -84,16 +84,16 @@ def test_a_name_in_code_is_not_taken_for_base64() -> None:
     assert estimate_text("src/cleveragents/models/catalogue.py") <= 25
 
 
-def test_a_word_of_letters_drawn_by_lot_takes_more_than_a_long_one() -> None:
+def test_a_random_word_takes_more_tokens_than_a_long_word() -> None:
     drawn = "".join(random.Random(1).choice(string.ascii_lowercase) for _ in range(60))
     assert estimate_text(drawn) >= 36
 
 
-def test_half_a_character_is_estimated_as_well() -> None:
+def test_a_lone_surrogate_is_estimated() -> None:
     assert estimate_text("\ud800") >= 1
 
 
-def test_everything_that_is_sent_is_counted() -> None:
+def test_the_whole_request_is_counted() -> None:
     plain = ModelRequest(messages=[Message(MessageRole.USER, "hello there")], max_output_tokens=1)
     asked = Message(MessageRole.ASSISTANT, "", (ToolRequest("1", "read", {"path": "some/file.txt"}),))
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -107,7 +107,7 @@ def test_everything_that_is_sent_is_counted() -> None:
         assert estimate_request(request) >= estimate_request(plain) + 10
 
 
-def test_a_model_that_took_more_is_charged_more_from_then_on() -> None:
+def test_an_underestimated_model_gets_higher_estimates() -> None:
     estimator = Estimator()
     request = ModelRequest(messages=[Message(MessageRole.USER, "hello " * 50)], max_output_tokens=1)
     first = estimator.count(request)

@@ -111,7 +111,7 @@ def test_a_place_granted_to_a_cancelled_waiter_is_passed_on() -> None:
     asyncio.run(queue())
 
 
-def test_a_holder_that_fails_gives_its_place_back() -> None:
+def test_a_failing_holder_returns_its_place() -> None:
     async def failing(places: FairSemaphore) -> None:
         async with places.place():
             raise ZeroDivisionError

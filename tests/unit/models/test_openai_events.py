@@ -22,7 +22,7 @@ def test_events_are_the_same_however_they_are_cut(end: bytes, size: int) -> None
     assert found == [b"one", b"two\n three"]
 
 
-def test_a_mark_of_the_byte_order_and_events_without_data_are_passed_over() -> None:
+def test_a_byte_order_mark_and_empty_events_are_skipped() -> None:
     events = EventLines()
     assert list(events.take(b"\xef\xbb\xbfdata: one\n\ndata:\n\ndata: two\n\n")) == [b"one", b"two"]
 
@@ -51,7 +51,7 @@ def test_pieces_hold_what_is_read_of_them_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "data", [b'{"choices": [{"delta": {"content": "\\ud83d"}}], "x": NaN}', b'{"x": "\xff"}']
 )
-def test_half_a_character_and_odd_numbers_are_no_reason_to_lose_an_answer(data: bytes) -> None:
+def test_lone_surrogates_and_odd_numbers_do_not_lose_an_answer(data: bytes) -> None:
     assert piece_of(data).text in ("\ud83d", "")
 
 
@@ -67,7 +67,7 @@ def test_half_a_character_and_odd_numbers_are_no_reason_to_lose_an_answer(data: 
         (b"[]", None),
     ],
 )
-def test_an_answer_is_not_lost_for_how_its_server_counts(said: bytes, taken: Usage | None) -> None:
+def test_malformed_usage_does_not_lose_the_answer(said: bytes, taken: Usage | None) -> None:
     piece = piece_of(b'{"choices": [{"delta": {"content": "a"}}], "usage": ' + said + b"}")
     assert (piece.text, piece.usage) == ("a", taken)
 

@@ -67,7 +67,7 @@ def whole(server: ScriptedServer, said: object, **more: object) -> dict[str, Any
         connection.close()
 
 
-def test_an_answer_can_be_had_as_a_whole(server: ScriptedServer) -> None:
+def test_an_answer_can_be_requested_as_a_whole(server: ScriptedServer) -> None:
     answer = whole(server, "hi")
     (choice,) = answer["choices"]
     assert choice["message"] == {"role": "assistant", "content": "Hello there."}
@@ -90,7 +90,7 @@ def test_calls_and_usage_are_in_the_answer(server: ScriptedServer) -> None:
     assert whole(server, "limit")["choices"][0]["finish_reason"] == "length"
 
 
-def test_an_answer_can_be_had_in_events(server: ScriptedServer) -> None:
+def test_an_answer_can_be_requested_as_events(server: ScriptedServer) -> None:
     connection = connect(server)
     lines = post(connection, "call", stream=True).read().decode().split("\n\n")
     connection.close()
@@ -148,7 +148,7 @@ def test_a_request_that_no_rule_fits_is_refused() -> None:
         assert "no rule" in whole(server, "hi", messages=[])["error"]["message"]
 
 
-def test_a_key_can_be_asked_for() -> None:
+def test_a_server_can_require_a_key() -> None:
     with ScriptedServer(SCRIPT, key="right") as server:
         assert whole(server, "hi")["error"]["code"] == "invalid_api_key"
 
@@ -193,7 +193,7 @@ def test_a_rate_limit_says_when_to_retry(server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize("said", ["hang", "slow"])
-def test_a_client_that_goes_is_noticed_at_once(server: ScriptedServer, said: str) -> None:
+def test_a_disconnected_client_is_noticed_at_once(server: ScriptedServer, said: str) -> None:
     connection = connect(server)
     body = {"model": "one", "messages": [{"role": "user", "content": said}], "stream": True}
     connection.request("POST", "/v1/chat/completions", json.dumps(body))
@@ -240,12 +240,12 @@ def test_many_connections_wait_at_once(server: ScriptedServer) -> None:
     assert server.wait_until(lambda seen: seen.open == 0).abandoned == 32
 
 
-def test_a_latency_comes_before_every_answer() -> None:
+def test_a_latency_delays_every_answer() -> None:
     with ScriptedServer(SCRIPT, latency_seconds=0.01) as server:
         assert whole(server, "hi")["choices"]
 
 
-def test_it_runs_as_a_program(tmp_path: Path) -> None:
+def test_the_server_runs_as_a_program(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("rules: [{reply: {text: from a program}}]")
     command = [sys.executable, "-m", "cleveragents.testing.scripted_server", str(script), "--port", "0"]
