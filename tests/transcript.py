@@ -58,7 +58,7 @@ class Reader:
         lines = []
         for typed in _commands(body):
             for number, plan in enumerate(self.plans):
-                # The text after an id and an @ follows the number of a correction.
+                # The number of a correction follows an id and an @.
                 known = [rf"(?<!\w)@{number + 1}", *(one[-_SHORT:] for one in shown[number : number + 1])]
                 typed = re.sub("|".join(known), plan[-_SHORT:], typed)
             said = self._typed(typed)
