@@ -223,7 +223,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
-    ("actors/external/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
+    ("actors/external/acp/updates.py", "an agent may send text for ever"): ("[-_MOST_TEXT:]", ""),
     ("tools/mcp/tools.py", "a repository's server may claim"): (" and self.server.own", ""),
     ("git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index)",
