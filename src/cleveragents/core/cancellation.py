@@ -210,6 +210,5 @@ def is_resumable_stop(reason: str | None) -> bool:
 
 def user_reason(reason: str) -> str:
     """Return the reason given by a person or another program, quoted if it looks like a mere stop."""
-    return (
-        f'"{reason}"' if is_resumable_stop(reason) else reason
-    )  # guard: foreign text is not mistaken for ours
+    # guard: foreign text is not mistaken for ours
+    return f'"{reason}"' if is_resumable_stop(reason) else reason
