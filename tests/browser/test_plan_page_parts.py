@@ -322,3 +322,44 @@ def test_what_a_plan_was_asked_for_is_what_asks_for_it_again(page: Page) -> None
         "apply": "review",
         "max_parallel": 2,
     }
+
+
+def drawn_markdown(page: Page, text: str) -> str:
+    """Return the HTML of the text, as the page draws it."""
+    run = """(async () => { const { html, render } = await import('/static/js/ui.js');
+        const box = document.createElement('div');
+        render(html`<${m.Markdown} text=${given} />`, box);
+        for (let tries = 0; tries < 200 && !box.querySelector('.p-markdown'); tries++) {
+          await new Promise((resolve) => setTimeout(resolve, 5));
+        }
+        return box.innerHTML; })()"""
+    return str(computed(page, "markdown.js", run, text))
+
+
+def test_markdown_is_drawn_as_elements(page: Page) -> None:
+    text = "# Title\n\nIt is **bold** and `code`.\n\n- one\n- two\n\n```python\nprint(1)\n```\n"
+    drawn = drawn_markdown(page, f"{text}\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+    for element in ("<h3>Title</h3>", "<strong>bold</strong>", "<code>code</code>", "<li>one</li>"):
+        assert element in drawn
+    assert "<td>2</td>" in drawn
+    assert "<pre><code>print(1)</code></pre>" in drawn
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<img src=x onerror=alert(1)> <script>alert(1)</script>",
+        "[x](javascript:alert(1)) ![y](javascript:alert(1))",
+        "<a href='javascript:alert(1)'>x</a>\n\n<iframe src=//evil></iframe>",
+        "[x](data:text/html,<script>alert(1)</script>)",
+    ],
+)
+def test_html_and_scripts_in_markdown_stay_text(page: Page, text: str) -> None:
+    drawn = drawn_markdown(page, text)
+    assert not any(f"<{name}" in drawn for name in ("img", "script", "iframe", "a ", "object")), drawn
+
+
+@pytest.mark.parametrize("text", ["> " * 3000 + "x", "x" * 100_000])
+def test_text_that_is_too_deep_or_too_long_is_shown_as_it_is(page: Page, text: str) -> None:
+    assert computed(page, "markdown.js", "m.split(given)", text) is None
+    assert computed(page, "markdown.js", "m.split('fine').then((found) => found.length)") == 1

@@ -117,7 +117,10 @@ def test_what_others_wrote_is_unmodified_and_its_licences_are_beside_it() -> Non
     assert VENDORED_SHA256 in origin
     assert "Apache License" in (STATIC / "vendor" / "LICENSE.htm.txt").read_text()
     assert "The MIT License" in (STATIC / "vendor" / "LICENSE.preact.txt").read_text()
-    assert {path.name for path in (STATIC / "vendor").glob("*.js")} == {VENDORED.name}
+    marked = STATIC / "vendor" / "marked.esm.js"
+    assert sha256(marked.read_bytes()).hexdigest() in origin
+    assert "MIT" in (STATIC / "vendor" / "LICENSE.marked.txt").read_text()
+    assert {path.name for path in (STATIC / "vendor").glob("*.js")} == {VENDORED.name, marked.name}
 
 
 def test_every_import_of_a_script_leads_to_a_file() -> None:

@@ -18,6 +18,7 @@ import { Graph } from "./graph.js";
 import { Header } from "./header.js";
 import { useAsking, usePlan } from "./load.js";
 import { NeedsYou } from "./needs.js";
+import { Markdown } from "./markdown.js";
 import { Landed } from "./place.js";
 import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
@@ -66,6 +67,8 @@ function Known({ given, problem, events, rev, reload }) {
     ${problem && html`<${ErrorBox} error=${problem} title="Cannot load the plan" again=${reload} />`}
     <${NeedsYou} ...${{ plan, asking, job }} open=${setOpen} />
     <${Landed} ...${{ plan, events }} />
+    ${plan.answer &&
+    html`<section class="p-card p-answer" aria-label="Answer"><h2>Answer</h2><${Markdown} text=${plan.answer} /></section>`}
     <div class="p-columns" data-tab=${tab}>
       <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>
         ${panelOf(tab, { ...all, rollBack: setCheckpoint })}
