@@ -240,13 +240,18 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     print_hints(plan)
     if plan.parent is not None:
         print_next_steps(plan)
-    elif changed and deciding.only_review:
+    elif changed and (deciding.only_review or _is_for_review(deciding, plan)):
         print_next_steps(plan, commit=deciding.message)
     elif changed:
         plan = _applied_or_not(deciding, plan)
     if (plan.phase, plan.state) == _DONE:
         ensure_checked(plan)  # guard: a failed check is no success, whatever else was done
     return plan
+
+
+def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
+    """Return whether the plan was made with `--review` and this command does not ask to apply it."""
+    return plan.request.get("apply") == "review" and not deciding.yes and deciding.message is None
 
 
 def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:

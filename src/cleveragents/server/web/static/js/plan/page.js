@@ -81,14 +81,16 @@ function Known({ given, problem, events, rev, reload }) {
 }
 
 function tabsOf(plan, lines) {
-  const bad = (plan.checks || []).filter((check) => !hasPassed(check)).length;
+  const checks = plan.checks || [];
+  const bad = checks.filter((check) => !hasPassed(check) && !check.stale).length;
+  const stale = checks.some((check) => check.stale);
   return [
     ["timeline", "Timeline", (plan.calls || []).length],
     ["output", "Output", lines.lines.length ? "•" : ""],
     ["decisions", "Decisions", (plan.corrections || []).length ? "✎" : "", "corrected"],
     ["graph", "Actors", ""],
     ["diff", "Diff", plan.files_changed],
-    ["checks", "Checks & cost", bad ? `${bad} ✕` : (plan.checks || []).length ? "✓" : ""],
+    ["checks", "Checks & cost", bad ? `${bad} ✕` : stale ? "?" : checks.length ? "✓" : ""],
     ["plans", "Sub-plans", (plan.sub_plans || []).length],
   ];
 }
