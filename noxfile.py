@@ -374,7 +374,7 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
 def _suite(
     python: str, version: str, suites: list[str], *, coverage: bool = False, workers: int = 0
 ) -> list[str]:
-    measured = ["-p", "tests.measured"] if coverage else []
+    measured = ["-p", "tests.coverage_plugin"] if coverage else []
     # LangGraph does not install there; everything that works without it must pass.
     without = ["--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"] if version in FREE_THREADED else []
     # One module, one process: the leak check inspects the process. tests/conftest.py puts long modules first.

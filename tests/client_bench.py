@@ -17,8 +17,8 @@ from typing import Self
 
 from cleveragents.access.model.project import ResourceKind
 from tests.cli_bench import paint_shop
-from tests.forked import Forked
-from tests.held_ports import held_ports
+from tests.fork_server import Forked
+from tests.reserved_ports import held_ports
 from tests.server_bench import server_bench
 from tests.unisolated import ALLOW_UNISOLATED
 

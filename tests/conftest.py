@@ -60,7 +60,7 @@ ENGINE = (
     "browser/",
     "contracts/test_applier",
     "contracts/test_command_runner",
-    "contracts/test_command_terms",
+    "contracts/test_command_options",
     "contracts/test_homes",
     "contracts/test_mcp_servers",
     "contracts/test_temporal_engine",
@@ -87,7 +87,8 @@ ENGINE = (
     "unit/test_backup",
     "unit/test_cli_corrections",
     "unit/test_cli_demo",
-    "unit/test_cli_doctor_leftovers",
+    "unit/test_cli_doctor_orphans",
+    "unit/test_cli_doctor_quarantine",
     "unit/test_cli_goals",
     "unit/test_cli_left_out",
     "unit/test_cli_narrow_terminal",
@@ -96,7 +97,7 @@ ENGINE = (
     "unit/test_client_cuts",
     "unit/test_client_handover",
     "unit/test_plan_answers",
-    "unit/test_plan_lanes",
+    "unit/test_plan_concurrency",
     "unit/test_shared_jobs",
     "unit/test_worker_logs",
     "unit/test_worker_parts",
@@ -121,16 +122,16 @@ ENGINE = (
     "unit/test_mcp_policy",
     "unit/test_mcp_server",
     "unit/test_merge_quality",
-    "unit/test_plan_checking",
+    "unit/test_plan_checks",
     "unit/test_plan_context",
     "unit/test_plan_correction",
     "unit/test_plan_apply_policy",
     "unit/test_plan_decisions",
-    "unit/test_plan_edits_by_hand",
+    "unit/test_plan_manual_edits",
     "unit/test_plan_pause",
     "unit/test_plan_resume_model",
     "unit/test_plan_sandbox_edits",
-    "unit/test_plan_running",
+    "unit/test_plan_run",
     "unit/test_plan_time_left",
     "unit/test_remote_",
     "unit/test_rich_view",
@@ -138,7 +139,7 @@ ENGINE = (
     "unit/test_sub_plan_merge",
     "unit/test_sub_plans",
     "unit/test_server_secrets",
-    "unit/test_server_serving",
+    "unit/test_server_start",
     "unit/test_server_uploads",
     "unit/test_telemetry",
     "unit/test_tools_command",
@@ -247,7 +248,7 @@ def plain_faults() -> None:
 @pytest.fixture(scope="session")
 def commands_are_forked() -> Iterator[None]:
     """Fork `Forked` processes from one that has imported the modules of commands and the server."""
-    from tests.forked import COMMANDS, nursery
+    from tests.fork_server import COMMANDS, nursery
 
     with nursery([COMMANDS, "cleveragents.server.serve", "tests.contracts.store_child"]):
         yield

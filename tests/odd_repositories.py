@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.applying import Edit, Link, Program, git, write
+from tests.apply_bench import Edit, Link, Program, git, write
 
 __all__ = ["CONVERTING", "REPOSITORIES", "Change", "Metadata", "OddRepository", "build", "edited", "metadata"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.applying import git, write
+from tests.apply_bench import git, write
 
 __all__ = ["LINES", "STRUCTURES", "Directory", "Structure"]
 

@@ -30,7 +30,7 @@ from playwright.sync_api import (
 )
 
 from cleveragents.demo.sample import SampleRepository, write_script
-from tests.forked import Forked, ran
+from tests.fork_server import Forked, ran
 
 __all__ = ["CHROMIUM", "PATIENCE_MS", "PageBench", "Visit", "page_bench", "until"]
 

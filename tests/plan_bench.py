@@ -28,7 +28,7 @@ from cleveragents.plans.model.strategy import Strategy, StrategyStep
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import PlanRun, kind_of_plan
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from tests.applying import git
+from tests.apply_bench import git
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
 

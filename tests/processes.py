@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.forked import is_nursery
+from tests.fork_server import is_nursery
 
 __all__ = ["PidPipe", "children", "lives", "wait_gone"]
 

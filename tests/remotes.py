@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cleveragents.access.model.project import RemoteAddress
-from tests.applying import git
+from tests.apply_bench import git
 from tests.plan_bench import FILES, new_repository
 
 __all__ = ["Remote", "new_remote"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from cleveragents.core.errors import EngineUnavailable
-from tests.held_ports import held_ports
+from tests.reserved_ports import held_ports
 
 __all__ = ["TemporalServer", "settle_sdk", "temporal_program", "temporal_server"]
 

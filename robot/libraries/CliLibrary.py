@@ -20,7 +20,7 @@ from robot.api.deco import keyword, library
 from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
 from cleveragents.jobs.model.job import NewJob
-from tests.forked import COMMANDS, keep_nursery, ran
+from tests.fork_server import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))

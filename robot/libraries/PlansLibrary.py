@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from robot.api.deco import keyword, library
 
-from tests.forked import COMMANDS, keep_nursery, ran
+from tests.fork_server import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))

@@ -15,9 +15,9 @@ from pathlib import Path
 from robot.api.deco import keyword, library
 
 from tests.cli_bench import paint_shop
-from tests.forked import COMMANDS, keep_nursery, ran
-from tests.held_ports import held_ports
+from tests.fork_server import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
+from tests.reserved_ports import held_ports
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
 FORKED = [sys.executable, "-m", "cleveragents"]

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select
 
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import changesets
-from tests.forked import Forked
+from tests.fork_server import Forked
 
 __all__ = ["Child", "changeset_ids", "keep", "locked", "start_child"]
 

@@ -21,7 +21,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import applies, changesets, outbox
 from cleveragents.testing.clock import RaiseAt
-from tests.applying import World, world_at
+from tests.apply_bench import World, world_at
 
 LINES = b"1\n2\n3\n4\n5\n"
 

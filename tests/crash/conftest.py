@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import COMMANDS, nursery
+from tests.fork_server import COMMANDS, nursery
 
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("*.py"))
 

@@ -34,10 +34,10 @@ from cleveragents.plans.run import kind_of_plan
 from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says
-from tests.applying import snapshot
+from tests.apply_bench import snapshot
 from tests.crash.programs.goal_runner import CHECKS, RULES, THOUGHTS, carried_through
 from tests.crash.test_plans import distinct
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import FILES
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.ports import Recovered
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.tables import applies, outbox
-from tests.applying import Link, Program, Submodule, World, git, snapshot, world_at, write
-from tests.forked import Forked
+from tests.apply_bench import Link, Program, Submodule, World, git, snapshot, world_at, write
+from tests.fork_server import Forked
 
 BEFORE = {
     "changed.txt": b"one\ntwo\nthree\n",

@@ -14,7 +14,7 @@ import pytest
 from cleveragents.core.event import AuditRecord
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.storage.database import Database, open_database
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.ready_database import ready_database
 
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.audit_writer"]

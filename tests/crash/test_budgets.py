@@ -24,7 +24,7 @@ from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import CountingIdentifiers
 from tests.crash.programs.budget_spender import DEATHS, LIMIT, NOW, WANTED
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.races.one_connection import in_memory_database
 from tests.ready_database import ready_database
 

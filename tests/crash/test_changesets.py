@@ -16,7 +16,7 @@ from cleveragents.core.change import ChangeEntry, ChangeKind
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from tests.crash.programs.change_recorder import THREADS
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.ready_database import ready_database
 
 PROGRAM = "tests.crash.programs.change_recorder"

@@ -15,7 +15,7 @@ from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.storage.database import Database, open_database
 from tests.crash.programs.graph_walker import INPUT, NODES, graph_of
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.ready_database import ready_database
 
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.graph_walker"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.testing.clock import RecordFaultPoints
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 from tests.processes import PidPipe, wait_gone
 

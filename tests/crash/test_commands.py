@@ -17,7 +17,7 @@ import pytest
 from cleveragents.processes.bubblewrap import shared_probe
 from cleveragents.processes.cgroup import end_stale_cgroups, own_cgroup
 from tests.command_trees import WAYS_OUT, end_by_hand, tree_script, wait_none_alive
-from tests.forked import Forked
+from tests.fork_server import Forked
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.command_caller"]

@@ -20,7 +20,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.processes.bubblewrap import shared_probe
 from tests.agent_bench import AgentBench, agent_bench, external
 from tests.command_trees import alive, end_by_hand, wait_none_alive
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import FILES
 
 ROOT = Path(__file__).parents[2]

@@ -36,7 +36,7 @@ from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import answer, call, rule, says
 from tests.command_trees import alive
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import plan_bench, write
 from tests.sandbox_resources import fingerprint, git, make_repository
 from tests.sandbox_resources import write as write_files

@@ -24,7 +24,7 @@ from cleveragents.core.json_value import FrozenObject
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanDraft
 from tests.crash.programs.machine_worker import settings_of
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.postgres import PostgresServer, postgres_server
 from tests.remotes import Remote, new_remote
 

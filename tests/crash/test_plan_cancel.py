@@ -18,7 +18,7 @@ from cleveragents.core.errors import SandboxMissing
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.command_trees import alive, tree_script, wait_none_alive
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import PlanBench, command, plan_bench
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench
 from tests.crash.programs.corrector import GUIDANCE, RULES, at_work, known
-from tests.forked import Forked
+from tests.fork_server import Forked
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.corrector"]

@@ -21,9 +21,9 @@ import pytest
 
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from tests.applying import git, snapshot
+from tests.apply_bench import git, snapshot
 from tests.crash.programs.plan_runner import STEPS, carried_through
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import FILES, PlanBench, plan_bench
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from cleveragents.core.errors import SandboxMissing
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.storage.database import open_database
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.ready_database import ready_database
 from tests.sandbox_resources import fingerprint, git, make_repository, write
 

@@ -21,7 +21,7 @@ from tests.crash.programs.run_worker import make_worker
 from tests.crash.programs.shared_worker import shared_plan, worked_off
 from tests.crash.test_plans import distinct
 from tests.crash.test_worker_crashes import PATIENT, World
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import plan_bench
 
 ROOT = Path(__file__).parents[2]

@@ -21,9 +21,9 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.server.first_token import ensure_first_token
 from cleveragents.server.server_file import running_server
 from cleveragents.storage.outbox import append_to_outbox
-from tests.forked import Forked
+from tests.fork_server import Forked
+from tests.live_server import events_in, stream
 from tests.ready_database import ready_database
-from tests.served import events_in, stream
 
 SECONDS = 240.0
 EVENTS_PER_SERVER = 40

@@ -17,7 +17,7 @@ import pytest
 from cleveragents.core.event import EventType
 from cleveragents.core.tool import CallState
 from tests.crash.programs.merge_runner import TEXT, carried_through, prepared
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.merge_stand import MergeStand
 
 ROOT = Path(__file__).parents[2]

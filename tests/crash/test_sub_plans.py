@@ -19,7 +19,7 @@ import pytest
 
 from cleveragents.plans.model.plan import Phase, PlanState
 from tests.crash.programs.tree_runner import PARTS, carried_through
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.plan_bench import FILES
 from tests.tree_bench import name_of, tree_bench
 

@@ -35,7 +35,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.output_recorder import OutputRecorder
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from tests.cli_bench import paint_shop
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.ready_database import ready_database
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
 

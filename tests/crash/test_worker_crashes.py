@@ -29,7 +29,7 @@ from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import outbox
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.crash.programs.run_worker import make_worker
-from tests.forked import Forked
+from tests.fork_server import Forked
 from tests.processes import PidPipe, lives, wait_gone
 from tests.ready_database import ready_database
 

@@ -32,8 +32,8 @@ WORKER = [
     f"{UNIT}async_worker_lease.py",
     f"{UNIT}async_worker_recovery.py",
     f"{UNIT}async_worker_drain.py",
-    f"{UNIT}async_worker_running.py",
-    f"{UNIT}async_worker_turns.py",
+    f"{UNIT}async_worker_threads.py",
+    f"{UNIT}async_worker_handoffs.py",
     f"{RACES}worker.py",
 ]
 PIPELINE = [
@@ -57,7 +57,7 @@ EVENTS = [
 ]
 BRIDGE = [
     f"{UNIT}bridge.py",
-    f"{UNIT}bridge_endings.py",
+    f"{UNIT}bridge_shutdown.py",
     f"{UNIT}bridge_stream.py",
     f"{RACES}bridge.py",
 ]
@@ -71,10 +71,10 @@ STORE = [
 ]
 
 RUNNING = [
-    f"{UNIT}plan_running.py",
+    f"{UNIT}plan_run.py",
     f"{UNIT}plan_decisions.py",
     f"{UNIT}plan_sandbox_edits.py",
-    f"{UNIT}plan_checking.py",
+    f"{UNIT}plan_checks.py",
 ]
 MERGING = [f"{UNIT}sub_plan_merge.py"]
 PLANS = [
@@ -84,7 +84,7 @@ PLANS = [
 DECIDED = [f"{UNIT}sub_plans_decided.py"]
 TREES = [f"{UNIT}sub_plans.py", f"{RACES}sub_plans.py", *DECIDED]
 
-AGENTS = [f"{UNIT}acp_parts.py", f"{UNIT}agent_client.py", f"{UNIT}acp_node.py", f"{UNIT}acp_misbehaving.py"]
+AGENTS = [f"{UNIT}acp_parts.py", f"{UNIT}agent_client.py", f"{UNIT}acp_node.py", f"{UNIT}acp_faults.py"]
 ACTIONS = [f"{UNIT}action_{part}.py" for part in ("arguments", "render", "loading", "cli")]
 TRUST = [f"{UNIT}trust.py", f"{CONTRACTS}action_store.py"]
 APPLY = [
@@ -125,8 +125,8 @@ ACTORS = [
     f"{RACES}actor_runner.py",
 ]
 MCP = [f"{UNIT}mcp_configuration.py", f"{UNIT}mcp_parts.py", f"{CONTRACTS}mcp_servers.py"]
-DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
-ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
+DOCTOR = [f"{UNIT}cli_doctor_orphans.py"]
+ASIDE = [f"{UNIT}cli_doctor_quarantine.py"]
 
 INDEX = [
     *(f"{UNIT}index_{part}.py" for part in ("segments", "views", "faults", "crew")),
@@ -193,7 +193,7 @@ TESTS: dict[str, list[str]] = {
         *GUARDS,
         f"{UNIT}remote_trouble.py",
         f"{UNIT}cli_plans.py",
-        f"{UNIT}cli_plans_told.py",
+        f"{UNIT}cli_plan_messages.py",
         f"{UNIT}cli_left_out.py",
     ],
     "plans/apply.py": [
@@ -205,14 +205,18 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}plan_decisions.py",
         *reversed(RUNNING),
     ],
-    "plans/checks.py": [f"{UNIT}plan_checking.py", *SETUPS],
+    "plans/checks.py": [f"{UNIT}plan_checks.py", *SETUPS],
     "plans/cleanup.py": [f"{UNIT}plan_decisions.py", *TREES],
-    "plans/calls/call_log.py": [f"{UNIT}plan_cut_off.py", f"{UNIT}agent_tool.py", f"{UNIT}agent_client.py"],
+    "plans/calls/call_log.py": [
+        f"{UNIT}plan_interruption.py",
+        f"{UNIT}agent_tool.py",
+        f"{UNIT}agent_client.py",
+    ],
     "plans/lifecycle.py": [
-        f"{UNIT}plan_cut_off.py",
+        f"{UNIT}plan_interruption.py",
         f"{UNIT}guards_actors.py",
         *GUARDS,
-        f"{UNIT}plan_edits_by_hand.py",
+        f"{UNIT}plan_manual_edits.py",
         f"{UNIT}plan_decisions.py",
         *RUNNING,
         *DECIDED,
@@ -226,14 +230,14 @@ TESTS: dict[str, list[str]] = {
     "plans/strategize.py": [f"{UNIT}plan_correction_of_trees.py"],
     "plans/sub_plans/messages.py": DECIDED,
     "plans/sandbox_edits.py": [
-        f"{UNIT}plan_cut_off.py",
-        f"{UNIT}plan_edits_by_hand.py",
+        f"{UNIT}plan_interruption.py",
+        f"{UNIT}plan_manual_edits.py",
         f"{UNIT}plan_sandbox_edits.py",
     ],
     "plans/run.py": [
-        f"{UNIT}plan_cut_off.py",
+        f"{UNIT}plan_interruption.py",
         *GUARDS,
-        f"{UNIT}plan_checking.py",
+        f"{UNIT}plan_checks.py",
         *RUNNING,
         *DECIDED,
     ],
@@ -297,7 +301,7 @@ TESTS: dict[str, list[str]] = {
     "processes/guard.py": [
         f"{UNIT}commands_guard.py",
         f"{CONTRACTS}command_runner.py",
-        f"{CONTRACTS}command_terms.py",
+        f"{CONTRACTS}command_options.py",
         *COMMANDS,
     ],
     "processes/guard_process.py": [f"{UNIT}commands_guard.py", *COMMANDS],
@@ -307,7 +311,7 @@ TESTS: dict[str, list[str]] = {
         *COMMANDS,
         *SETUPS,
     ],
-    "processes/passthrough.py": [f"{UNIT}agent_tool.py", f"{CONTRACTS}command_terms.py"],
+    "processes/passthrough.py": [f"{UNIT}agent_tool.py", f"{CONTRACTS}command_options.py"],
     "processes/own_checkout.py": [f"{UNIT}commands_own_checkout.py"],
     "processes/program_lookup.py": [
         f"{UNIT}isolation_required.py",
@@ -374,18 +378,18 @@ TESTS: dict[str, list[str]] = {
     "models/script.py": MODELS,
     "models/tokens.py": MODELS,
     "jobs/store/claimable.py": [
-        f"{CONTRACTS}job_lanes.py",
+        f"{CONTRACTS}job_concurrency.py",
         f"{CONTRACTS}job_bounds.py",
         f"{CONTRACTS}temporal_engine.py",
-        f"{CONTRACTS}job_turns.py",
+        f"{CONTRACTS}job_handoffs.py",
     ],
     "jobs/store/sql_job_store.py": [
-        f"{CONTRACTS}job_lanes.py",
-        f"{CONTRACTS}job_turns.py",
+        f"{CONTRACTS}job_concurrency.py",
+        f"{CONTRACTS}job_handoffs.py",
         f"{CONTRACTS}worker_registry.py",
     ],
     "jobs/store/rows.py": [
-        f"{CONTRACTS}job_lanes.py",
+        f"{CONTRACTS}job_concurrency.py",
         f"{CONTRACTS}job_bounds.py",
         f"{CONTRACTS}plan_records.py",
         f"{CONTRACTS}checkpoint_store.py",
@@ -488,7 +492,7 @@ TESTS: dict[str, list[str]] = {
     "cli/plan/follow.py": [f"{UNIT}client_commands.py"],
     "cli/run/server_run.py": [f"{UNIT}client_commands.py"],
     "api/transport.py": [f"{UNIT}client_cuts.py", f"{UNIT}client_commands.py"],
-    "cli/run/foreground.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
+    "cli/run/foreground.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plan_messages.py"],
     "cli/run/interruption.py": [f"{UNIT}cli_interrupt.py"],
     "cli/render/index_progress.py": [f"{UNIT}index_progress.py"],
     "cli/render/footer.py": [f"{UNIT}rich_view.py"],
@@ -512,7 +516,7 @@ TESTS: dict[str, list[str]] = {
     "api/plans/review.py": [f"{UNIT}cli_left_out.py"],
     "cli/plan/work.py": [
         f"{UNIT}cli_plans.py",
-        f"{UNIT}cli_plans_told.py",
+        f"{UNIT}cli_plan_messages.py",
         f"{UNIT}cli_left_out.py",
         f"{UNIT}cli_worker.py",
         f"{UNIT}cli_goals.py",
@@ -521,12 +525,12 @@ TESTS: dict[str, list[str]] = {
     "cli/doctor/sandbox_orphans.py": DOCTOR,
     "cli/doctor/stray_orphans.py": DOCTOR,
     "cli/render/stream_view.py": [f"{UNIT}live_view.py"],
-    "actors/runner.py": [f"{UNIT}actor_cut_off.py", *reversed(ACTORS)],
+    "actors/runner.py": [f"{UNIT}actor_interruption.py", *reversed(ACTORS)],
     "actors/bridge/bridge.py": BRIDGE,
     "actors/bridge/answer_stream.py": BRIDGE,
     "actors/graph/checkpoint_saver.py": [
-        f"{UNIT}checkpoint_holding.py",
-        f"{UNIT}actor_cut_off.py",
+        f"{UNIT}checkpoint_retention.py",
+        f"{UNIT}actor_interruption.py",
         *CHECKPOINTS,
     ],
     "actors/graph/model_call.py": ACTORS,
@@ -534,7 +538,7 @@ TESTS: dict[str, list[str]] = {
     "actors/graph/run_context.py": [
         f"{UNIT}actor_runner.py",
         *ACTORS,
-        f"{UNIT}run_account.py",
+        f"{UNIT}run_spending.py",
         *reversed(ACTORS),
     ],
     "actors/bridge/graph_run.py": BRIDGE,
@@ -563,16 +567,16 @@ TESTS: dict[str, list[str]] = {
     "api/access.py": [f"{UNIT}server_tenants.py", f"{UNIT}server_roles.py"],
     "server/metrics.py": [f"{UNIT}server_tenants.py"],
     "server/middleware/identity.py": [
-        f"{UNIT}server_gates.py",
+        f"{UNIT}server_middleware.py",
         f"{UNIT}server_security.py",
         f"{UNIT}server_plan_responses.py",
         f"{UNIT}server_health.py",
     ],
-    "cli/admin/serve.py": [f"{UNIT}server_serving.py"],
+    "cli/admin/serve.py": [f"{UNIT}server_start.py"],
     "server/connections.py": [f"{UNIT}server_connections.py"],
-    "server/first_token.py": [f"{UNIT}server_serving.py"],
-    "server/middleware/body.py": [f"{UNIT}server_gates.py"],
-    "server/middleware/origin.py": [f"{UNIT}server_gates.py", f"{UNIT}server_security.py"],
+    "server/first_token.py": [f"{UNIT}server_start.py"],
+    "server/middleware/body.py": [f"{UNIT}server_middleware.py"],
+    "server/middleware/origin.py": [f"{UNIT}server_middleware.py", f"{UNIT}server_security.py"],
     "server/middleware/idempotency.py": [f"{UNIT}server_idempotency.py"],
     "models/script_document.py": [f"{UNIT}server_uploads.py", f"{UNIT}model_script.py"],
     "models/providers/scripted.py": [f"{UNIT}server_uploads.py"],
@@ -581,12 +585,12 @@ TESTS: dict[str, list[str]] = {
     "server/routes/session.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "server/routes/users.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "server/problems.py": [
-        f"{UNIT}server_gates.py",
+        f"{UNIT}server_middleware.py",
         f"{UNIT}server_routes.py",
         f"{UNIT}server_idempotency.py",
     ],
-    "server/serve.py": [f"{UNIT}server_serving.py"],
-    "server/server_file.py": [f"{UNIT}server_serving.py"],
+    "server/serve.py": [f"{UNIT}server_start.py"],
+    "server/server_file.py": [f"{UNIT}server_start.py"],
     "actors/streams/message.py": [f"{UNIT}reactive_routes.py"],
 }
 """What must notice when a module loses a guard. A module with guards that is not here is an error."""

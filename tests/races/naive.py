@@ -36,7 +36,7 @@ from tests.races.naive_job_store import (
     NaiveJobStore,
     SelectThenUpdateJobStore,
 )
-from tests.races.naive_pausing import TellsFirst, TellsInAnyCase
+from tests.races.naive_pause import TellsFirst, TellsInAnyCase
 from tests.races.naive_plan_store import (
     LookThenMovePlanStore,
     LookThenWriteCallStore,

@@ -25,7 +25,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import kind_of_plan
-from tests.forked import COMMANDS
+from tests.fork_server import COMMANDS
 from tests.plan_bench import PlanBench, plan_bench
 
 

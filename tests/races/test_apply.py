@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.core.errors import ApplyBusy, ApplyConflict
 from cleveragents.storage.tables import applies
-from tests.applying import World, world_at
+from tests.apply_bench import World, world_at
 from tests.races.naive_apply import WritesFilesOneByOne
 
 PLANS = 6

@@ -20,7 +20,7 @@ from cleveragents.plans.pause import PlanPause
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
-from tests.races.naive_pausing import TellsFirst, TellsInAnyCase
+from tests.races.naive_pause import TellsFirst, TellsInAnyCase
 from tests.races.plans_in_memory import PlansInMemory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

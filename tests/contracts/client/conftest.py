@@ -10,7 +10,7 @@ from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import TokenKind
 from cleveragents.api.client import Client, HttpClient, LocalClient
 from cleveragents.api.transport import HttpTransport
-from tests.served import served
+from tests.live_server import served
 from tests.server_plan_bench import PlanServer, plan_server
 
 ClientOf = Callable[[str], Client]

@@ -72,7 +72,7 @@ def _at_once(orders: list[dict[str, Any]]) -> list[dict[str, object]]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    importlib.import_module("tests.everything_imported")
+    importlib.import_module("tests.preimport")
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_at_once(json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -20,7 +20,7 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import CrashAt, RecordFaultPoints
-from tests.applying import open_sandbox
+from tests.apply_bench import open_sandbox
 from tests.races.naive_apply import WritesFilesOneByOne
 
 

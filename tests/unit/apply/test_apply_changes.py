@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import ApplyRefused
-from tests.applying import Edit, Link, Program, World, git, snapshot, world_at, write
+from tests.apply_bench import Edit, Link, Program, World, git, snapshot, world_at, write
 
 Build = Callable[..., World]
 

@@ -13,7 +13,7 @@ from cleveragents.apply import commit as commit_module
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.testing.clock import RaiseAt
-from tests.applying import Edit, Program, World, git, world_at
+from tests.apply_bench import Edit, Program, World, git, world_at
 
 Build = Callable[..., World]
 

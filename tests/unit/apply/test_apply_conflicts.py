@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.apply.ports import CommitRequest, FileConflict, Rename
 from cleveragents.core.errors import ApplyConflict, ApplyRefused
-from tests.applying import Edit, Link, World, world_at
+from tests.apply_bench import Edit, Link, World, world_at
 from tests.races.naive_apply import AppliesPatch, ChecksOut, WritesFilesOneByOne
 
 Build = Callable[..., World]

@@ -19,7 +19,7 @@ from cleveragents.apply.moves import Mover
 from cleveragents.core.errors import ApplyConflict, ApplyRefused
 from cleveragents.core.faults import NoFaults
 from cleveragents.testing.clock import RaiseAt
-from tests.applying import Edit, Link, World, snapshot, world_at, write
+from tests.apply_bench import Edit, Link, World, snapshot, world_at, write
 
 Build = Callable[..., World]
 

@@ -26,7 +26,7 @@ from cleveragents.core.faults import NoFaults
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.tables import applies
 from cleveragents.testing.clock import RaiseAt
-from tests.applying import Edit, Link, World, world_at
+from tests.apply_bench import Edit, Link, World, world_at
 
 Build = Callable[..., World]
 

@@ -15,7 +15,7 @@ from cleveragents.core.errors import ApplyConflict, ApplyRefused
 from cleveragents.core.faults import NoFaults
 from cleveragents.git.plumbing import index_line
 from cleveragents.testing.clock import RaiseAt
-from tests.applying import Edit, Submodule, World, new_sandbox, world_at
+from tests.apply_bench import Edit, Submodule, World, new_sandbox, world_at
 
 MODULES = b'[submodule "sub"]\n\tpath = deps/sub\n\turl = ../sub\n'
 POINTS = ("stage.before", "stage.after", "journal.before", "journal.after", "move.after", "done.before")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import ApplyRefused
-from tests.applying import Edit, Link, Program, world_at
+from tests.apply_bench import Edit, Link, Program, world_at
 
 HEAD, CONFIG = b"ref: refs/heads/main\n", b"[core]\n\tfsmonitor = touch ran\n"
 BARE: dict[str, Edit] = {"HEAD": HEAD, "config": b"[core]\n", "objects/k": b"", "refs/k": b""}

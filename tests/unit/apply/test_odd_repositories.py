@@ -18,7 +18,7 @@ from cleveragents.core.identifiers import UlidSource
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.storage.database import open_database
-from tests.applying import Edit, Link, Program, World, git, write
+from tests.apply_bench import Edit, Link, Program, World, git, write
 from tests.cli_bench import COMMAND, Agents, command_line, use_home
 from tests.odd_repositories import (
     CONVERTING,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.applying import snapshot
+from tests.apply_bench import snapshot
 from tests.cli_bench import COMMAND, Agents, command_line, git, use_home
 from tests.odd_structures import LINES, STRUCTURES, Directory, Structure
 from tests.ready_repository import made_once

@@ -23,7 +23,7 @@ from cleveragents.core.errors import (
     UnknownChangeset,
 )
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
-from tests.telling_lock import TellingLock
+from tests.observable_lock import TellingLock
 
 
 def change(name: str) -> ChangeEntry:

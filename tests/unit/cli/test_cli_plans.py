@@ -26,7 +26,7 @@ from cleveragents.config.loader import load_configuration
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanDraft
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
-from tests.forked import Forked
+from tests.fork_server import Forked
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import ran
+from tests.fork_server import ran
 from tests.plan_bench import new_repository
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")

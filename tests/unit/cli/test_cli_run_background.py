@@ -20,7 +20,7 @@ import pytest
 
 from cleveragents.plans.background_logs import is_in_background, log_of, remove_log
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
-from tests.forked import ran
+from tests.fork_server import ran
 from tests.processes import lives
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")

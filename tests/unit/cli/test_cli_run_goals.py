@@ -19,7 +19,7 @@ from cleveragents.cli.plan.meter import PlanMeter, spending_label
 from cleveragents.cli.plan.show import spending_text
 from cleveragents.config.loader import load_configuration
 from cleveragents.models.model.budget import Spend
-from tests import forked
+from tests import fork_server
 from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
 from tests.processes import lives
 
@@ -165,7 +165,7 @@ def test_review_leaves_all_and_that_is_what_was_wanted(repository: Path) -> None
 
 def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cleveragents", *arguments]
-    return subprocess.CompletedProcess(command, *forked.ran(command, text, cwd=directory, timeout=120))
+    return subprocess.CompletedProcess(command, *fork_server.ran(command, text, cwd=directory, timeout=120))
 
 
 # ── What is wrong with the request ────────────────────────────────────────────────────────────────
@@ -213,8 +213,8 @@ def answered(
     directory: Path, words: list[tuple[str, int]], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """A command that gets signals when it says certain words."""
-    command = [sys.executable, "-m", "tests.answering", json.dumps(words), *arguments]
-    return subprocess.CompletedProcess(command, *forked.ran(command, cwd=directory, timeout=120))
+    command = [sys.executable, "-m", "tests.signal_responder", json.dumps(words), *arguments]
+    return subprocess.CompletedProcess(command, *fork_server.ran(command, cwd=directory, timeout=120))
 
 
 def test_an_interrupt_cancels_all_of_them(agents: Agents, repository: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cleveragents.cli.plan.exit_codes import exit_code_of, joint_exit_code
 from cleveragents.core.errors import PlanError, Remedy, remedies_record
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
-from tests import forked
+from tests import fork_server
 from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
 from tests.tree_bench import tree_bench
 
@@ -190,7 +190,7 @@ def test_yaml_on_stdin_is_one_plan_and_a_limit_that_it_cannot_reach_does_no_harm
     repository: Path,
 ) -> None:
     command = [sys.executable, "-m", "cleveragents", "run", "-f", "-", "--max-usd", "5", "--format", "json"]
-    _, out, err = forked.ran(command, ASKING, timeout=120)
+    _, out, err = fork_server.ran(command, ASKING, timeout=120)
     told = json.loads(out)
     assert (told["goal"], told["state"]) == ("2 goals: readme, code", "complete"), err
 

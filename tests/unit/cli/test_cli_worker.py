@@ -16,7 +16,7 @@ from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from tests.forked import Forked, ran
+from tests.fork_server import Forked, ran
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
 from tests.unisolated import ALLOW_UNISOLATED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli_bench import COMMAND, command_line, paint_shop, use_home
-from tests.forked import Forked
+from tests.fork_server import Forked
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 

@@ -39,7 +39,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_of
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from tests.cli_bench import COMMAND, paint_shop, use_home
-from tests.forked import Forked
+from tests.fork_server import Forked
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 NOW = datetime(2026, 11, 15, tzinfo=UTC)

@@ -32,7 +32,7 @@ from cleveragents.server.app import create_app
 from cleveragents.server.service import Service
 from tests.cli_bench import Terminal
 from tests.hostile_home import EVIL, EVIL_LINE, HostileHome, ScreenRecorder, Shown, hostile_home
-from tests.served import served
+from tests.live_server import served
 from tests.server_bench import ServerBench
 
 

@@ -34,7 +34,7 @@ from cleveragents.events.anchors.targets import FileTarget, UrlTarget, open_targ
 from cleveragents.events.chain import Anchor, Tip
 from cleveragents.events.head import lock_within
 from cleveragents.sandboxes.mirror import Mirrors
-from tests.applying import git
+from tests.apply_bench import git
 from tests.races.hammer import hammer
 
 KEY = Ed25519PrivateKey.generate()

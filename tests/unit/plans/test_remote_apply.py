@@ -33,7 +33,7 @@ from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.ports import CommandResult
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.testing.clock import RaiseAt
-from tests.applying import git
+from tests.apply_bench import git
 from tests.plan_bench import check, new_repository, write
 from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote

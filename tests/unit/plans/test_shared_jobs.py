@@ -23,7 +23,7 @@ from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, PlanObserver,
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from tests.applying import git
+from tests.apply_bench import git
 from tests.crash.programs.shared_worker import shared_plan
 from tests.plan_bench import PlanBench, check, command, edit, plan_bench, write
 

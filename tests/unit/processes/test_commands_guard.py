@@ -23,7 +23,7 @@ from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess, _
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.ports import Command
 from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
-from tests.measured import counted
+from tests.coverage_plugin import counted
 
 ORDINARY = tuple(counted(guard.__name__))
 AS_IT_RUNS = (sys.executable, "-I", "-S", guard.__file__)

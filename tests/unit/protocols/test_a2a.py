@@ -41,8 +41,8 @@ from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.protocols.a2a_handler import plan_terms, task_of
 from cleveragents.storage.service_tables import idempotency_keys
-from tests.applying import git
-from tests.served import served
+from tests.apply_bench import git
+from tests.live_server import served
 from tests.server_bench import BASE, server_bench
 from tests.server_plan_bench import PlanServer, plan_server
 

@@ -21,8 +21,8 @@ from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from tests.cli_bench import git, paint_shop
+from tests.live_server import served
 from tests.ready_database import ready_database
-from tests.served import served
 from tests.server_plan_bench import plan_server
 from tests.unisolated import ALLOW_UNISOLATED
 

@@ -16,7 +16,7 @@ from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxRefuse
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.storage.files import paths
-from tests.applying import git
+from tests.apply_bench import git
 from tests.plan_bench import FILES
 from tests.remotes import Remote, new_remote
 

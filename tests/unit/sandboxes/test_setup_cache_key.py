@@ -20,7 +20,7 @@ from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.ports import SandboxRequest, SetupInputs
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.setup_cache import SetupCache
-from tests.applying import git
+from tests.apply_bench import git
 from tests.sandbox_resources import make_repository, write
 
 FILES = {

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from uvicorn.server import ServerState
 
 from cleveragents.server.connections import HttpConnection, ServingConfig
-from tests.served import served, stream
+from tests.live_server import served, stream
 from tests.server_bench import ServerBench, server_bench
 
 SECONDS = 20.0

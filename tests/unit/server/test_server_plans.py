@@ -20,7 +20,7 @@ from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.storage.service_tables import idempotency_keys
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
-from tests.applying import git
+from tests.apply_bench import git
 from tests.server_plan_bench import PlanServer, plan_server
 
 SECRET = "sk-ant-api03-" + "Zq8" * 20

@@ -24,7 +24,7 @@ from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.server.streams import stream as stream_module
 from cleveragents.storage.outbox import append_to_outbox
-from tests.served import SECONDS, events_in, served, stream
+from tests.live_server import SECONDS, events_in, served, stream
 from tests.server_bench import ServerBench, server_bench
 
 

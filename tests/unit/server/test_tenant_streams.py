@@ -13,7 +13,7 @@ from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 
 from cleveragents.access.model.user import Role
 from cleveragents.server.streams import stream as stream_module
-from tests.served import events_in, served, stream
+from tests.live_server import events_in, served, stream
 from tests.tenants import MEMBERS, OTHERS, OURS, SECRETS, Tenants, tenants
 
 UNKNOWN = -32001

@@ -25,7 +25,7 @@ from tests.actor_plan_bench import (
     steps,
     strategizes,
 )
-from tests.applying import git
+from tests.apply_bench import git
 
 SECRET = "canary-0123456789abcdef"
 STRATEGIZE, EXECUTE = Phase.STRATEGIZE, Phase.EXECUTE

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests import forked
-from tests.forked import Forked, ran
-from tests.telling_lock import TellingLock
+from tests import fork_server
+from tests.fork_server import Forked, ran
+from tests.observable_lock import TellingLock
 
 PROGRAM = """\
 import json, os, sys
@@ -61,7 +61,7 @@ def test_a_refused_fork_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill without a valid pid would kill every process."""
     here, nursery = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, nursery:
-        monkeypatch.setattr(forked, "_asked", here)
+        monkeypatch.setattr(fork_server, "_asked", here)
         nursery.send(b"-11")
         with pytest.raises(BlockingIOError):
             Forked([sys.executable, "-m", "json.tool"], stdin=subprocess.PIPE)
@@ -113,8 +113,8 @@ def test_concurrent_forks_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> 
         process.returncode = 0  # there is no process
 
     second = threading.Thread(target=begin, args=("second",))
-    monkeypatch.setattr(forked, "_asked", Nursery())
-    monkeypatch.setattr(forked, "_asking", TellingLock(went_on), raising=False)
+    monkeypatch.setattr(fork_server, "_asked", Nursery())
+    monkeypatch.setattr(fork_server, "_asking", TellingLock(went_on), raising=False)
     begin("first")
     second.join(60)
     assert begun == {"first": 41, "second": 42}

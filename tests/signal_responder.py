@@ -1,7 +1,7 @@
 """`agents` with a stream that sends itself a signal when certain words were written, once for each.
 
-`python -m tests.answering WORDS ARGUMENT…`, where WORDS is a JSON list of pairs: a regular expression and a
-signal number.
+`python -m tests.signal_responder WORDS ARGUMENT…`: WORDS is a JSON list of pairs of a regular expression and
+a signal number.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from tests.short_stacks import keep_short_stacks
 __all__ = ["COMMANDS", "Forked", "is_nursery", "keep_nursery", "nursery", "ran"]
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = "tests.everything_imported"
+COMMANDS = "tests.preimport"
 """The modules that a nursery must import for `agents` commands."""
 _SYS_CLONE3 = 435  # on every architecture
 _CLONE_PARENT = 0x8000
@@ -55,7 +55,7 @@ def nursery(modules: Sequence[str]) -> Iterator[None]:
     global _asked, _nursery
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "tests.forked", str(there.fileno()), *modules]
+    command = [sys.executable, "-m", "tests.fork_server", str(there.fileno()), *modules]
     with here, subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[there.fileno()]) as process:
         there.close()
         _nursery = process.pid

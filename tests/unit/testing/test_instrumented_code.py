@@ -14,8 +14,8 @@ import slipcover.slipcover
 from slipcover import Slipcover
 from slipcover.branch import preinstrument
 
-from tests import probed_code
-from tests.telling_lock import TellingLock
+from tests import instrumented_code
+from tests.observable_lock import TellingLock
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there are no probes in the code")
@@ -30,7 +30,7 @@ def test_concurrent_instrumentation_keeps_slipcovers_probes(
 
     def make(source: Path) -> None:
         source.write_text("x = 1\n")
-        made[source] = probed_code._make(source)[0]
+        made[source] = instrumented_code._make(source)[0]
 
     other = threading.Thread(target=make, args=(second,))
 
@@ -45,14 +45,14 @@ def test_concurrent_instrumentation_keeps_slipcovers_probes(
             done: CodeType = super().instrument(code, parent)
             return done
 
-    monkeypatch.setattr(probed_code, "Slipcover", Maker)
-    monkeypatch.setattr(probed_code, "_making", TellingLock(went_on), raising=False)
+    monkeypatch.setattr(instrumented_code, "Slipcover", Maker)
+    monkeypatch.setattr(instrumented_code, "_making", TellingLock(went_on), raising=False)
     monkeypatch.setattr(slipcover.slipcover, "probe", real)  # as it is; and so again, whatever becomes of it
     make(first)
     left.set()
     other.join(60)
     assert slipcover.slipcover.probe is real
-    assert all(probed_code._SIGNAL in code.co_consts for code in made.values())
+    assert all(instrumented_code._SIGNAL in code.co_consts for code in made.values())
     assert len(made) == 2
 
 
@@ -73,7 +73,7 @@ def test_reports_lines_and_branches_once_like_slipcover(tmp_path: Path) -> None:
     source.write_text(SOURCE)
     counting, theirs = Slipcover(branch=True), Slipcover(branch=True)
     own: dict[str, Any] = {}
-    exec(probed_code._with_probes(counting, probed_code._make(source)[0]), own)
+    exec(instrumented_code._with_probes(counting, instrumented_code._make(source)[0]), own)
     other: dict[str, Any] = {}
     exec(theirs.instrument(compile(preinstrument(ast.parse(SOURCE)), str(source), "exec")), other)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cleveragents.api.plans import diffs
 from cleveragents.api.plans.diffs import Hunk, hunks_by_path, patch_of_files
 from cleveragents.core.text.redaction import MASK, KnownSecrets
-from tests.applying import git
+from tests.apply_bench import git
 
 LINES = st.lists(
     st.sampled_from(["", "-- a", "++ b", "@@ -1 +1 @@", "+x", "-y", "diff --git a/x b/x", "\\ none", "\r"]),

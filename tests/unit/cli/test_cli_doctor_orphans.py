@@ -43,7 +43,7 @@ from cleveragents.processes.passthrough import PREFIX, make_directory, owner_liv
 from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.storage import tables
 from cleveragents.testing.clock import CrashAt
-from tests.applying import git, snapshot
+from tests.apply_bench import git, snapshot
 from tests.plan_bench import PlanBench, edit, plan_bench, write
 from tests.processes import wait_gone
 

@@ -1,9 +1,9 @@
-"""Coverage of lines and branches: `pytest -p tests.measured`, reported by SlipCover.
+"""Coverage of lines and branches: `pytest -p tests.coverage_plugin`, reported by SlipCover.
 
 `counted` returns a command that is measured, too: for a program in a separate process. A probe is inserted
 into every line when one of our modules is imported; foreign code runs unchanged. A tracer is called for every
 line of all code, which took nearly twice the time. Compiling code with probes takes longer than the rest of
-an import, so `tests.probed_code` caches it.
+an import, so `tests.instrumented_code` caches it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipcover import FileMatcher, ImportManager, Slipcover
 from slipcover.config import read_config
 from slipcover.importer import wrap_spec_from_file_location
 
-from tests.probed_code import make_ready, take_what_is_ready
+from tests.instrumented_code import make_ready, take_what_is_ready
 
 __all__ = ["counted", "pytest_load_initial_conftests", "pytest_sessionfinish"]
 
@@ -30,7 +30,7 @@ _FIRST = "gw0"
 # It scans all modules and threads to remove probes that were reached.
 _NEVER = 1 << 30
 
-_MODULE = "tests.measured"
+_MODULE = "tests.coverage_plugin"
 _counting: list[Slipcover] = []
 
 

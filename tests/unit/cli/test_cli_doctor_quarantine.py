@@ -16,7 +16,7 @@ from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Plan
 from cleveragents.testing.clock import CrashAt
-from tests.applying import git
+from tests.apply_bench import git
 from tests.cli_bench import command_line, use_home
 from tests.plan_bench import PlanBench, edit, plan_bench
 
