@@ -154,7 +154,7 @@ def test_every_mistake_is_on_a_line_of_its_own_and_nothing_is_kept(run: Run) -> 
     text = FORMAT.replace("description: F", "descriptoin: F").replace("${path}", "${pth}")
     ended = run(action, "create", "-", stdin=text.encode())
     assert ended.code == 2
-    assert ended.err.splitlines()[0] == "error: standard input is not a valid action; nothing was kept"
+    assert ended.err.splitlines()[0] == "error: standard input is not a valid action; it was not added"
     assert "  line 2: unknown key 'descriptoin'; did you mean 'description'?" in ended.err
     assert "  line 9: there is no argument 'pth'" in ended.err
     assert "team/format" not in run(action, "list").out
@@ -176,7 +176,7 @@ def test_a_second_action_of_a_name_has_to_say_that_it_replaces(run: Run) -> None
     assert run(action, "create", "--replace", "-", stdin=FORMAT.encode()).code == 0
 
 
-def test_what_cannot_be_read_or_deleted_says_why(run: Run, root: Path) -> None:
+def test_reading_or_deleting_an_unknown_action_names_the_reason(run: Run, root: Path) -> None:
     assert "is not a file; name a YAML file" in run(action, "create", "nowhere.yaml").err
     assert "is not a file; name a YAML file" in run(action, "create", ".").err
     assert "cannot be read: File name too long" in run(action, "create", "x" * 300).err
@@ -185,7 +185,7 @@ def test_what_cannot_be_read_or_deleted_says_why(run: Run, root: Path) -> None:
     assert "is built in and cannot be deleted" in built_in.err
 
 
-def test_a_repositorys_action_needs_trust_and_its_problems_are_told(run: Run, root: Path) -> None:
+def test_an_action_of_a_repository_needs_trust_and_its_problems_are_listed(run: Run, root: Path) -> None:
     bring(root, ".cleveragents/actions/f.yaml", FORMAT)
     bring(root, ".cleveragents/actions/bad.yaml", "a: [")
     listed = run(action, "list")
@@ -197,7 +197,7 @@ def test_a_repositorys_action_needs_trust_and_its_problems_are_told(run: Run, ro
     assert run(action, "show", "team/format").code == 0
 
 
-def test_an_action_of_actors_says_who_carries_it_out(run: Run) -> None:
+def test_an_action_of_actors_names_its_actors(run: Run) -> None:
     text = b"name: a/b\nstrategize: {actor: x/s}\nexecute: {actor: x/e}\n"
     run(action, "create", "-", stdin=text)
     shown = run(action, "show", "a/b").out
@@ -205,22 +205,22 @@ def test_an_action_of_actors_says_who_carries_it_out(run: Run) -> None:
     assert "executor    x/e" in shown
 
 
-def test_trust_shows_what_would_run_before_it_asks(run: Run, root: Path) -> None:
+def test_trust_previews_commands_before_it_asks(run: Run, root: Path) -> None:
     bring(root, ".cleveragents/actions/f.yaml", FORMAT)
     bring(root, ".mcp.json", '{"mcpServers": {"a": {"command": "x", "args": ["--password=hunter22"]}}}')
     declined = run(trust, stdin=b"n\n", terminal=True)
     assert declined.code == 1
     assert "runs: ruff format" in declined.err
     assert "server a: x --password=hunter22" in declined.err, "what is trusted is shown as it is"
-    assert "nothing was trusted" in declined.err
-    assert "nothing is trusted" in run(trust, "--list").err
+    assert "no files were trusted" in declined.err
+    assert "no trusted files" in run(trust, "--list").err
     accepted = run(trust, stdin=b"y\n", terminal=True)
     assert accepted.code == 0
     assert "Trust 2 files" in accepted.err
     assert ".mcp.json" in run(trust, "--list").out
     again = run(trust)
     assert again.code == 0
-    assert "trusted already" in again.out
+    assert "already trusted" in again.out
 
 
 def test_without_a_terminal_trust_needs_yes(run: Run, root: Path) -> None:
@@ -243,9 +243,9 @@ def test_trust_can_be_given_to_one_file_and_taken_away(run: Run, root: Path) -> 
     assert "nothing at . was trusted" in run(trust, "--revoke", ".").err
 
 
-def test_trust_refuses_what_makes_no_sense(run: Run, root: Path) -> None:
+def test_trust_refuses_contradictory_options(run: Run, root: Path) -> None:
     bring(root, "README.md", "x")
-    assert "brings nothing along" in run(trust).err
+    assert "has no files that need trust" in run(trust).err
     assert "does not need trust" in run(trust, "README.md").err
     assert "does not exist" in run(trust, "nowhere").err
     both = run(trust, "--list", "--revoke")

@@ -72,7 +72,7 @@ def agents(
         yield run
 
 
-def test_actors_are_listed_and_broken_ones_told(agents: Agents, tmp_path: Path) -> None:
+def test_actors_are_listed_with_invalid_ones(agents: Agents, tmp_path: Path) -> None:
     mine = tmp_path / "home" / ".config" / "cleveragents" / "actors"
     mine.mkdir(parents=True)
     (mine / "bad.yaml").write_text("name: me/bad\n")
@@ -131,7 +131,7 @@ def test_actors_that_run_each_other_are_a_circle(agents: Agents) -> None:
     assert "line 4: the actor would run itself in a loop: team/two → team/one → team/two; name" in ended.err
 
 
-def test_every_mistake_of_every_file_is_told(agents: Agents) -> None:
+def test_every_mistake_of_every_file_is_listed(agents: Agents) -> None:
     Path("one.yaml").write_text("name: a/b\ntype: llm\n")
     Path("two.yaml").write_text("name: X\n")
     ended = agents("actor", "validate", "one.yaml", "two.yaml", "one.yaml")
@@ -146,7 +146,7 @@ def test_every_mistake_of_every_file_is_told(agents: Agents) -> None:
     ]
 
 
-def test_what_is_no_file_or_no_actor_is_refused_with_its_reason(agents: Agents) -> None:
+def test_a_missing_file_or_actor_is_refused_with_its_reason(agents: Agents) -> None:
     assert "is not a file; name a YAML file" in agents("actor", "validate", "none.yaml").err
     nobody = agents("actor", "graph", "builtin/exector")
     assert (nobody.code, nobody.out) == (2, "")

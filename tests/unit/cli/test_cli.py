@@ -123,7 +123,7 @@ def test_every_command_explains_itself_with_an_example(agents: Agents, path: tup
     assert shown.err == ""
 
 
-def test_the_ready_help_is_what_the_commands_say_of_themselves() -> None:
+def test_the_static_help_matches_click() -> None:
     names = cli.context_settings["help_option_names"]
     context = click.Context(cli, info_name="agents", terminal_width=80, help_option_names=names)
     assert f"{cli.get_help(context)}\n" == main.HELP
@@ -240,7 +240,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["--sett", "x"], "--set"),
         (
             ["plan", "show"],
-            "missing argument 'PLAN'\nusage: agents plan show [OPTIONS] PLAN; --help says more",
+            "missing argument 'PLAN'\nusage: agents plan show [OPTIONS] PLAN; see --help",
         ),
         (
             ["run", "--paralel", "3"],
@@ -264,7 +264,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["config", "set", "worker.concurrency", "--", "-1"], "should be a whole number >= 1"),
         (
             ["config", "set", "worker.concurrency=8"],
-            "KEY and VALUE are two words: agents config set worker.concurrency VALUE\nusage: agents ",
+            "separate KEY and VALUE by a space: agents config set worker.concurrency VALUE\nusage: agents ",
         ),
         (["config", "set", "worker.concurrency"], "missing argument 'VALUE'\nusage: agents config set "),
         (["events", "tail", "--after", "x"], "'--after': 'x' must be a whole number of at least 0\n"),
@@ -278,7 +278,7 @@ def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: lis
     assert ended.out == ""
 
 
-def test_what_the_help_does_not_show_is_not_suggested(agents: Agents) -> None:
+def test_hidden_options_are_not_suggested(agents: Agents) -> None:
     for near in ("--plam", "--plans", "--pat"):
         ended = agents("run", "x", near, "y")
         assert ended.code == 2
@@ -296,7 +296,7 @@ def test_what_the_help_does_not_show_is_not_suggested(agents: Agents) -> None:
         (click.FloatRange(min=0, min_open=True), "'x' must be a number greater than 0"),
     ],
 )
-def test_a_number_that_is_none_is_told_in_our_words(
+def test_an_invalid_number_is_reported_with_its_range(
     kind: click.ParamType[object], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     option = click.Option(["--much"], type=kind)
@@ -409,7 +409,7 @@ def test_details_go_elsewhere_if_the_state_directory_is_no_directory(
     ("error", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "interrupted\n"),
-        (MemoryError(), 75, "error: there is not enough memory\n"),
+        (MemoryError(), 75, "error: out of memory\n"),
         (SystemExit(143), 143, ""),
     ],
 )
@@ -431,7 +431,7 @@ class _Impatient(StringIO):
         return super().write(text)
 
 
-def test_who_interrupts_while_they_are_told_of_a_failure_sees_no_trace_of_it(
+def test_an_interrupt_during_an_error_message_shows_no_trace_back(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_with(monkeypatch, RuntimeError("oops"))
@@ -449,7 +449,7 @@ def test_a_directory_that_is_gone_is_a_sentence(
     monkeypatch.chdir(gone)
     gone.rmdir()
     ended = agents("config", "list")
-    assert (ended.code, "does not exist any more" in ended.err) == (2, True)
+    assert (ended.code, "no longer exists" in ended.err) == (2, True)
 
 
 # ── Config ────────────────────────────────────────────────────────────────────────────────────────
@@ -493,7 +493,7 @@ def test_config_unset_brings_the_default_back(
 @pytest.mark.parametrize(
     ("command", "done"), [("set", "set worker.concurrency in "), ("unset", "is not set in")]
 )
-def test_what_was_written_is_no_failure_whatever_is_wrong_elsewhere(
+def test_an_edit_succeeds_despite_other_invalid_settings(
     agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch, command: str, done: str
 ) -> None:
     monkeypatch.setenv("CLEVERAGENTS_WORKER_CONCURRENCY", "postgresql://me:s3cret@h/db")
@@ -587,7 +587,7 @@ def test_config_path_works_in_a_directory_that_is_gone(
     monkeypatch.chdir(gone)
     gone.rmdir()
     ended = agents("config", "path")
-    assert (ended.code, "does not exist any more" in ended.err) == (0, True)
+    assert (ended.code, "no longer exists" in ended.err) == (0, True)
     assert f"{home}/.config/cleveragents/config.toml" in ended.out
 
 
@@ -622,17 +622,17 @@ def test_jobs_are_listed_by_state(agents: Agents, container: Container) -> None:
     assert json.loads(queued.out)["id"] == second.id
     page = agents("jobs", "list", "--limit", "1")
     assert first.id in page.out
-    assert page.err == f"there are more: --after {first.id}\n"
+    assert page.err == f"there are more jobs: pass --after {first.id}\n"
     assert second.id in agents("jobs", "list", "--after", first.id).out
 
 
-def test_an_empty_list_is_said_on_stderr_and_is_an_empty_list_to_programs(agents: Agents) -> None:
-    assert agents("jobs", "list") == Ended(0, "", "there are no such jobs\n")
+def test_an_empty_list_is_a_message_on_stderr_and_an_empty_json_list(agents: Agents) -> None:
+    assert agents("jobs", "list") == Ended(0, "", "no jobs match\n")
     assert agents("jobs", "list", "--format", "json").json == []
     assert agents("jobs", "list", "--format", "stream-json").out == ""
 
 
-def test_what_a_job_says_cannot_steer_the_terminal_or_leak(agents: Agents, container: Container) -> None:
+def test_job_output_is_escaped_and_masked(agents: Agents, container: Container) -> None:
     hostile = NewJob("demo", {"password": "hunter2", "text": "\x1b]0;owned\x07\u202e", "n": [1, None, True]})
     job = container.jobs.submit(hostile, now=NOW)
     for format_name in ("plain", "rich", "json"):
@@ -685,11 +685,11 @@ def test_a_list_on_a_terminal_keeps_each_job_to_a_line(
         (200_000, "2 d ago"),
     ],
 )
-def test_how_long_ago_is_said_in_one_unit(seconds: float, said: str) -> None:
+def test_ages_are_shown_in_one_unit(seconds: float, said: str) -> None:
     assert ago(NOW, NOW + timedelta(seconds=seconds)) == said
 
 
-def test_one_is_not_said_in_the_plural() -> None:
+def test_one_item_is_counted_in_the_singular() -> None:
     assert [counted(n, "event") for n in (0, 1, 2)] == ["0 events", "1 event", "2 events"]
     assert [counted(n, "process", "processes") for n in (1, 2)] == ["1 process", "2 processes"]
 
@@ -706,10 +706,10 @@ def test_a_queued_job_is_cancelled_once(agents: Agents, container: Container) ->
     assert container.jobs.get(job.id).cancel_reason == "wrong branch"
 
 
-def test_a_running_job_is_told_to_stop_once(agents: Agents, container: Container) -> None:
+def test_a_running_job_is_cancelled_once(agents: Agents, container: Container) -> None:
     job = submitted(container)
     claimed(container)
-    assert "was told to stop" in agents("jobs", "cancel", job.id).err
+    assert "cancelling job" in agents("jobs", "cancel", job.id).err
     assert "is already being cancelled" in agents("jobs", "cancel", job.id).err
     assert container.jobs.get(job.id).state is JobState.RUNNING
 
@@ -754,7 +754,7 @@ def positions(ended: Ended) -> list[int]:
     return [json.loads(line)["position"] for line in ended.out.splitlines()]
 
 
-def test_tail_shows_the_latest_and_goes_on_from_a_cursor(agents: Agents, container: Container) -> None:
+def test_tail_shows_the_latest_and_continues_from_a_cursor(agents: Agents, container: Container) -> None:
     for _ in range(5):
         submitted(container)
     claimed(container)
@@ -773,7 +773,7 @@ def test_an_unknown_event_type_is_answered_with_the_nearest(agents: Agents) -> N
     assert (ended.code, "did you mean 'job.succeeded'?" in ended.err) == (2, True)
 
 
-def test_follow_goes_on_until_interrupted(container: Container) -> None:
+def test_follow_continues_until_interrupted(container: Container) -> None:
     submitted(container)
     command = [sys.executable, "-m", "cleveragents", "events", "tail", "--follow", "--format", "stream-json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
@@ -832,7 +832,7 @@ def test_a_log_that_was_tampered_with_is_named_row_by_row(agents: Agents, contai
     assert verdicts(agents("doctor", "--format", "json"))["audit log"] == "fail"
 
 
-def test_a_type_that_nobody_knows_is_not_the_readers_mistake(agents: Agents, container: Container) -> None:
+def test_an_unknown_event_type_is_shown_without_an_error(agents: Agents, container: Container) -> None:
     submitted(container)
     assert agents("events", "verify").code == 0
     container.database.write(
@@ -845,7 +845,7 @@ def test_a_type_that_nobody_knows_is_not_the_readers_mistake(agents: Agents, con
 @pytest.mark.parametrize(
     "words", [("jobs", "show", "\udcff"), ("jobs", "list", "--after", "\udcff"), ("jobs", "cancel", "a\n")]
 )
-def test_what_cannot_be_an_id_is_a_mistake_of_the_users(agents: Agents, words: tuple[str, ...]) -> None:
+def test_an_invalid_id_is_a_usage_error(agents: Agents, words: tuple[str, ...]) -> None:
     ended = agents(*words)
     assert (ended.code, "there is no job" in ended.err) == (2, True)
 
@@ -855,7 +855,7 @@ def test_a_position_beyond_all_positions_is_a_mistake_of_the_users(agents: Agent
 
 
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ("config", "list")], ids=" ".join)
-def test_output_that_cannot_be_written_is_said_in_a_sentence(words: tuple[str, ...], home: Path) -> None:
+def test_unwritable_output_is_reported_in_a_sentence(words: tuple[str, ...], home: Path) -> None:
     command = [sys.executable, "-m", "cleveragents", *words]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -873,7 +873,7 @@ def test_another_database_has_an_audit_log_of_its_own(
     assert agents("events", "verify").out == "1 event, verified\n"
 
 
-def test_what_a_terminal_cannot_show_is_spelt_out(home: Path) -> None:
+def test_unencodable_characters_are_escaped(home: Path) -> None:
     command = [sys.executable, "-m", "cleveragents", "--set", "models.default=openai/☃", "config", "get"]
     told = subprocess.run(
         [*command, "models.default"],
@@ -890,7 +890,7 @@ def test_a_command_whose_output_is_closed_runs_all_the_same(home: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
+def test_a_log_with_a_lost_head_is_adopted_only_after_confirmation(
     agents: Agents, container: Container
 ) -> None:
     submitted(container)
@@ -1016,7 +1016,7 @@ def verdicts(ended: Ended) -> dict[str, str]:
     return {row["check"]: row["verdict"] for row in ended.json}
 
 
-def test_doctor_changes_nothing_and_is_content_with_a_fresh_home(agents: Agents, home: Path) -> None:
+def test_doctor_passes_and_changes_nothing_in_a_fresh_home(agents: Agents, home: Path) -> None:
     ended = agents("doctor", "--format", "json")
     assert ended.code == 0
     assert {"python", "git", "sqlite", "configuration", "state directory", "database"} <= set(verdicts(ended))
@@ -1073,7 +1073,7 @@ def test_doctor_finds_a_damaged_database(agents: Agents, home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells who holds a lock")
-def test_doctor_names_who_was_stopped_in_the_middle_of_a_write(agents: Agents, container: Container) -> None:
+def test_doctor_names_a_process_stopped_during_a_write(agents: Agents, container: Container) -> None:
     submitted(container)
     child = start_child("stop_in_a_write", container.settings.database.url, "theirs")
     child.wait_ready()
@@ -1107,7 +1107,7 @@ def executable(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-def test_doctor_names_what_is_missing_and_what_to_do(
+def test_doctor_names_missing_programs_and_remedies(
     agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = home / "bin"
@@ -1136,9 +1136,7 @@ def test_doctor_minds_the_state_directory(agents: Agents, home: Path) -> None:
     assert verdicts(agents("doctor", "--format", "json"))["state directory"] == "fail"
 
 
-def test_a_read_only_file_system_wants_another_remedy_than_a_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_file_system_has_its_own_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
     found = checks.state_directory(tmp_path)
     assert found.finding == f"{tmp_path} is on a read-only file system"
@@ -1187,7 +1185,7 @@ def test_a_place_that_is_not_ours_to_write_is_an_obstacle(tmp_path: Path) -> Non
     assert list(guarded.iterdir()) == []
 
 
-def test_doctor_runs_no_program_of_the_directory_it_stands_in(
+def test_doctor_runs_no_program_of_the_current_directory(
     agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty entry of PATH is the current directory, and a repository may hold a `git` of its own."""
@@ -1211,7 +1209,7 @@ def test_tools_are_listed_and_described(agents: Agents) -> None:
     assert (unknown.code, "edit" in unknown.err) == (2, True)
 
 
-def test_what_is_told_once_is_told_again_only_where_that_cannot_be_kept(tmp_path: Path) -> None:
+def test_a_notice_is_repeated_only_if_it_cannot_be_recorded(tmp_path: Path) -> None:
     kept = tmp_path / "told"
     assert [_is_news(kept, words) for words in ("one", "one", "two", "one", "two")] == [
         *(True, False),
@@ -1220,7 +1218,7 @@ def test_what_is_told_once_is_told_again_only_where_that_cannot_be_kept(tmp_path
     assert [_is_news(tmp_path / "nowhere" / "told", "one") for _ in range(2)] == [True, True]
 
 
-def test_what_was_told_once_is_forgotten_when_commands_are_isolated_again(tmp_path: Path) -> None:
+def test_a_notice_is_reset_when_commands_are_isolated_again(tmp_path: Path) -> None:
     kept, works, does_not = tmp_path / "told", BubblewrapProbe("true"), BubblewrapProbe("false")
     assert _is_news(kept, "one")
     does_not.result()

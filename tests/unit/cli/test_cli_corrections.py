@@ -130,7 +130,7 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
     tree = agents("plan", "tree", plan)
     assert "JSON" not in tree.out
     assert "4. Which format? → YAML [a.yaml]" in tree.out
-    assert "superseded: 2 decisions; --all shows them" in tree.err
+    assert "superseded: 2 decisions; show them with --all" in tree.err
     every = agents("plan", "tree", plan, "--all").out
     assert "2. Which format? → JSON (50%) [superseded by correction 1: people want comments]" in every
     assert "3. How deep? → flat [superseded by correction 1]" in every
@@ -140,7 +140,7 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
     assert rows[3]["superseded_by"] is None
     explained = agents("plan", "explain", plan, "3")
     assert "superseded by  correction 1: people want comments" in explained.out
-    assert "corrects it" not in explained.err
+    assert "correct it with" not in explained.err
     assert shown(agents("plan", "explain", plan, "4", "--format", "json"))["steps"] == ["YAML"]
 
     between = agents("plan", "diff", "--between", f"{plan}@1", plan, "--name-only")
@@ -152,7 +152,7 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
         ("a.yaml", "created", 1),
     ]
     same = agents("plan", "diff", "--between", plan, plan)
-    assert (same.out, same.err.strip()) == ("", "they came to the same")
+    assert (same.out, same.err.strip()) == ("", "no differences")
 
 
 def test_guidance_is_added_from_stdin_without_undoing_anything(agents: Agents, model: str) -> None:
@@ -196,7 +196,7 @@ def test_edits_by_hand_that_a_correction_undoes_or_keeps_are_named(agents: Agent
     assert "kept: mine.txt (edited by hand)" in tried
     assert "file: mine.txt" not in tried
     corrected = agents("plan", "correct", plan, "2", "--guidance", "people want comments")
-    assert "edits by hand that are undone with it: 1 file (a.json)" in corrected.err
+    assert "edits by hand that are undone as well: 1 file (a.json)" in corrected.err
     assert "kept edits by hand: 1 file (mine.txt)" in corrected.err
     assert "undone edits by hand: 1 file (a.json)" in corrected.err
     assert sorted(agents("plan", "diff", plan, "--name-only").out.split()) == [
@@ -206,19 +206,19 @@ def test_edits_by_hand_that_a_correction_undoes_or_keeps_are_named(agents: Agent
     ]
 
 
-def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: str) -> None:
+def test_impossible_corrections_and_comparisons_name_the_reason(agents: Agents, model: str) -> None:
     plan = goal(agents, model)
     wrong: dict[tuple[str, ...], str] = {
         ("correct", plan, "9", "--guidance", "x"): "has no decision 9; it has 3",
         ("correct", plan, "1", "--guidance", " "): "the guidance is empty",
-        ("correct", plan, "1"): "say with --guidance",
-        ("correct", plan, "--guidance", "x"): "which DECISION?",
-        ("correct", f"{plan}.x", "--guidance", "x"): "is no PLAN.DECISION",
-        ("correct", f"{plan}.1", "2", "--guidance", "x"): "is no PLAN.DECISION",
-        ("correct", plan, "1", "--append", "--guidance", "x"): "goes with neither",
+        ("correct", plan, "1"): "missing --guidance",
+        ("correct", plan, "--guidance", "x"): "missing DECISION",
+        ("correct", f"{plan}.x", "--guidance", "x"): "is not PLAN.DECISION",
+        ("correct", f"{plan}.1", "2", "--guidance", "x"): "is not PLAN.DECISION",
+        ("correct", plan, "1", "--append", "--guidance", "x"): "omit DECISION",
         ("diff", "--between", f"{plan}@1", plan): "it has no correction 1; it was never corrected",
         ("diff", "--between", f"{plan}@", plan): "is not PLAN or PLAN@NUMBER",
-        ("diff",): "name a PLAN",
+        ("diff",): "pass a PLAN",
         ("diff", "--between", plan, plan, "--stat", "--name-only"): "exclude each other",
     }
     for words, why in wrong.items():
@@ -230,14 +230,14 @@ def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: st
     assert "already rejected, which is final; start a new plan" in ended.err
 
 
-def test_a_plan_of_plain_steps_says_that_nobody_decided_anything(agents: Agents) -> None:
+def test_a_plan_without_actors_has_no_decisions(agents: Agents) -> None:
     plan = agents(*COMMAND, "true").id
     ended = agents("plan", "correct", plan, "1", "--guidance", "x")
     assert "its steps are fixed" in ended.err
-    assert "nothing was decided in it" in agents("plan", "tree", plan).err
+    assert "no decisions" in agents("plan", "tree", plan).err
 
 
-def test_sub_plans_are_shown_below_what_was_decided(agents: Agents, tmp_path: Path) -> None:
+def test_sub_plans_are_shown_below_the_decisions(agents: Agents, tmp_path: Path) -> None:
     goals = tmp_path / "goals.yaml"
     goals.write_text(
         "goals:\n"
@@ -258,7 +258,7 @@ def test_sub_plans_are_shown_below_what_was_decided(agents: Agents, tmp_path: Pa
     ]
 
 
-def test_what_is_gone_cannot_be_compared(agents: Agents, model: str, tmp_path: Path) -> None:
+def test_a_removed_result_cannot_be_compared(agents: Agents, model: str, tmp_path: Path) -> None:
     plan = goal(agents, model)
     assert "has no decision 9; it has 3" in agents("plan", "explain", plan, "9").err
     assert agents("plan", "cancel", plan, "--remove-sandbox").code == 0
@@ -276,4 +276,4 @@ def test_a_dry_run_names_a_few_files_and_says_when_nothing_was_done(agents: Agen
     tried = agents("plan", "correct", ended.id, "1", "--dry-run")
     assert "  … and 10 more files" in tried.out
     later = agents("plan", "correct", ended.id, "2", "--dry-run")
-    assert "undone: nothing; nothing was done for it yet" in later.out
+    assert "undone: nothing; no work was done yet" in later.out

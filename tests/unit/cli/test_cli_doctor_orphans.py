@@ -107,7 +107,7 @@ def bench(home: Path) -> Iterator[PlanBench]:
         yield made
 
 
-def test_a_state_without_leftovers_is_sound(bench: PlanBench) -> None:
+def test_a_state_without_orphans_passes(bench: PlanBench) -> None:
     plan = bench.done(write("new.txt", "new\n"))
     bench.apply(plan)
     names = ("applies", "plans", "processes", "sandboxes", "refs")
@@ -139,7 +139,7 @@ def dead_apply(home: Path, point: str, nth: int = 1) -> Plan:
         ("apply.done.before", 1, "completed", PlanState.APPLIED, "ALPHA\n"),
     ],
 )
-def test_a_half_done_apply_is_found_and_ended(
+def test_an_interrupted_apply_is_found_and_completed(
     home: Path, point: str, nth: int, deed: str, state: PlanState, text: str
 ) -> None:
     plan = dead_apply(home, point, nth)
@@ -156,7 +156,7 @@ def test_a_half_done_apply_is_found_and_ended(
         assert bench.text("a.txt").startswith("one" if text == "alpha\n" else "ONE")
 
 
-def test_a_plan_that_is_being_applied_by_nobody_is_found_and_moved(home: Path) -> None:
+def test_a_plan_in_apply_without_a_process_is_found_and_moved(home: Path) -> None:
     plan = dead_apply(home, "apply.stage.before")
     with plan_bench(home) as bench:
         what = f"plan {plan.id} counts as being applied, but no process applies it"
@@ -166,7 +166,7 @@ def test_a_plan_that_is_being_applied_by_nobody_is_found_and_moved(home: Path) -
         assert bench.apply(bench.now(plan)).state is PlanState.APPLIED
 
 
-def test_an_apply_that_somebody_is_at_is_left_alone(home: Path) -> None:
+def test_a_running_apply_is_left_alone(home: Path) -> None:
     """openai/codex#24703: a clean-up removed what another, living agent was working on."""
     plan = dead_apply(home, "apply.move.after")
     with plan_bench(home) as bench:
@@ -177,7 +177,7 @@ def test_an_apply_that_somebody_is_at_is_left_alone(home: Path) -> None:
         assert bench.now(plan).state is PlanState.PROCESSING
 
 
-def test_an_apply_that_somebody_takes_up_meanwhile_is_left_to_them(home: Path) -> None:
+def test_an_apply_taken_over_by_a_process_is_left_alone(home: Path) -> None:
     dead_apply(home, "apply.move.after")
     with plan_bench(home) as bench:
         before = snapshot(bench.repository)
@@ -213,7 +213,7 @@ def test_a_plan_that_was_believed_to_be_taken_back_is_applied_if_its_files_are(h
         assert bench.now(plan).state is PlanState.APPLIED
 
 
-def test_an_apply_to_what_is_out_of_reach_waits_for_it_or_for_leave_to_give_it_up(home: Path) -> None:
+def test_an_apply_to_a_missing_repository_waits_or_is_given_up(home: Path) -> None:
     plan = dead_apply(home, "apply.move.after")
     with plan_bench(home) as bench:
         pass
@@ -269,7 +269,7 @@ def test_a_plan_whose_apply_is_given_up_can_be_deleted(home: Path) -> None:
         assert told(bench.container, "applies") == [(OK, CLEAN)]
 
 
-def test_an_undo_whose_plan_is_gone_is_ended_all_the_same(home: Path) -> None:
+def test_an_undo_of_a_deleted_plan_is_completed(home: Path) -> None:
     with plan_bench(home) as bench:
         plan = bench.apply(bench.done(edit("b.txt", "alpha", "ALPHA")))
 
@@ -315,7 +315,7 @@ def test_a_plan_whose_worker_died_is_named_with_the_command_that_resumes_it(home
         assert bench.now(plan).state is PlanState.PROCESSING
 
 
-def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_it(home: Path) -> None:
+def test_a_plan_with_a_pending_cancel_is_named_with_its_remedy(home: Path) -> None:
     plan = dead_run(home, "sandbox.create.after-checkout")
     with plan_bench(home) as bench:
         jobs, parts = bench.container.jobs, bench.parts
@@ -331,7 +331,7 @@ def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_
         assert (settled.state, settled.error) == (PlanState.CANCELLED, "cancelled: enough")
 
 
-def test_a_plan_that_runs_is_none_of_the_doctors_business(bench: PlanBench) -> None:
+def test_a_running_plan_is_not_reported(bench: PlanBench) -> None:
     plan = bench.plan(write("new.txt", "new\n"))
     identity = bench.container.processes.identity("alive")
     assert bench.container.jobs.claim(identity, [f"plan:{plan.id}"], now=bench.container.clock.now())
@@ -472,7 +472,7 @@ def test_a_clean_sandbox_whose_plan_is_gone_is_removed(bench: PlanBench) -> None
     assert (directory.exists(), refs(bench)) == (False, "")
 
 
-def test_what_somebody_else_removed_meanwhile_is_not_told_of(bench: PlanBench) -> None:
+def test_a_sandbox_removed_by_another_process_is_not_reported(bench: PlanBench) -> None:
     whole, half = orphaned(bench)[0], bench.done(write("b.txt", "alpha\n"))
     bench.parts.lifecycle.reject(half)
     shutil.rmtree(bench.parts.sandboxes.directory / half.id)
@@ -482,7 +482,7 @@ def test_what_somebody_else_removed_meanwhile_is_not_told_of(bench: PlanBench) -
     assert [left.fix() for left in found if left.fix] == ["", ""]
 
 
-def test_all_that_is_mended_at_once_is_told_one_by_one(bench: PlanBench) -> None:
+def test_sandboxes_fixed_together_are_listed_one_by_one(bench: PlanBench) -> None:
     plans = [bench.done(write(f"{n}.txt", "new\n")) for n in range(2)]
     for plan in plans:
         bench.parts.lifecycle.reject(plan)
@@ -503,7 +503,7 @@ def test_a_sandbox_with_changes_is_never_removed(bench: PlanBench) -> None:
     assert refs(bench)
 
 
-def test_a_sandbox_that_somebody_holds_is_never_removed(bench: PlanBench) -> None:
+def test_a_sandbox_in_use_is_never_removed(bench: PlanBench) -> None:
     """openai/codex#24703: locks of living agents were not honoured."""
     plan, directory = orphaned(bench)
     with bench.sandbox(plan).writing():
@@ -523,7 +523,7 @@ def test_a_damaged_sandbox_with_unapplied_changes_is_never_removed(bench: PlanBe
     assert bench.apply(plan).state is PlanState.APPLIED
 
 
-def test_a_sandbox_that_is_out_of_reach_is_kept_while_somebody_may_want_it(bench: PlanBench) -> None:
+def test_a_missing_sandbox_is_kept_while_its_plan_may_need_it(bench: PlanBench) -> None:
     undecided, rejected, applied = (bench.done(write(f"{n}.txt", f"{n}\n")) for n in range(3))
     bench.parts.lifecycle.reject(rejected)
     bench.apply(applied)
@@ -591,7 +591,7 @@ def test_a_ref_of_another_state_directory_is_left_alone_and_mentioned(bench: Pla
         assert other.apply(theirs).state is PlanState.APPLIED
 
 
-def test_a_ref_whose_plan_is_at_work_again_is_kept(bench: PlanBench) -> None:
+def test_a_ref_of_a_running_plan_is_kept(bench: PlanBench) -> None:
     plan = bench.done(write("new.txt", "new\n"))
     forget(bench, "sandboxes", plan)
     shutil.rmtree(bench.parts.sandboxes.directory / plan.id)
@@ -615,7 +615,7 @@ class Deadly(tuple[str, ...]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_was_not_finished_in_the_setup_cache_is_removed_in_time(home: Path) -> None:
+def test_unfinished_setup_caches_are_removed_in_time(home: Path) -> None:
     """anthropics/claude-code#63087: what was left over was never cleaned up."""
     tree, cache = home / "tree", SetupCache(home / "setups")
     (tree / "node_modules").mkdir(parents=True)
@@ -755,7 +755,7 @@ def test_a_directory_that_is_taken_into_use_meanwhile_stays(temporary: Path) -> 
 # ── All of it ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_survey_or_a_mending_that_fails_is_a_finding_and_stops_no_other() -> None:
+def test_a_failing_survey_or_fix_is_a_finding_and_stops_no_other() -> None:
     def broken() -> list[Orphan]:
         raise PermissionError("no")
 
@@ -769,7 +769,7 @@ def test_a_survey_or_a_mending_that_fails_is_a_finding_and_stops_no_other() -> N
     assert [(row.verdict, row.finding) for row in rows] == [(FAIL, "one: no"), (FIXED, "removed two")]
 
 
-def test_of_very_many_leftovers_all_are_mended_and_some_are_shown() -> None:
+def test_of_very_many_orphans_all_are_fixed_and_some_are_shown() -> None:
     mended: list[int] = []
 
     def fix(number: int) -> str:

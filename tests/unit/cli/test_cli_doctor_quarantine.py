@@ -52,7 +52,7 @@ def given_up(bench: PlanBench, plan: Plan) -> Path:
     return place
 
 
-def test_what_an_open_journal_knows_is_recoverys(tmp_path: Path) -> None:
+def test_directories_with_an_open_journal_are_left_to_recovery(tmp_path: Path) -> None:
     dead_apply(tmp_path, "apply.move.after")
     with plan_bench(tmp_path) as bench:
         assert len(list((bench.repository / ".git/cleveragents").iterdir())) == 1
@@ -60,7 +60,7 @@ def test_what_an_open_journal_knows_is_recoverys(tmp_path: Path) -> None:
         assert [check.verdict for check in looked(bench, fix=True)] == [DoctorVerdict.OK]
 
 
-def test_what_is_nowhere_else_is_named_and_stays(tmp_path: Path) -> None:
+def test_the_only_copy_of_a_file_is_named_and_kept(tmp_path: Path) -> None:
     plan = dead_apply(tmp_path, "apply.move.after")
     with plan_bench(tmp_path) as bench:
         place = given_up(bench, plan)
@@ -74,7 +74,7 @@ def test_what_is_nowhere_else_is_named_and_stays(tmp_path: Path) -> None:
         assert place.is_dir()
 
 
-def test_what_the_last_commit_has_too_is_removed_and_applies_go_on(tmp_path: Path) -> None:
+def test_committed_files_are_removed_and_applies_work_again(tmp_path: Path) -> None:
     plan = dead_apply(tmp_path, "apply.move.after")
     with plan_bench(tmp_path) as bench:
         place = given_up(bench, plan)
@@ -110,7 +110,7 @@ def applied_id(bench: PlanBench) -> str:
     return bench.parts.apply.apply(bench.now(plan), CancellationToken())[1].id
 
 
-def test_another_states_is_named_and_never_removed(tmp_path: Path) -> None:
+def test_a_directory_of_another_state_is_named_and_kept(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as bench:
         bench.done(edit("a.txt", "one", "ONE"))
         place = skeleton(bench, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
@@ -122,7 +122,7 @@ def test_another_states_is_named_and_never_removed(tmp_path: Path) -> None:
         assert place.is_dir()
 
 
-def test_an_empty_one_of_ours_is_removed_unless_somebody_is_at_it(tmp_path: Path) -> None:
+def test_an_empty_directory_is_removed_unless_an_apply_runs(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as bench:
         place = skeleton(bench, applied_id(bench))
         [left] = forgotten_asides(bench.container)
@@ -149,7 +149,7 @@ def test_an_empty_one_of_ours_is_removed_unless_somebody_is_at_it(tmp_path: Path
         assert not beside.exists()
 
 
-def test_links_and_what_no_commit_can_have_are_kept(tmp_path: Path) -> None:
+def test_links_and_special_files_are_kept(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as bench:
         place = skeleton(bench, applied_id(bench))
         (place / "old/0").symlink_to("nowhere")
@@ -179,6 +179,6 @@ def test_a_plan_that_is_stuck_on_an_absent_repository_names_the_doctor(
             stuck = agents("plan", command, plan.id)
             assert (stuck.code, "is out of reach" in stuck.err) == (3, True), (command, stuck.err)
             assert ": agents doctor" in stuck.err
-        assert "out of reach; `agents doctor` says more" in agents("plan", "show", plan.id).out
+        assert "out of reach; see `agents doctor`" in agents("plan", "show", plan.id).out
         given_up = agents("plan", "delete", plan.id, "--yes")
         assert (given_up.code, "would be abandoned" in given_up.err) == (0, True)

@@ -129,22 +129,22 @@ def test_a_plan_run_in_front_keeps_its_transcript(agents: Agents) -> None:
     assert "step 1 of 1: Rename" in kinds["progress"]
 
 
-def test_what_was_said_in_a_plan_is_forgotten_once_nobody_can_go_on_with_it(agents: Agents) -> None:
+def test_gc_removes_transcripts_of_plans_that_cannot_continue(agents: Agents) -> None:
     ran = agents("run", "Say color")
     assert ran.code == 3
-    assert "what was said" not in agents("gc", "--older-than", "0m").err
+    assert "transcripts of" not in agents("gc", "--older-than", "0m").err
     assert agents("plan", "apply", ran.id).code == 0
-    assert "what was said" not in agents("gc", "--older-than", "1h").err
+    assert "transcripts of" not in agents("gc", "--older-than", "1h").err
     dry = agents("gc", "--older-than", "0m", "--dry-run").err
     assert "transcripts of 1 plan: would be removed" in dry
-    assert "what was said in 1 plan: removed" in agents("gc", "--older-than", "0m").err
-    assert "what was said" not in agents("gc", "--older-than", "0m").err
+    assert "transcripts of 1 plan: removed" in agents("gc", "--older-than", "0m").err
+    assert "transcripts of" not in agents("gc", "--older-than", "0m").err
     assert "How? → By hand" in agents("plan", "tree", ran.id).out
 
 
 def test_a_plan_without_a_strategist_decided_nothing(agents: Agents) -> None:
     ran = agents("run", "--action", "builtin/command", "--", "true")
-    assert "nothing was decided in it" in agents("plan", "tree", ran.id).err
+    assert "no decisions" in agents("plan", "tree", ran.id).err
     assert "it has 0" in agents("plan", "explain", ran.id, "1").err
 
 
@@ -162,7 +162,7 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
     assert json.loads(agents("plan", "show", ran.id, "--format", "json").out)["spending"]["model_calls"] == 5
 
 
-def test_a_plan_whose_time_is_over_says_how_much_would_be_more(agents: Agents) -> None:
+def test_a_plan_without_time_names_a_larger_limit(agents: Agents) -> None:
     ran = agents("run", "Say color", "--timeout", "0.001s")
     assert (ran.code, "it waits: the time limit is reached" in ran.err) == (3, True), ran.err
     assert f"agents plan resume {ran.id} --timeout 61s  raise the limit and continue" in ran.err
@@ -174,13 +174,13 @@ def test_a_plan_whose_time_is_over_says_how_much_would_be_more(agents: Agents) -
     ("given", "seconds", "spelt"),
     [("90", 90, "90s"), ("90s", 90, "90s"), ("1.5m", 90, "90s"), ("30M", 1800, "30m"), ("24h", 86400, "1d")],
 )
-def test_a_length_of_time_is_read_and_said_with_its_unit(given: str, seconds: float, spelt: str) -> None:
+def test_durations_are_read_and_shown_with_a_unit(given: str, seconds: float, spelt: str) -> None:
     assert Duration().convert(given, None, None) == seconds
     assert duration_text(seconds) == spelt
 
 
 @pytest.mark.parametrize("wrong", ["", "MORE", "-1", "0", "0m", "31d", "1w", "1h30m", "nan", "1e9"])
-def test_what_is_no_length_of_time_is_refused(wrong: str) -> None:
+def test_an_invalid_duration_is_refused(wrong: str) -> None:
     with pytest.raises(click.BadParameter, match=r"30d|write 90s"):
         Duration().convert(wrong, None, None)
 
@@ -207,7 +207,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
     why = json.loads(agents("plan", "show", failed.id, "--format", "json").out)["error"]
     watched = agents("plan", "watch", failed.id)
     assert (watched.code, f"it failed: {why}" in watched.err) == (1, True), watched.err
-    assert f"it did nothing: {why}" in agents("plan", "log", failed.id).err
+    assert f"no calls: {why}" in agents("plan", "log", failed.id).err
     # Nobody said what the answers took.
     told = " tokens, unknown price: an interrupted call counts in full"
     assert re.search(rf"model calls?, at most [0-9,]+{told}", agents("plan", "show", failed.id).out)
@@ -229,7 +229,7 @@ def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     assert "report  I renamed it." in nothing.out
 
 
-def test_what_is_left_for_review_is_left_by_whoever_goes_on_with_it(agents: Agents, repository: Path) -> None:
+def test_a_plan_for_review_stays_for_review_after_a_resume(agents: Agents, repository: Path) -> None:
     """`--review` counts for the plan, not for the command that happened to begin it."""
     asks = "  ask: {type: human, question: Now?, output: reply, next: write}\n"
     writes = "  write: {type: tool, tool: write, with: {path: door.txt, content: red}}\n"
@@ -248,7 +248,7 @@ def test_what_is_left_for_review_is_left_by_whoever_goes_on_with_it(agents: Agen
         assert ("agents plan apply" in answered.err) is left
 
 
-def test_an_actor_may_name_what_the_actors_of_every_plan_have(agents: Agents) -> None:
+def test_an_actor_may_refer_to_the_built_in_actors(agents: Agents) -> None:
     """And what was found valid is there when it runs."""
     actor = f"name: me/knows\ntype: llm\nprompt: hello\ntools: [read, {', '.join(TOOLS_OF_PLANS)}]\n"
     Path("knows.yaml").write_text(actor)
@@ -275,7 +275,7 @@ def test_line_breaks_of_goals_and_questions_are_line_breaks_where_there_is_room(
     assert "\\n" not in said
 
 
-def test_what_a_plan_did_is_watched_afterwards_in_the_order_in_which_it_happened(agents: Agents) -> None:
+def test_watch_replays_a_finished_plan_in_order(agents: Agents) -> None:
     ran = agents("run", "Say color", "--yes", "--check", "true")
     watched = agents("plan", "watch", ran.id, "--format", "stream-json")
     told = [json.loads(line) for line in watched.out.splitlines()[:-1]]
@@ -306,7 +306,7 @@ def test_a_file_that_is_no_actor_is_refused_before_there_is_a_plan(agents: Agent
     assert wrong.code == 2
     assert "error: mine.yaml is not a valid actor" in wrong.err
     assert "there is no node 'sya'; did you mean 'say'?" in wrong.err
-    assert "name a file, not -" in agents("actor", "run", "-", "the door").err
+    assert "pass a file, not -" in agents("actor", "run", "-", "the door").err
     assert "is not a file" in agents("actor", "run", "gone.yaml", "the door").err
     assert json.loads(agents("plan", "list", "--format", "json").out) == []
 
@@ -373,7 +373,7 @@ def test_where_the_sandboxes_are_ignored_a_plan_is_made(
     assert agents("run", "--action", "builtin/command", "--", "true").code == 0
 
 
-def test_a_goal_on_stdin_that_is_no_utf_8_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_goal_on_stdin_must_be_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO("Say café".encode("latin-1"))))
     with pytest.raises(
         click.UsageError, match=r"cannot read the goal on stdin: it is not UTF-8 text \(byte 7\)"
@@ -442,7 +442,7 @@ def test_a_resume_that_is_refused_raises_no_limit(agents: Agents) -> None:
     assert limits() == kept
 
 
-def test_a_plan_that_waits_for_leave_gets_no_larger_budget_instead(agents: Agents) -> None:
+def test_a_plan_that_needs_approval_gets_no_larger_budget(agents: Agents) -> None:
     asks = agents("run", "Say color", "--profile", "manual", "--max-steps", "8")
     assert asks.code == 3, asks.err
     wrong = agents("plan", "resume", asks.id, "--max-steps", "9")
@@ -457,7 +457,7 @@ def test_limits_are_for_plans_with_actors(agents: Agents) -> None:
     assert (wrong.code, "limits need an actor" in wrong.err) == (2, True), wrong.err
 
 
-def test_without_a_model_the_remedy_is_told(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_model_the_remedy_is_printed(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLEVERAGENTS_MODELS_DEFAULT")
     wrong = agents("run", "Do it")
     assert wrong.code == 2

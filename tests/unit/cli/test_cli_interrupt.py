@@ -103,13 +103,13 @@ def test_while_they_are_stopped_the_next_is_noted_and_the_one_after_it_gives_way
     assert raises(), "what is asked afterwards hears it"
 
 
-def test_who_was_not_interrupted_leaves_it_as_it_was() -> None:
+def test_without_an_interrupt_the_handler_is_restored() -> None:
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_who_was_started_with_it_ignored_goes_on_ignoring_it() -> None:
+def test_an_ignored_interrupt_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -131,7 +131,7 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     assert failed == []
 
 
-def test_what_has_ended_in_order_during_the_last_words_is_not_left_at_once() -> None:
+def test_an_orderly_end_during_the_last_message_is_kept() -> None:
     heard, left = Interrupts(), list[int]()
 
     class Board(Shown):
@@ -146,7 +146,7 @@ def test_what_has_ended_in_order_during_the_last_words_is_not_left_at_once() -> 
     assert left == []
 
 
-def test_one_plan_that_cannot_be_told_keeps_no_other_running(tmp_path: Path) -> None:
+def test_a_failed_cancel_keeps_no_other_plan_running(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as plans:
         first, second = plans.plan(command("true")), plans.plan(command("true"))
         gone = plan("01HXNOSUCHPLAN000000000000")
@@ -167,7 +167,7 @@ def test_hit_again_all_is_killed_and_the_end_is_waited_for() -> None:
     with ForcedStop(heard, view, [plan("P")], killed.set, leave=left.append):
         heard.again = True
         assert killed.wait(60)
-    assert view.said == ["interrupted again: killing what still runs, and recording what it did …"]
+    assert view.said == ["interrupted again: killing running processes and recording their effects …"]
     assert left == []
 
 
@@ -201,7 +201,7 @@ class Stuck(Shown):
 
 
 @pytest.mark.parametrize("hangs", ["view", "kill"])
-def test_what_hangs_does_not_keep_the_process_from_ending(hangs: str) -> None:
+def test_a_hanging_thread_does_not_keep_the_process_alive(hangs: str) -> None:
     heard, view, killed, gone = Interrupts(), Stuck(), threading.Event(), threading.Event()
 
     def kill() -> None:
@@ -218,7 +218,7 @@ def test_what_hangs_does_not_keep_the_process_from_ending(hangs: str) -> None:
 
 
 @pytest.mark.parametrize(("ids", "named"), [(["P"], "P"), (["P", "Q"], "PLAN")])
-def test_what_hangs_even_then_is_left_and_that_is_said(
+def test_a_hanging_plan_is_left_and_reported(
     capsys: pytest.CaptureFixture[str], ids: list[str], named: str
 ) -> None:
     heard, view, gone, codes = Interrupts(), Shown(), threading.Event(), list[int]()
@@ -234,7 +234,7 @@ def test_what_hangs_even_then_is_left_and_that_is_said(
     said = capsys.readouterr().err
     assert (codes, view.closed) == ([130], True)
     assert all(f"plan {one} was killed and may still count as running" in said for one in ids)
-    assert f"`agents plan cancel {named}` settles it and records what it did" in said
+    assert f"`agents plan cancel {named}` to record its end" in said
 
 
 # ── Plans ─────────────────────────────────────────────────────────────────────────────────────────
@@ -246,7 +246,7 @@ def plans(tmp_path: Path) -> Iterator[PlanBench]:
         yield bench
 
 
-def test_a_plan_is_cancelled_before_that_is_said_and_who_says_it_may_hang(plans: PlanBench) -> None:
+def test_a_plan_is_cancelled_before_a_message_that_may_hang(plans: PlanBench) -> None:
     stopped, states, threads = plans.plan(command("true")), list[PlanState](), list[threading.Thread]()
 
     class Watching(Shown):
@@ -281,7 +281,7 @@ def _by_workers(deciding: WorkOptions, done: PlanView) -> PlanView:
 
 
 @pytest.mark.parametrize("run", [_here, _by_workers], ids=["here", "by workers"])
-def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
+def test_an_interrupt_after_the_end_asks_no_question(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch, run: Callable[[WorkOptions, PlanView], PlanView]
 ) -> None:
     done, stderr = plans.done(write("z.txt", "z\n")), Hitting()

@@ -102,7 +102,7 @@ def test_a_sub_plan_of_a_cancelled_plan_that_did_not_start_shows_as_not_run(agen
     assert ("not started" in text, "not run" in text) == (False, True)
 
 
-def test_what_is_merged_is_not_changed_any_more(agents: Agents, repository: Path) -> None:
+def test_merged_sub_plans_do_not_change(agents: Agents, repository: Path) -> None:
     ran = run(agents, TWO)
     assert ran.code == 3, ran.err
     one = parts_of(agents, ran.id)["one"]["id"]
@@ -124,7 +124,7 @@ def test_what_is_merged_is_not_changed_any_more(agents: Agents, repository: Path
     assert [(repository / name).exists() for name in ("one", "two")] == [False, True]
 
 
-def test_a_failure_is_told_with_the_question_of_another(agents: Agents) -> None:
+def test_a_failure_is_reported_with_a_pending_request(agents: Agents) -> None:
     text = """\
 goals:
   - {name: bad, action: builtin/command, arguments: {argv: [sh, -c, "exit 4"]}}
@@ -137,7 +137,7 @@ goals:
     assert "1 failed: bad" in agents("plan", "show", ran.id).out
 
 
-def test_an_answer_is_told_when_it_was_taken(agents: Agents) -> None:
+def test_a_response_is_reported_once_accepted(agents: Agents) -> None:
     ran = run(agents, THREE)
     refused = agents("plan", "approve", parts_of(agents, ran.id)["one"]["id"], "1")
     assert refused.code != 0

@@ -68,7 +68,7 @@ def test_nothing_is_left_out_where_there_is_room_or_no_terminal(monkeypatch: pyt
     assert columns_for(Output("rich"), every, ["needs"]) == every
 
 
-def test_what_a_command_does_is_beside_it_or_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_description_is_beside_or_below_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = [
         "  agents plan diff 7QX2  shows what it changed",
         "  agents plan undo 7QX2  takes it out again",
@@ -103,18 +103,18 @@ def test_an_error_is_broken_between_words_and_never_within_a_command_that_fits(
     assert in_lines(said, StringIO()) == [said]
 
 
-def test_a_sentence_is_broken_between_words_and_what_may_be_copied_is_not(
+def test_sentences_wrap_and_copyable_text_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wide(monkeypatch, 40)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    progress("the plan goes on; `agents plan cancel 7QX2` stops it\a")
+    progress("the plan continues; stop it with `agents plan cancel 7QX2`\a")
     progress("  agents plan rollback 01M7EMB7PF5FZZMZKGQEAJMPDK 3")
     printed("7QX2    test_prices_of_a_customer.py passed")
     progress("")
     assert terminal.getvalue().split("\n") == [
-        "the plan goes on;",
+        "the plan continues;",
         "`agents plan cancel 7QX2` stops it\\x07",
         "  agents plan rollback 01M7EMB7PF5FZZMZKGQEAJMPDK 3",
         "7QX2    test_prices_of_a_customer.py passed",

@@ -64,7 +64,7 @@ def test_conflicts_are_shown_with_both_sides_decided_and_then_applied(agents: Ag
     assert "1 conflict left" in edited.err
     side = "ours" if told[0]["ours"]["is"] == "a file" else "theirs"
     last = agents("plan", "resolve", plan, "gone.txt", f"--{side}")
-    assert "no conflict is left" in last.err
+    assert "no conflicts left" in last.err
     assert "has no open conflict" in agents("plan", "resolve", plan).err
     assert agents("plan", "resume", plan, "--yes").code == 0
     assert (tmp_path / "shop/text.txt").read_text() == "by both\n"
@@ -78,7 +78,7 @@ def renaming(name: str) -> dict[str, object]:
     return {"name": name, "action": "builtin/command", "arguments": {"argv": ["sh", "-c", script]}}
 
 
-def test_what_is_announced_and_shown_is_what_is_open(agents: Agents, tmp_path: Path) -> None:
+def test_open_conflicts_are_announced_and_listed(agents: Agents, tmp_path: Path) -> None:
     (tmp_path / "goals.yaml").write_text(json.dumps({"goals": [renaming("one"), renaming("two")]}))
     ended = agents("run", "-f", "../goals.yaml", "--profile", "full-auto")
     assert ended.code == 3, ended.err

@@ -71,7 +71,7 @@ def regex(pattern: str, replacement: str) -> tuple[str, ...]:
 # ── Before the start ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_commit_by_nobody_is_refused_before_anything_is_done(agents: Agents, repository: Path) -> None:
+def test_a_commit_without_an_author_is_refused_first(agents: Agents, repository: Path) -> None:
     git(repository, "config", "--unset", "user.name")
     git(repository, "config", "--unset", "user.email")
     ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
@@ -87,9 +87,7 @@ def test_a_commit_by_nobody_is_refused_before_anything_is_done(agents: Agents, r
     assert "color" in (repository / "README.md").read_text()
 
 
-def test_a_commit_that_should_be_signed_is_refused_before_anything_is_done(
-    agents: Agents, repository: Path
-) -> None:
+def test_a_signed_commit_is_refused_first(agents: Agents, repository: Path) -> None:
     git(repository, "config", "commit.gpgSign", "true")
     ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
     assert (ran.code, "then commit it yourself" in ran.err) == (2, True)
@@ -107,7 +105,7 @@ def test_a_commit_that_should_be_signed_is_refused_before_anything_is_done(
         (regex("x", r"\2"), "invalid group reference 2"),
     ],
 )
-def test_a_wrong_request_is_told_without_opening_the_database(
+def test_an_invalid_request_is_reported_without_opening_the_database(
     agents: Agents,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -134,7 +132,7 @@ def test_a_step_that_may_fail_is_not_judged_beforehand(agents: Agents, tmp_path:
 # ── While it runs ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_step_is_announced_once_however_often_leave_is_asked_for(agents: Agents, tmp_path: Path) -> None:
+def test_a_step_is_announced_once_despite_several_approvals(agents: Agents, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(STEPS)
     assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
     ran = agents("run", "--action", "team/steps", "--profile", "manual", typed="y\ny\ny\nn\n")
@@ -143,7 +141,7 @@ def test_a_step_is_announced_once_however_often_leave_is_asked_for(agents: Agent
     assert ran.err.count("  it is said\n") == 1
 
 
-def test_who_has_run_a_plan_up_to_a_question_takes_nothing_up_after_the_answer(
+def test_a_foreground_worker_takes_no_job_after_a_question(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would say again what was said before."""
@@ -170,9 +168,7 @@ NOT_RESOLVED = "echo curl: Could not resolve host: example.org; exit 6"
     [(*COMMAND, "sh", "-c", NOT_RESOLVED), (*REPLACE, "--check", NOT_RESOLVED)],
     ids=["a command", "a check"],
 )
-def test_who_finds_no_network_is_told_which_profiles_allow_it(
-    agents: Agents, arguments: tuple[str, ...]
-) -> None:
+def test_a_missing_network_names_profiles_that_allow_it(agents: Agents, arguments: tuple[str, ...]) -> None:
     allowing = "the profile trusted or full-auto"
     ran = agents(*arguments)
     assert ran.code != 0
@@ -191,9 +187,7 @@ def test_an_action_that_allows_no_network_is_named_for_it(agents: Agents, tmp_pa
     assert (ran.code, "the action's own profile, ci, denies it" in ran.err) == (1, True)
 
 
-def test_other_failures_and_other_machines_are_no_matter_of_the_network(
-    agents: Agents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_failures_give_no_network_hint(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hint:" not in agents(*COMMAND, "sh", "-c", "echo wrong; exit 6").err
     monkeypatch.setenv("CLEVERAGENTS_SANDBOX_ISOLATION", "off")
     assert "hint:" not in agents(*COMMAND, "sh", "-c", NOT_RESOLVED).err
@@ -209,7 +203,7 @@ def test_other_failures_and_other_machines_are_no_matter_of_the_network(
         "dial tcp: lookup proxy.golang.org: no such host",
     ],
 )
-def test_what_programs_say_without_a_network_is_known(output: str) -> None:
+def test_network_errors_of_programs_are_recognized(output: str) -> None:
     assert looks_like_no_network(output)
     assert not looks_like_no_network("resolved 3 conflicts in network.py")
 
@@ -220,7 +214,7 @@ def test_a_step_without_a_name_is_spelt_as_it_would_be_typed(agents: Agents) -> 
     assert """step "command sh -c 'exit 3'" ended with exit code 3""" in ran.err
 
 
-def test_a_cancel_says_what_it_is_at(agents: Agents, container: Container, repository: Path) -> None:
+def test_a_cancel_reports_its_progress(agents: Agents, container: Container, repository: Path) -> None:
     request = {"arguments": {}, "profile": "supervised"}
     made = container.plan_parts.lifecycle.create(
         PlanDraft("wait", "builtin/command", str(repository), request)
@@ -233,24 +227,24 @@ def test_a_cancel_says_what_it_is_at(agents: Agents, container: Container, repos
 # ── Afterwards ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_undo_says_that_the_commit_stays(agents: Agents, repository: Path) -> None:
+def test_an_undo_reports_that_the_commit_stays(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
     commit = git(repository, "rev-parse", "HEAD").strip()
     undone = agents("plan", "undo", ran.id)
     assert undone.code == 0
-    assert f"its commit {commit} stays in the history; only your files were changed" in undone.err
+    assert f"commit {commit} stays in the history; only your files changed" in undone.err
     git(repository, "checkout", "--", ".")
     again = agents("run", "--action", "builtin/replace", "--arg", "pattern=color", "--arg", "replacement=hue")
     assert agents("plan", "apply", again.id, "--commit", "Another").code == 0
     commit = git(repository, "rev-parse", "HEAD").strip()
     undone = agents("plan", "undo", again.id, "--commit", "Back")
-    assert undone.err.endswith(f"its commit {commit} stays in the history\n"), undone.err
+    assert undone.err.endswith(f"commit {commit} stays in the history\n"), undone.err
     uncommitted = agents(*OTHER)
     assert agents("plan", "apply", uncommitted.id).code == 0
     assert "stays in the history" not in agents("plan", "undo", uncommitted.id).err
 
 
-def test_gc_says_what_it_ends_and_nothing_offers_that_afterwards(agents: Agents, repository: Path) -> None:
+def test_gc_names_lost_actions_and_they_are_not_offered_afterwards(agents: Agents, repository: Path) -> None:
     applied = agents(*REPLACE, "--yes", "--commit", "Spell it")
     commit = git(repository, "rev-parse", "HEAD").strip()
     rejected = agents(*OTHER)
@@ -259,11 +253,11 @@ def test_gc_says_what_it_ends_and_nothing_offers_that_afterwards(agents: Agents,
     dry = agents("gc", "--older-than", "0m", "--dry-run")
     assert f"{applied.id}  applied" in dry.out
     assert "undo or diff" in dry.out
-    assert "could not be undone any more" in dry.err
+    assert "could no longer be undone" in dry.err
     assert "removing" not in dry.err
     done = agents("gc", "--older-than", "0m")
-    assert f"removing the sandbox of plan {applied.id} (applied), which ends its undo and diff" in done.err
-    assert f"removing the sandbox of plan {rejected.id} (rejected), which ends its diff" in done.err
+    assert f"removing the sandbox of plan {applied.id} (applied); no undo or diff afterwards" in done.err
+    assert f"removing the sandbox of plan {rejected.id} (discarded); no diff afterwards" in done.err
     assert "cannot be undone any more" in done.err
     shown = agents("plan", "show", applied.id).out
     assert "removed, and with it what a diff and an undo need" in shown
@@ -284,7 +278,7 @@ def test_a_plan_without_changes_is_shown_as_such_after_gc(agents: Agents) -> Non
 
 
 @pytest.mark.parametrize("emptied", [False, True])
-def test_a_plan_whose_repository_is_away_is_named_with_what_to_do(
+def test_a_plan_with_a_missing_repository_names_next_steps(
     agents: Agents, repository: Path, emptied: bool
 ) -> None:
     plan = agents(*REPLACE)
@@ -298,7 +292,7 @@ def test_a_plan_whose_repository_is_away_is_named_with_what_to_do(
         assert (refused.code, "agents doctor" in refused.err) == (3, True), command
         assert f"{repository} is out of reach" in refused.err
     shown = agents("plan", "show", plan.id)
-    assert (shown.code, "out of reach; `agents doctor` says more" in shown.out) == (0, True)
+    assert (shown.code, "out of reach; see `agents doctor`" in shown.out) == (0, True)
     told = json.loads(agents("plan", "show", plan.id, "--format", "json").out)
     assert (told["id"], told["out_of_reach"]) == (plan.id, str(repository))
     if emptied:
@@ -310,9 +304,7 @@ def test_a_plan_whose_repository_is_away_is_named_with_what_to_do(
     assert (undo.code, "is out of reach" in undo.err) == (3, True)
 
 
-def test_a_plan_that_waits_or_failed_says_so_when_its_repository_is_away(
-    agents: Agents, repository: Path
-) -> None:
+def test_a_plan_with_a_missing_repository_shows_its_reason(agents: Agents, repository: Path) -> None:
     waits = agents(*REPLACE, "--profile", "manual")
     failed = agents(*COMMAND, "false")
     os.chdir("/")

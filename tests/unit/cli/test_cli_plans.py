@@ -94,7 +94,7 @@ def container(repository: Path) -> Iterator[Container]:
 # ── Run ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_nobody_watches_changes_nothing_and_says_what_to_do(
+def test_a_run_without_a_terminal_changes_nothing_and_prints_next_steps(
     agents: Agents, repository: Path
 ) -> None:
     ran = agents(*REPLACE, "--commit", "Spell it")
@@ -115,7 +115,7 @@ def test_yes_applies_and_undo_takes_it_back(agents: Agents, repository: Path) ->
     assert (again.code, "it is already applied" in again.err) == (2, True)
     undone = agents("plan", "undo", ran.id)
     assert undone.code == 0
-    assert f"taken back from 2 files of {repository}" in undone.err
+    assert f"undone in 2 files of {repository}" in undone.err
     assert git(repository, "status", "--short") == ""
     final = agents("plan", "apply", ran.id)
     assert (final.code, "it is undone, which is final" in final.err) == (2, True)
@@ -162,37 +162,36 @@ def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
 
 
 @pytest.mark.parametrize(("pressed", "code"), [("", 0), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
-def test_a_question_without_an_answer_leaves_the_plan_to_be_decided(
-    agents: Agents, pressed: str, code: int
-) -> None:
+def test_an_unanswered_question_leaves_the_plan_undecided(agents: Agents, pressed: str, code: int) -> None:
     stopped = agents(*REPLACE, typed=pressed)
     assert stopped.code == code
-    assert f"\nthe plan stays as it plan\n  agents plan diff {stopped.id}" in stopped.err
-    assert "ready: the result plan ready for review" in agents("plan", "show", stopped.id).out
+    assert f"\nthe plan stays as it is\n  agents plan diff {stopped.id}" in stopped.err
+    assert "ready: the result is ready for review" in agents("plan", "show", stopped.id).out
 
 
-def test_what_there_is_nothing_to_do_about_is_said_to_be_so(agents: Agents, repository: Path) -> None:
+def test_a_plan_without_changes_reports_nothing_to_apply(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review")
     again = agents("plan", "resume", ran.id)
-    assert (again.code, "it was done already, so there was nothing to do" in again.err) == (3, True), (
+    assert (again.code, "the plan was already done; there was nothing to do" in again.err) == (3, True), (
         again.err
     )
     for name in agents("plan", "diff", ran.id, "--name-only").out.split():
         (repository / name).write_text((repository / name).read_text().replace("colour", "color"))
     applied = agents("plan", "apply", ran.id)
-    assert (applied.code, "your files have it already; nothing was changed" in applied.err) == (0, True)
+    assert (applied.code, "your files already contain the result; nothing changed" in applied.err) == (
+        0,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("pressed", "code"), [("", 3), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
-def test_leave_that_is_neither_given_nor_refused_is_asked_for_later(
-    agents: Agents, pressed: str, code: int
-) -> None:
+def test_an_unanswered_approval_stays_pending(agents: Agents, pressed: str, code: int) -> None:
     stopped = agents(*REPLACE, "--profile", "manual", typed=pressed)
     assert (stopped.code, f"agents plan approve {stopped.id} 1" in stopped.err) == (code, True), stopped.err
     assert "waiting: needs your approval" in agents("plan", "show", stopped.id).out
 
 
-def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
+def test_a_terminal_approves_a_call(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--profile", "manual", typed="perhaps\nYes\ny\n")
     assert ran.code == 0
     assert "'perhaps' is not a valid answer; type y for yes or n for no\n" in ran.err
@@ -201,10 +200,10 @@ def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
 
-def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, repository: Path) -> None:
+def test_without_a_terminal_a_call_is_approved_later(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--profile", "manual", "--commit", "Spell it")
     assert ran.code == 3
-    assert "the message is to be given again" in ran.err
+    assert "pass the message again" in ran.err
     assert "status  waiting" in ran.out
     assert f"agents plan approve {ran.id}" in ran.err
     assert "waits for  call 1 needs approval for edit: replace" in agents("plan", "show", ran.id).out
@@ -233,7 +232,7 @@ def test_the_goal_is_kept_without_secrets(agents: Agents, container: Container) 
     assert "hunter2secret" not in container.plan_parts.plans.get(ran.id).goal
 
 
-def test_what_is_denied_ends_the_plan(agents: Agents) -> None:
+def test_a_denied_call_fails_the_plan(agents: Agents) -> None:
     ran = agents(*REPLACE, "--profile", "manual")
     denied = agents("plan", "deny", ran.id)
     assert denied.code == 0
@@ -303,7 +302,7 @@ def test_a_commit_outside_a_repository_is_refused_at_once(
 # ── A command, and what it prints ─────────────────────────────────────────────────────────────────
 
 
-def test_a_command_is_heard_recorded_and_applied(agents: Agents, repository: Path) -> None:
+def test_command_output_is_shown_recorded_and_applied(agents: Agents, repository: Path) -> None:
     script = r"printf 'x' > new.txt; printf '10%%\r100%%\n\033[32mgreen\033[0m\nno end'"
     ran = agents("run", "--action", "builtin/command", "--yes", "--", "sh", "-c", script)
     assert ran.code == 0
@@ -311,7 +310,7 @@ def test_a_command_is_heard_recorded_and_applied(agents: Agents, repository: Pat
     assert (repository / "new.txt").read_text() == "x"
     told = agents("plan", "log", ran.id, "1").out
     assert "exit_code" in told
-    assert "what it printed\n" in told
+    assert "\noutput\n" in told
     assert "  no end\n" in told
     assert json.loads(agents("plan", "log", ran.id, "1", "--format", "json").out)["result"]["exit_code"] == 0
     assert agents("plan", "log", ran.id).out.splitlines()[1].split()[:4] == ["1", "command", "ended", "1"]
@@ -346,7 +345,7 @@ def test_ctrl_c_cancels_a_plan_whose_work_was_not_begun(agents: Agents, interrup
     assert "cancelled" in agents("plan", "show", plan_id).out
 
 
-def test_ctrl_c_ends_a_command_and_keeps_what_it_did(
+def test_ctrl_c_ends_a_command_and_keeps_its_effects(
     agents: Agents, interrupt: Interrupt, repository: Path
 ) -> None:
     with interrupt("  up", signal.SIGINT):
@@ -395,7 +394,7 @@ def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: 
         assert (refused.code, "already running" in refused.err) == (2, True)
         cancelled = agents("plan", "cancel", plan_id, "--reason", "enough")
         assert cancelled.code == 0
-        assert "none of its processes is left" in cancelled.err
+        assert "no process is left" in cancelled.err
         assert "cancelled: enough" in process.stderr.read()
     assert process.returncode == 130
     assert "created" in agents("plan", "show", plan_id).out
@@ -429,7 +428,7 @@ def test_a_short_difference_is_shown_as_it_is(
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_show_tells_people_what_changed_and_programs_everything(agents: Agents) -> None:
+def test_show_prints_changes_for_people_and_all_fields_for_programs(agents: Agents) -> None:
     ran = agents(*REPLACE, "--check", "false")
     shown = agents("plan", "show", ran.id[-8:].lower()).out
     assert "changed  +1 -1  src/paint.py" in shown
@@ -449,12 +448,10 @@ def test_show_tells_people_what_changed_and_programs_everything(agents: Agents) 
     assert made == {"number": 1, "tool": "replace", "state": "ended", "changed": 2, "error": None}
 
 
-def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
-    agents: Agents, repository: Path
-) -> None:
+def test_a_failed_check_is_reported_and_refuses_the_apply(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--check", "no-such-program")
-    assert "check no-such-program: not run (it has to pass" in ran.err
-    assert "install what it lacks, or run the goal again with another --check" in ran.err
+    assert "check no-such-program: not run (required before apply" in ran.err
+    assert "install what is missing, or run the goal again with another --check" in ran.err
     steps = (
         f"apply {ran.id}    run the checks again",
         "discard the result; start another plan with other checks",
@@ -493,7 +490,7 @@ def test_the_diff_is_a_patch_that_git_takes(agents: Agents, repository: Path) ->
     assert [(row["path"], row["after"]["mode"]) for row in told] == [("src/paint.py", "100755")]
     assert "mode 100755  src/paint.py" in ran.err
     assert agents("plan", "diff", ran.id, "--stat", "--name-only").code == 2
-    assert agents("plan", "diff", ran.id, "nothing").err == "nothing of that was changed\n"
+    assert agents("plan", "diff", ran.id, "nothing").err == "no changes there\n"
 
 
 def test_a_name_that_is_not_utf8_is_shown_to_people_and_programs(agents: Agents, repository: Path) -> None:
@@ -510,7 +507,7 @@ def test_a_name_that_is_not_utf8_is_shown_to_people_and_programs(agents: Agents,
     assert os.path.lexists(os.fsencode(repository) + b"/bad\xffname")
 
 
-def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) -> None:
+def test_the_list_ends_with_the_latest_and_continues_after_a_plan(agents: Agents) -> None:
     made = [agents(*REPLACE, "--review").id for _ in range(3)]
 
     def listed(*options: str) -> tuple[list[str], str]:
@@ -524,7 +521,7 @@ def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) 
     )
     assert listed("--limit", "1", "--after", made[0]) == (
         [made[1]],
-        f"there are more: --after {made[1]}\n",
+        f"there are more plans: pass --after {made[1]}\n",
     )
     assert listed("--after", made[1]) == ([made[2]], "")
     assert listed("--state", "applied") == ([], "")
@@ -558,7 +555,7 @@ def test_a_list_can_be_narrowed_to_a_status(agents: Agents) -> None:
     assert listed("--state", "complete") == [ready, unchanged]  # the earlier option
 
 
-def test_a_plan_is_found_by_either_end_of_its_id_or_the_doubt_is_told(agents: Agents) -> None:
+def test_a_plan_is_found_by_either_end_of_its_id_unless_ambiguous(agents: Agents) -> None:
     agents(*REPLACE, "--review")
     ran = agents(*REPLACE, "--review")
     assert ran.id in agents("plan", "show", ran.id[-6:]).out
@@ -575,7 +572,7 @@ def test_many_files_are_counted_rather_than_listed(agents: Agents) -> None:
     assert (told["state"], told["changes"]) == ("complete", [])
 
 
-def test_a_review_that_cannot_be_told_apart_is_told(agents: Agents, repository: Path) -> None:
+def test_an_inseparable_review_is_reported(agents: Agents, repository: Path) -> None:
     steps = "[{tool: edit, with: {path: README.md, old: colour, new: colr}}, "
     steps += "{tool: edit, with: {path: README.md, old: colr, new: color}}]"
     (repository / "twice.yaml").write_text(f"name: my/twice\nexecute: {{steps: {steps}}}\n")
@@ -591,7 +588,7 @@ def test_a_review_that_cannot_be_told_apart_is_told(agents: Agents, repository: 
     assert git(repository, "status", "--short") == "?? twice.yaml\n"
 
 
-def test_secrets_in_what_was_asked_for_are_not_shown(agents: Agents) -> None:
+def test_secrets_in_requests_are_not_shown(agents: Agents) -> None:
     secret = "ghp_" + "a1B2" * 9
     ran = agents("run", "--action", "builtin/replace", "--arg", f"pattern={secret}", "--arg", "replacement=x")
     shown = [ran, agents("plan", "show", ran.id), agents("plan", "list", "--here")]
@@ -618,7 +615,7 @@ def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, reposi
     assert (late.code, "review a plan between its run and its apply" in late.err) == (2, True)
 
 
-def test_a_whole_changeset_can_be_left_out_and_taken_in_again(agents: Agents, repository: Path) -> None:
+def test_a_changeset_can_be_left_out_and_included_again(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review")
     [call] = json.loads(agents("plan", "log", ran.id, "--format", "json").out)
     assert agents("plan", "review", ran.id, "--changeset", call["changeset"]).code == 0
@@ -636,15 +633,15 @@ def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, re
     assert " passed, out of date " in shown.out, shown.out
     assert agents("plan", "rollback", ran.id, "9").code == 2
     assert agents("plan", "resume", ran.id).code == 3
-    assert agents("plan", "reread", ran.id).err == "nothing was edited\n"
+    assert agents("plan", "reread", ran.id).err == "no edits\n"
     place = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
     (Path(place) / "README.md").write_text("Mine.\n")
     taken = agents("plan", "reread", ran.id).err
-    assert ("the edits are recorded as call" in taken, "mind that" in taken) == (True, False), taken
+    assert ("recorded the edits as call" in taken, "warning:" in taken) == (True, False), taken
     (Path(place) / "kept").mkdir()
     (Path(place) / "kept/new").touch()
     taken = agents("plan", "reread", ran.id).err
-    assert "mind that kept/new was changed, which an invariant forbids: never touch kept/" in taken
+    assert "warning: kept/new was changed, which an invariant forbids: never touch kept/" in taken
     assert agents("plan", "apply", ran.id).code == 0
     assert (repository / "README.md").read_text() == "Mine.\n"
     assert agents("plan", "log", ran.id, "9").code == 2
@@ -698,24 +695,22 @@ def test_a_second_cancel_says_so(agents: Agents) -> None:
     assert (gone.code, "was removed" in gone.err) == (2, True)
 
 
-def test_a_plan_that_nobody_runs_is_cancelled_at_once(
+def test_a_plan_without_a_worker_is_cancelled_at_once(
     agents: Agents, container: Container, repository: Path
 ) -> None:
     plan = container.plan_parts.lifecycle.create(PlanDraft("g", "builtin/command", str(repository), {}))
     assert "status  cancelled" in agents("plan", "cancel", plan.id).out
     assert container.plan_parts.plans.get(plan.id).phase_state == (Phase.STRATEGIZE, PlanState.CANCELLED)
-    assert agents("plan", "diff", plan.id).err == "nothing was changed\n"
+    assert agents("plan", "diff", plan.id).err == "no changes\n"
 
 
 def test_the_exit_codes_of_a_result_that_is_left_to_its_user_are_those_of_the_help(agents: Agents) -> None:
     told = " ".join(agents("run", "--help").out.split())
-    assert "elsewhere the exit code is 3. With --review nobody is asked, and the exit code is 0." in told
+    assert "elsewhere the exit code is 3. With --review there is no question, and the exit code is 0" in told
     assert agents(*REPLACE).code == 3
     ran = agents(*REPLACE, "--review")
     assert ran.code == 0
-    assert "3 for any result that is yours to decide" in " ".join(
-        agents("plan", "watch", "--help").out.split()
-    )
+    assert "3 for a result to review" in " ".join(agents("plan", "watch", "--help").out.split())
     assert agents("plan", "watch", ran.id).code == 3
 
 
@@ -777,8 +772,8 @@ def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:
     assert "would be removed" in dry.err
     assert "freed" in agents("gc", "--older-than", "0m").err
     nothing = agents("gc", "--older-than", "0m").err
-    told = "there is nothing to remove of plans that ended more than 0m ago"
-    assert nothing == f"looking through the sandboxes …\n{told}\n"
+    told = "nothing to remove: no sandbox of a plan that ended more than 0m ago"
+    assert nothing == f"examining sandboxes …\n{told}\n"
     assert "ended more than 14d ago" in agents("gc", "--older-than", "2w").err
     assert agents("plan", "apply", kept.id).code == 0
     assert agents("gc", "--older-than", "1y").code == 2

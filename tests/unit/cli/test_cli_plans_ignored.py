@@ -49,7 +49,7 @@ def test_a_check_that_needs_an_ignored_file_fails_and_nothing_is_applied(user: U
     assert sorted(path.name for path in user.root.iterdir()) == [".git", *FILES]
 
 
-def test_what_is_not_applied_is_named_by_show_and_apply(user: User) -> None:
+def test_show_and_apply_list_ignored_files(user: User) -> None:
     ran = user.run("! test -e gen.py")
     sentence = "not applied because git ignores them: gen.py, cache-1/; checks ran without them"
     assert ran.returncode == 3

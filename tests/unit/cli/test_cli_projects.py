@@ -71,7 +71,7 @@ def test_a_remote_has_a_branch_and_no_secret_in_its_address(agents: Agents) -> N
     )
 
 
-def test_a_remote_that_lacks_the_branch_is_refused_and_one_out_of_reach_is_told(
+def test_a_remote_without_the_branch_is_refused_and_an_unreachable_one_warned_about(
     agents: Agents, shop: Path, tmp_path: Path
 ) -> None:
     agents("project", "add", "shop")
@@ -85,22 +85,22 @@ def test_a_remote_that_lacks_the_branch_is_refused_and_one_out_of_reach_is_told(
     assert (far.code, "warning: " in far.err) == (0, True)
 
 
-def test_options_that_exclude_each_other_are_told(agents: Agents) -> None:
+def test_exclusive_options_are_refused(agents: Agents) -> None:
     agents("project", "add", "shop")
     add = ("resource", "add", "x", "--project", "shop")
     both = agents(*add, "--path", ".", "--remote", "git@git.example:shop.git")
     assert (both.code, "not both" in both.err) == (2, True)
     branch = agents(*add, "--branch", "main")
-    assert (branch.code, "--branch is for a --remote" in branch.err) == (2, True)
-    assert "there are no resources" in agents("resource", "list").err
+    assert (branch.code, "--branch needs --remote" in branch.err) == (2, True)
+    assert "no resources" in agents("resource", "list").err
 
 
-def test_what_is_removed_is_gone_and_the_repository_stays(agents: Agents, shop: Path) -> None:
+def test_removing_a_resource_keeps_its_repository(agents: Agents, shop: Path) -> None:
     agents("project", "add", "shop")
     agents("resource", "add", "main", "--project", "shop")
     used = agents("project", "remove", "shop")
     assert (used.code, "remove its resources first: main" in used.err) == (1, True)
-    assert "nothing in its repository was changed" in agents("resource", "remove", "main").err
+    assert "its repository is unchanged" in agents("resource", "remove", "main").err
     assert agents("project", "remove", "shop").code == 0
     left = json.loads(agents("project", "list", "--format", "json").out)
     assert [one["name"] for one in left] == ["default"]

@@ -142,7 +142,7 @@ def test_it_has_a_session_of_its_own_and_the_settings_that_were_given_and_is_can
     assert agents("plan", "watch", told["plan"]).code == 130
 
 
-def test_what_nobody_works_on_is_not_waited_for(agents: Agents, start: Start, state: Path) -> None:
+def test_watch_does_not_wait_for_a_plan_without_a_worker(agents: Agents, start: Start, state: Path) -> None:
     told = start(*in_background(*COMMAND, "sleep", "1000"))
     process = psutil.Process(told["process"])
     process.kill()
@@ -150,7 +150,7 @@ def test_what_nobody_works_on_is_not_waited_for(agents: Agents, start: Start, st
     quick = ("--set", "worker.lease_seconds=1", "--set", "worker.heartbeat_seconds=0.1")
     watched = agents(*quick, "plan", "watch", told["plan"])
     assert watched.code == 75
-    assert "nobody works on it at present" in watched.err
+    assert "no worker runs the plan at present" in watched.err
     assert f"agents plan resume {told['plan']}" in watched.err
     assert agents("plan", "cancel", told["plan"]).code == 0
 
@@ -170,14 +170,12 @@ def test_an_interrupt_ends_the_watching_and_not_the_plan(
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stderr)
         assert agents("plan", "watch", told["plan"]).code == 130
-    assert f"the plan goes on; `agents plan cancel {told['plan']}` stops it" in stderr.getvalue()
+    assert f"the plan continues; stop it with `agents plan cancel {told['plan']}`" in stderr.getvalue()
     assert psutil.Process(told["process"]).status() != psutil.STATUS_ZOMBIE
     assert agents("plan", "cancel", told["plan"]).code == 0
 
 
-def test_what_needs_a_person_is_told_to_whoever_watches(
-    agents: Agents, start: Start, repository: Path
-) -> None:
+def test_watch_shows_a_pending_request(agents: Agents, start: Start, repository: Path) -> None:
     told = start(*in_background(*REPLACE))
     watched = agents("plan", "watch", told["plan"])
     assert watched.code == 3

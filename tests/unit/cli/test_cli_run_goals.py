@@ -104,7 +104,7 @@ def test_goals_are_reached_at_once_and_applied_in_order(
     assert f"plan {told[2]['id']} needs you: Shout it" in ran.err
 
 
-def test_an_invariant_of_the_command_line_is_enforced_and_said(agents: Agents, repository: Path) -> None:
+def test_an_invariant_option_is_enforced_and_printed(agents: Agents, repository: Path) -> None:
     rules = ("--invariant", "Never touch the README.md file", "--invariant", "be kind")
     ran = agents("run", "Spell colour the other way", "--yes", *rules)
     assert "invariant, enforced: README.md may not be changed (Never touch the README.md file)" in ran.err
@@ -123,7 +123,7 @@ def test_a_check_that_names_no_command_is_no_check(agents: Agents, tmp_path: Pat
         assert (refused.code, refused.err.count("a check is a command, such as `pytest -q`")) == (2, 1)
 
 
-def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: Path, tmp_path: Path) -> None:
+def test_without_yes_results_are_listed_for_review(agents: Agents, repository: Path, tmp_path: Path) -> None:
     file = goals(tmp_path, "Spell colour the other way", "Shout it")
     ran = agents("run", "-f", file)
     assert ran.code == 3
@@ -142,7 +142,7 @@ def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: P
     assert said[heading + 1].startswith("applied to 1 file")
 
 
-def test_one_that_fails_is_told_and_does_not_keep_the_others_from_being_applied(
+def test_a_failed_plan_does_not_keep_others_from_being_applied(
     agents: Agents, repository: Path, tmp_path: Path
 ) -> None:
     file = goals(tmp_path, "Break it", "Spell colour the other way")
@@ -156,7 +156,7 @@ def test_one_that_fails_is_told_and_does_not_keep_the_others_from_being_applied(
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
 
-def test_review_leaves_all_and_that_is_what_was_wanted(repository: Path) -> None:
+def test_review_applies_nothing_and_exits_with_0(repository: Path) -> None:
     ran = piped(repository, "Spell colour the other way\n# no more\n", "run", "-f", "-", "--review")
     assert ran.returncode == 0, ran.stderr
     assert "ready: the result is ready for review" in ran.stdout
@@ -177,16 +177,16 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
         (["-f", "missing.txt"], "cannot read the goals in 'missing.txt': No such file or directory"),
         (["-f", "src"], "cannot read the goals in 'src': Is a directory"),
         (["-f", "latin.txt"], "it is not UTF-8 text (byte 2)"),
-        (["-f", "empty.txt"], "there is no goal in empty.txt"),
-        (["-f", "dash.txt"], "is just a dash"),
+        (["-f", "empty.txt"], "no goals in empty.txt"),
+        (["-f", "dash.txt"], "is only a dash"),
         (["-f", "many.txt"], "there are 1,001 goals in many.txt"),
-        (["-f", "-"], "there is no goal in stdin"),
+        (["-f", "-"], "no goals in stdin"),
         (["-f", "yaml.txt"], "rename it to yaml.txt.yaml"),
         (["-f", "json.txt"], "rename it to json.txt.yaml"),
         (["-f", "broken.txt"], "rename it to broken.txt.yaml"),
-        (["-f", "one.txt", "and words"], "leave the goal or the action out"),
-        (["-f", "one.txt", "--action", "builtin/command"], "leave the goal or the action out"),
-        (["-f", "one.txt", "--commit", "Do it"], "--commit is for one goal"),
+        (["-f", "one.txt", "and words"], "excludes a goal and an action"),
+        (["-f", "one.txt", "--action", "builtin/command"], "excludes a goal and an action"),
+        (["-f", "one.txt", "--commit", "Do it"], "--commit needs a single goal"),
         (["-f", "one.txt", "--yes", "--review"], "say one of them"),
     ],
 )
@@ -226,9 +226,7 @@ def test_an_interrupt_cancels_all_of_them(agents: Agents, repository: Path, tmp_
     assert "interrupted: stopping 3 plans" in ran.stderr
 
 
-def test_the_end_of_the_process_leaves_them_to_be_resumed(
-    agents: Agents, repository: Path, tmp_path: Path
-) -> None:
+def test_sigterm_leaves_plans_resumable(agents: Agents, repository: Path, tmp_path: Path) -> None:
     file = goals(tmp_path, "Wait for it", "Wait in the queue")
     words = [("step 1 of 1: Do it", int(signal.SIGTERM))]
     ran = answered(repository, words, "run", "-f", file, "--parallel", "1", "--format", "stream-json")
@@ -297,7 +295,7 @@ def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(
 # ── What it costs ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) -> None:
+def test_the_meter_reads_the_records(agents: Agents, repository: Path) -> None:
     ran = agents("run", "Spell colour the other way", "--max-usd", "0.5", "--max-tokens", "200000")
     with Container(load_configuration(os.environ, repository).settings) as container:
         plan = container.plan_parts.plans.get(ran.id)

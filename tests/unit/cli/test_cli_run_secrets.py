@@ -50,9 +50,7 @@ def test_a_key_in_a_goal_is_kept_nowhere(agents: Agents, tmp_path: Path, words: 
     assert b"hunter2hunter2" not in kept
 
 
-def test_a_key_in_goals_that_belong_together_or_in_what_must_hold_is_kept_nowhere(
-    agents: Agents, tmp_path: Path
-) -> None:
+def test_a_key_in_a_goals_file_or_an_invariant_is_not_stored(agents: Agents, tmp_path: Path) -> None:
     one = {"name": "one", "goal": f"Use {KEY}", "invariants": ["keep password=hunter3hunter3"]}
     whole = {"goal": f"All with {KEY}", "goals": [one], "invariants": ["keep password=hunter4hunter4"]}
     (tmp_path / "goals.yaml").write_text(json.dumps(whole))

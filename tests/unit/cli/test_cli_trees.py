@@ -132,7 +132,7 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert rows[2].endswith("    readme")
 
 
-def test_programs_see_which_plan_does_what_and_whose_part_it_is(agents: Agents) -> None:
+def test_stream_json_names_the_plan_and_its_parent(agents: Agents) -> None:
     ran = run(agents, ASKING, "--format", "stream-json")
     assert ran.code == 3, ran.err
     events = [json.loads(line) for line in ran.out.splitlines()]
@@ -164,7 +164,7 @@ goals:
         "line 6: e: builtin/goals takes its goals from a file",
     ):
         assert f"goals.yaml, {told}" in ran.err, ran.err
-    assert "is not a valid list of goals: 5 mistakes, as told above" in ran.err
+    assert "is not a valid list of goals: 5 mistakes, listed above" in ran.err
     assert "goals.yaml is not a valid list of goals: line 1: 'goals' is missing" in (
         run(agents, "goal: x").err
     )
@@ -177,7 +177,7 @@ goals:
         refused = agents(*options, "run", "-f", str(repository.parent / "goals.yaml"))
         assert (refused.code, problem in refused.err) == (2, True), refused.err
     for more, problem in (
-        (["Some goal"], "-f FILE says what is wanted"),
+        (["Some goal"], "-f FILE excludes a goal"),
         (["--profile", "bold"], "bold"),
     ):
         refused = run(agents, ASKING, *more)
@@ -198,9 +198,7 @@ def test_yaml_on_stdin_is_one_plan_and_a_limit_that_it_cannot_reach_does_no_harm
 # ── Somebody is needed ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_whole(
-    agents: Agents, repository: Path
-) -> None:
+def test_approving_a_sub_plan_continues_the_parent(agents: Agents, repository: Path) -> None:
     ran = run(agents, ASKING, "--profile", "manual")
     assert ran.code == 3, ran.err
     asking = parts_of(agents, ran.id)["readme"]["id"]
@@ -223,7 +221,7 @@ def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_wh
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
 
-def test_every_part_that_needs_leave_is_offered_with_the_name_it_has_in_the_file(agents: Agents) -> None:
+def test_each_sub_plan_that_needs_approval_is_named(agents: Agents) -> None:
     text = """\
 goals:
   - {name: red, action: builtin/replace, arguments: {pattern: colour, replacement: red, glob: README.md}}
@@ -261,12 +259,12 @@ goals:
 def test_on_a_terminal_one_is_asked_for_a_sub_plan_as_for_a_plan(agents: Agents, repository: Path) -> None:
     ran = run(agents, ASKING, "--profile", "manual", "--format", "plain", typed="y\ny\n")
     assert ran.code == 0, ran.err
-    assert "Allow it? [y/N]" in ran.err
+    assert "Approve? [y/N]" in ran.err
     assert (repository / "README.md").read_text() == "The color of it.\n"
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
 
 
-def test_what_is_refused_to_a_sub_plan_is_told_of_the_whole(agents: Agents) -> None:
+def test_denying_a_sub_plan_reports_its_parent(agents: Agents) -> None:
     ran = run(agents, ASKING, "--profile", "manual")
     asking = parts_of(agents, ran.id)["readme"]["id"]
     denied = agents("plan", "deny", asking)
@@ -277,7 +275,7 @@ def test_what_is_refused_to_a_sub_plan_is_told_of_the_whole(agents: Agents) -> N
     assert "readme" in failed["error"]
 
 
-def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agents, repository: Path) -> None:
+def test_conflicting_sub_plans_need_a_person(agents: Agents, repository: Path) -> None:
     red, blue = (SED % (colour, "README.md", colour) for colour in ("red", "blue"))
     # One after the other: the second is the one that disagrees.
     ran = run(agents, f"goals: [{red}, {blue}]", "--parallel", "1")
@@ -305,7 +303,7 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
     assert f"agents plan resolve {ran.id}" in text
     assert f"agents plan apply {ran.id}" not in text
     waits = agents("plan", "resume", ran.id)
-    assert (waits.code, "it was done already" in waits.err) == (3, False), waits.err
+    assert (waits.code, "the plan was already done" in waits.err) == (3, False), waits.err
     assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
     assert agents("plan", "resume", ran.id, "--yes").code == 0
     assert (repository / "README.md").read_text() == "The blue of it.\n"
@@ -314,7 +312,7 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
 # ── Something fails, or is ended ──────────────────────────────────────────────────────────────────
 
 
-def test_a_part_that_fails_fails_the_whole_and_is_tried_again_with_it(
+def test_a_failed_sub_plan_fails_its_parent_and_is_retried_with_it(
     agents: Agents, repository: Path, tmp_path: Path
 ) -> None:
     luck = tmp_path / "luck"
@@ -387,7 +385,7 @@ def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_p
     assert agents("doctor").code == 0
 
 
-def test_cancelling_a_part_says_what_that_means_for_the_whole(agents: Agents) -> None:
+def test_cancelling_a_sub_plan_reports_its_parent(agents: Agents) -> None:
     ran = run(agents, ASKING, "--profile", "manual")
     asking = parts_of(agents, ran.id)["readme"]["id"]
     ended = agents("plan", "cancel", asking, "--remove-sandbox")
@@ -457,7 +455,7 @@ def test_a_goal_that_is_split_spends_one_budget_and_its_parts_say_their_share(
     assert f"Rename in the code ({whole['sub_plans'][1]['id'][-6:]})" in text
 
 
-def test_a_tree_that_has_spent_its_budget_goes_on_with_a_larger_one(
+def test_a_tree_without_budget_continues_with_a_larger_one(
     agents: Agents, repository: Path, model: str
 ) -> None:
     text = f"""\
@@ -479,7 +477,7 @@ goals:
 # ── What it means ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path: Path) -> None:
+def test_a_plan_with_sub_plans_elsewhere_exits_with_75(tmp_path: Path) -> None:
     with tree_bench(tmp_path) as bench:
         plan = bench.made("whole")
         waiting = PlanFacts(waiting_for={"for": "sub-plans", "what": "1 of its sub-plans is at work"})

@@ -83,7 +83,7 @@ def ended(process: subprocess.Popen[str]) -> str:
         stop.cancel()
 
 
-def test_it_works_off_what_is_queued_and_says_so(home: Home) -> None:
+def test_a_worker_runs_queued_jobs_and_reports_them(home: Home) -> None:
     plans = [home.plan(f"echo {number} > {number}.txt") for number in range(2)]
     process = home.worker("--until-idle", "--concurrency", "2")
     said = ended(process)
@@ -94,7 +94,7 @@ def test_it_works_off_what_is_queued_and_says_so(home: Home) -> None:
     assert {home.now(plan).phase_state for plan in plans} == {(Phase.APPLY, PlanState.APPLIED)}
 
 
-def test_told_to_stop_it_lets_its_job_end_and_takes_no_other(home: Home) -> None:
+def test_a_stop_signal_lets_the_job_end(home: Home) -> None:
     flag = home.root / "go"
     running = home.plan(f"while [ ! -e {flag} ]; do sleep 0.05; done; echo x > x.txt")
     process = home.worker("--concurrency", "1")
@@ -103,7 +103,7 @@ def test_told_to_stop_it_lets_its_job_end_and_takes_no_other(home: Home) -> None
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     told = "".join(process.stderr.readline() for _ in range(4))  # two lines warn that nothing is isolated
-    assert "no more jobs are taken, 1 job may go on" in told
+    assert "taking no more jobs; 1 job may continue" in told
     flag.touch()
     ended(process)
     assert process.returncode == 130
@@ -111,17 +111,17 @@ def test_told_to_stop_it_lets_its_job_end_and_takes_no_other(home: Home) -> None
     assert home.container.jobs.get(str(waiting.job_id)).state is JobState.QUEUED
 
 
-def test_told_twice_it_gives_its_job_back_at_once_and_another_goes_on(home: Home) -> None:
+def test_a_second_signal_returns_the_job_to_the_queue(home: Home) -> None:
     flag = home.root / "go"
     plan = home.plan(f"while [ ! -e {flag} ]; do sleep 0.05; done; echo x > x.txt")
     process = home.worker()
     wait_until(lambda: home.now(plan).phase is Phase.EXECUTE)
     process.send_signal(signal.SIGTERM)
     assert process.stderr is not None
-    while "no more jobs are taken" not in process.stderr.readline():
+    while "taking no more jobs" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    assert "another worker goes on" in ended(process)
+    assert "return to the queue" in ended(process)
     assert process.returncode == 0
     job = home.container.jobs.get(str(plan.job_id))
     assert (job.state, job.owner) == (JobState.QUEUED, None)
@@ -132,7 +132,7 @@ def test_told_twice_it_gives_its_job_back_at_once_and_another_goes_on(home: Home
     assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
 
 
-def test_what_a_killed_worker_had_is_taken_up_by_the_next(home: Home) -> None:
+def test_the_next_worker_takes_over_from_a_killed_one(home: Home) -> None:
     flag = home.root / "go"
     plan = home.plan(f"while [ ! -e {flag} ]; do sleep 0.05; done; echo x > x.txt")
     process = home.worker()
@@ -150,4 +150,4 @@ def test_a_command_neither_runs_a_plan_of_the_workers_nor_waits_for_it(home: Hom
     command = [sys.executable, "-m", "cleveragents", "plan", "resume", plan.id]
     code, _, said = ran(command, cwd=home.root, env=home.environment, timeout=SECONDS)
     assert (code, home.now(plan)) == (0, plan)
-    assert f"`agents plan watch {plan.id}` follows it" in said
+    assert f"follow it with `agents plan watch {plan.id}`" in said

@@ -107,7 +107,7 @@ def test_every_reading_command_is_readable_by_people(asked: Ask) -> None:
     plan = made(asked)["id"]
     for words, said in [
         (("plan", "list"), plan),
-        (("plan", "show", plan), "what it changed"),
+        (("plan", "show", plan), "\nchanges\n"),
         (("plan", "log", plan), "replace"),
         (("plan", "log", plan, "1"), "state"),
         (("plan", "diff", plan), "+The color"),
@@ -131,7 +131,7 @@ def test_every_reading_command_is_readable_by_people(asked: Ask) -> None:
     assert "no decision 7" in asked("plan", "explain", plan, "7").err
 
 
-def test_a_plan_begins_with_what_is_committed_there_if_that_is_said(bench: Served, asked: Ask) -> None:
+def test_from_head_uses_the_commit_of_the_server(bench: Served, asked: Ask) -> None:
     draft = bench.repository / "draft.txt"
     draft.write_text("not committed\n")
     try:
@@ -148,7 +148,7 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     ended = asked("run", *REPLACE)
     assert ended.code == 3
     assert "step 1 of 1: replace" in ended.err
-    assert "it is not applied: that is for you to decide" in ended.err
+    assert "not applied: review the result" in ended.err
     plan = ended.id
     assert f"agents --server {bench.url} plan apply {plan}" in ended.err
     assert "your files" not in ended.err
@@ -160,8 +160,8 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert f"all that it changed is left out; `agents --server {bench.url} plan review {plan} --accept" in (
         asked("plan", "diff", plan).err
     )
-    assert "all of that is left out" in asked("plan", "diff", plan, "README.md").err
-    assert "nothing of that was changed" in asked("plan", "diff", plan, "elsewhere").err
+    assert "every change there is left out" in asked("plan", "diff", plan, "README.md").err
+    assert "no changes there" in asked("plan", "diff", plan, "elsewhere").err
     assert "1 file changed" in asked("plan", "review", plan, "--accept", "--changeset", changeset).err
     applied = asked("plan", "apply", plan)
     assert (applied.code, written(bench)) == (0, "The color of it.\n"), applied.err
@@ -180,7 +180,7 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert (lost.code, f": agents --server {bench.url} resource list\n" in lost.err) == (2, True)
 
 
-def test_what_stands_in_the_way_of_a_result_is_said_once(bench: Served, asked: Ask) -> None:
+def test_obstacles_of_an_apply_are_printed_once(bench: Served, asked: Ask) -> None:
     plan = made(asked)["id"]
     (bench.repository / "README.md").write_text("colours of our own\n")
     refused = asked("plan", "apply", plan)
@@ -242,7 +242,9 @@ def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, mo
     assert "  file: README.md" in tried.out
     corrected = asked("plan", "correct", plan, "1", "--guidance", "people want comments")
     assert corrected.code == 3, corrected.err
-    assert f"correction 1 of plan {plan}: decision 1 no longer holds; back at checkpoint 1" in corrected.err
+    assert (
+        f"correction 1 of plan {plan}: decision 1 is superseded; rolled back to checkpoint 1" in corrected.err
+    )
     assert "+The tint of it." in asked("plan", "diff", plan).out
     assert "superseded: 1 decision" in asked("plan", "tree", plan).err
     between = ("diff", "--between", f"{plan}@1", plan)
@@ -257,7 +259,7 @@ def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, mo
         here, there = agents("plan", *words, on_server=True), asked("plan", *words)
         assert (there.code, there.out) == (here.code, here.out), words
     assert "-The hue of it.\n+The tint of it." in asked("plan", *between).out
-    assert "they came to the same" in asked("plan", "diff", "--between", plan, plan).err
+    assert "no differences" in asked("plan", "diff", "--between", plan, plan).err
     assert asked("plan", "explain", plan, "9").code == 2
 
 
@@ -283,7 +285,7 @@ def _seen(ended: Ended) -> list[dict[str, Any]]:
     return found
 
 
-def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: Ask, model: str) -> None:
+def test_sub_plans_are_followed_and_their_conflicts_resolved(asked: Ask, model: str) -> None:
     ended = asked("run", "Split it", "--model", model, "--profile", "trusted")
     assert (ended.code, "sub-plans conflict in README.md" in ended.err) == (3, True), ended.err
     account = json.loads(asked("plan", "show", ended.id, "--format", "json").out)
@@ -298,7 +300,7 @@ def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: 
     (row,) = json.loads(asked("plan", "resolve", ended.id, "--format", "json").out)
     assert (row["path"], row["marked"], row["ours"]["is"]) == ("README.md", True, "a file")
     assert asked("plan", "resolve", ended.id, "nosuch", "--ours").code == 2
-    assert "no conflict is left" in asked("plan", "resolve", ended.id, "README.md", "--theirs").err
+    assert "no conflicts left" in asked("plan", "resolve", ended.id, "README.md", "--theirs").err
     resumed = asked("plan", "resume", ended.id)
     assert (resumed.code, "step 1 of 1" in resumed.err) == (3, False), resumed.err
     listed = asked("plan", "list", "--all").out.splitlines()
@@ -357,7 +359,7 @@ execute: {steps: [{tool: command, with: {argv: [touch, hello.txt]}}]}
 """
 
 
-def test_what_a_resource_brings_along_is_read_and_trusted_from_elsewhere(
+def test_files_of_a_resource_are_surveyed_and_trusted_remotely(
     bench: Served, asked: Ask, agents: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far, brought = bench.home / "far.git", ".cleveragents/actions/greet.yaml"
@@ -381,11 +383,11 @@ def test_what_a_resource_brings_along_is_read_and_trusted_from_elsewhere(
             held = asked(*words, "team/greet", "--resource", "far")
             assert f": agents --server {bench.url} trust --resource far\n" in held.err, held.err
         no = asked("trust", "--resource", "far", typed="n\n")
-        assert (no.code, "nothing was trusted" in no.err) == (1, True)
+        assert (no.code, "no files were trusted" in no.err) == (1, True)
         given = asked("trust", "--resource", "far", typed="y\n")
         assert (given.code, brought in given.out) == (0, True), given.err
         again = json.loads(asked("trust", "--resource", "far", "--format", "json").out)
-        assert [(one["path"], one["state"]) for one in again] == [(brought, "trusted already")]
+        assert [(one["path"], one["state"]) for one in again] == [(brought, "already trusted")]
         assert brought in asked("trust", "--list").out
         assert "team/greet" in asked("action", "list", "--resource", "far").out
         assert brought in asked("trust", "--revoke", "--resource", "far").out
@@ -443,7 +445,7 @@ nodes:
 """
 
 
-def test_actions_are_kept_and_what_is_about_files_needs_no_server(bench: Served, asked: Ask) -> None:
+def test_actions_are_stored_and_file_commands_need_no_server(bench: Served, asked: Ask) -> None:
     file = bench.home / "format.yaml"
     file.write_text("name: team/format\ndescription: d\nexecute: {steps: [{tool: list}]}\n")
     kept = asked("action", "create", str(file))
@@ -477,10 +479,10 @@ def test_yes_applies_and_background_returns_at_once(bench: Served, asked: Ask) -
     assert asked("plan", "undo", plan).code == 0
 
 
-def test_somebody_at_a_terminal_is_asked_for_leave_and_about_the_result(bench: Served, asked: Ask) -> None:
+def test_a_terminal_is_asked_for_approval_and_about_the_result(bench: Served, asked: Ask) -> None:
     ended = asked("run", *REPLACE, "--profile", "manual", typed="y\nd\ny\n")
     assert (ended.code, written(bench)) == (0, "The color of it.\n"), ended.err
-    assert "Allow it?" in ended.err
+    assert "Approve?" in ended.err
     assert "+The color of it." in ended.out
     assert asked("plan", "undo", ended.id).code == 0
     rejected = asked("run", *REPLACE, typed="r\n")
@@ -489,14 +491,14 @@ def test_somebody_at_a_terminal_is_asked_for_leave_and_about_the_result(bench: S
     assert (later.code, "plan apply" in later.err) == (0, True)
 
 
-def test_leave_is_given_or_refused_later(asked: Ask) -> None:
+def test_requests_are_approved_or_denied_later(asked: Ask) -> None:
     waiting = asked("run", *REPLACE, "--profile", "manual")
     assert waiting.code == 3
     assert "plan approve" in waiting.err
     approved = asked("plan", "approve", waiting.id, "1")
     assert (approved.code, "2 lines added" in approved.err) == (3, True)
     back = asked("plan", "rollback", waiting.id, "1")
-    assert (back.code, "back at checkpoint 1" in back.err) == (0, True)
+    assert (back.code, "rolled back to checkpoint 1" in back.err) == (0, True)
     assert asked("plan", "resume", waiting.id).code == 3
     assert asked("plan", "cancel", waiting.id).code == 0
     waiting = asked("run", *REPLACE, "--profile", "manual")
@@ -543,7 +545,7 @@ def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
     until(lambda: plan in asked("plan", "list", "--state", "processing").out)
     assert "diff" not in asked("plan", "diff", plan).out
     ended = asked("plan", "cancel", plan, "--reason", "wrong branch")
-    assert (ended.code, "none of its processes is left" in ended.err) == (0, True)
+    assert (ended.code, "no process is left" in ended.err) == (0, True)
     account = json.loads(asked("plan", "show", plan, "--format", "json").out)
     job, sandbox = account["job"], Path(account["sandbox"])
     assert asked("jobs", "cancel", job).err.startswith(f"job {job} was already cancelled")
@@ -552,10 +554,10 @@ def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
     assert not sandbox.exists()
 
 
-def test_what_is_edited_in_a_sandbox_is_taken_in_and_ends_with_a_cancelled_plan(asked: Ask) -> None:
+def test_sandbox_edits_are_captured_and_end_with_a_cancelled_plan(asked: Ask) -> None:
     account = made(asked)
     plan, sandbox = account["id"], Path(account["sandbox"])
-    assert "nothing was edited" in asked("plan", "reread", plan).err
+    assert "no edits" in asked("plan", "reread", plan).err
     (sandbox / "README.md").write_text("By hand.\n")
     taken_in = asked("plan", "reread", plan)
     assert (taken_in.code, "recorded as call 2: 2 files" in taken_in.err) == (0, True), taken_in.err
@@ -591,18 +593,18 @@ def test_where_there_is_no_file_no_other_words_are_advised(asked: Ask, tmp_path:
     ended = asked(*question)
     assert (ended.code, ended.out, ended.err) == (0, "", "note: there is no file in resource hollow\n")
     (hollow / "a.txt").write_text("hello\n")
-    assert "other words may help" in asked(*question).err
+    assert "try other words" in asked(*question).err
 
 
-def test_where_no_resource_is_meant_what_is_advised_can_be_done(
+def test_without_a_matching_resource_the_advice_works(
     asked: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     listed = asked("plan", "list", "--here")
     assert (listed.code, "--resource" in listed.err, "omit --here" in listed.err) == (2, False, True)
-    empty = no_resource([], "agents --server http://s", "say --resource NAME")
+    empty = no_resource([], "agents --server http://s", "pass --resource NAME")
     add = "`agents --server http://s resource add NAME --project PROJECT`"
-    assert empty == f"the server has no resources yet; {add} adds one"
+    assert empty == f"the server has no resources; add one with {add}"
 
 
 def test_projects_resources_and_users_are_kept(asked: Ask) -> None:
@@ -651,7 +653,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         assert asked("plan", "apply", second, "--to-branch", taken_otherwise).code == 2
     assert asked("plan", "apply", second, "--to-branch", "mine").code == 0
     undone = asked("plan", "undo", second)
-    assert f"taken back from 1 file of branch mine of {remote.address.url}\ncommitted as " in undone.err
+    assert f"undone in 1 file of branch mine of {remote.address.url}\ncommitted as " in undone.err
     assert (remote.text("README.md", "mine"), remote.tip()) == ("colour", tip)
     here = asked("run", *REPLACE, "--yes", "--to-branch", "mine")
     assert (here.code, "only plans on git remotes" in here.err) == (2, True)
@@ -668,7 +670,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "--action", "builtin/replace", "--arg", "patern=x"), 2, "pattern"),
         (("run", "--action", "no/such"), 2, "no/such"),
         (("run", "goal", "--resource", "nowhere"), 2, "nowhere"),
-        (("run", "goal", "--arg", "x=y"), 2, "--arg is for an --action"),
+        (("run", "goal", "--arg", "x=y"), 2, "--arg needs --action"),
         (("plan", "reread", "no-such"), 2, "there is no plan 'no-such'"),
         (("events", "adopt"), 2, "agents events adopt cannot use a server"),
         (("events", "anchor", "/a"), 2, "agents events anchor cannot use a server"),
@@ -680,21 +682,21 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("context", "--at", "--upload-pack=x", "x"), 2, "--at: should name a commit"),
         (("context", "--at", "nowhere", "x"), 2, "resource shop has no commit nowhere"),
         (("context", "--in", "/no/such", "x"), 2, "/no/such is no directory"),
-        (("context", "--in", "README.md", "x"), 2, "a question in a file is asked with --file"),
+        (("context", "--in", "README.md", "x"), 2, "pass a question in a file with --file"),
         (("context", "--in", "/", "--resource", "shop", "x"), 2, "say one"),
         (
             ("context", "--in", "/", "x"),
             2,
-            "no resource of the server is this repository; say --resource NAME",
+            "no resource of the server matches this repository; pass --resource NAME",
         ),
         (
             ("context", "--in", ".git", "x"),
             2,
-            "or lies inside a .git directory; say --resource NAME (there: ",
+            "or lies inside a .git directory; pass --resource NAME (known: ",
         ),
         (("context", "--deadline", "61", "x"), 2, "--deadline: should be less than or equal to 60"),
-        (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
-        (("mcp", "list"), 2, "agents mcp list works on this machine only; leave --server out"),
+        (("doctor",), 2, "agents doctor works on this machine only; omit --server"),
+        (("mcp", "list"), 2, "agents mcp list works on this machine only; omit --server"),
         (("mcp", "serve", "--workers", "2"), 2, "--workers cannot be used with a server"),
         (("mcp", "serve", "--allow-unisolated"), 2, "--allow-unisolated cannot be used with a server"),
         (("plan", "show", "X/budget"), 2, "there is no plan 'X/budget'"),
@@ -705,25 +707,25 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("project", "remove", "a/b"), 2, "there is no project 'a/b'"),
         (("user", "token", "a/b", "--list"), 2, "there is no user or token 'a/b'"),
         (("plan", "shwo", "X"), 2, "did you mean 'show'?"),
-        (("plan", "resolve", "X", "--ours"), 2, "name PATHS"),
-        (("plan", "review", "X"), 2, "name files, or changesets with --changeset"),
-        (("plan", "diff"), 2, "name a PLAN, or two outcomes with --between"),
+        (("plan", "resolve", "X", "--ours"), 2, "pass PATHS"),
+        (("plan", "review", "X"), 2, "pass PATHS, or --changeset"),
+        (("plan", "diff"), 2, "pass a PLAN, or two results with --between"),
         (("plan", "diff", "--between", "@1", "X"), 2, "is not PLAN or PLAN@NUMBER"),
-        (("plan", "correct", "X"), 2, "which DECISION?"),
+        (("plan", "correct", "X"), 2, "missing DECISION"),
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
         (("actor", "show", "nonsense"), 2, "there is no actor 'nonsense'"),
         (("actor", "validate", "no-such.yaml"), 2, "no-such.yaml"),
         (("run", "-f", "no-such.yaml"), 2, "cannot read the goals in 'no-such.yaml'"),
-        (("run", "goal", "-f", "goals.txt"), 2, "leave the goal or the action out"),
-        (("run", "-f", "README.md", "--commit", "x"), 2, "--commit is for one goal"),
+        (("run", "goal", "-f", "goals.txt"), 2, "excludes a goal and an action"),
+        (("run", "-f", "README.md", "--commit", "x"), 2, "--commit needs a single goal"),
         (("run", "goal", "--include", "x"), 2, "--include cannot be used with a server"),
-        (("run", "goal", "--here"), 2, "say --server local to run it in this terminal"),
+        (("run", "goal", "--here"), 2, "pass --server local to run the plan in this terminal"),
         (("run", "goal", "--actor", "no-such.yaml"), 2, "no-such.yaml: is not a file"),
         (("run", "goal", "--model", " "), 2, "--model: should not be empty"),
-        (("context",), 2, "say what you want to know"),
+        (("context",), 2, "missing question"),
     ],
 )
-def test_a_wrong_request_is_told_and_exits_with_two(
+def test_an_invalid_request_is_reported_and_exits_with_two(
     asked: Ask, words: tuple[str, ...], code: int, said: str
 ) -> None:
     ended = asked(*words)
@@ -734,7 +736,7 @@ def test_a_wrong_request_is_told_and_exits_with_two(
     assert re.search(": agents (plan|resource|project|user) list", ended.err) is None
 
 
-def test_who_may_not_and_who_is_not_known_is_told(
+def test_missing_permissions_and_unknown_users_are_reported(
     bench: Served, agents: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_in(bench, agents, monkeypatch, "viewer")
@@ -761,7 +763,7 @@ def test_a_setting_selects_the_server_and_local_does_not(bench: Served, agents: 
     assert agents("--server", "http://me:pw@host", "plan", "list").code == 2
 
 
-def test_where_no_server_is_that_is_said_at_once(agents: Ask) -> None:
+def test_a_missing_server_is_reported_at_once(agents: Ask) -> None:
     ended = agents("--server", "http://127.0.0.1:9", "plan", "list")
     assert (ended.code, ended.out) == (75, "")
     assert "no server answers at http://127.0.0.1:9" in ended.err
@@ -772,5 +774,5 @@ def test_the_resource_is_named_where_the_repository_is_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lost = asked("run", *REPLACE)
-    assert (lost.code, "say --resource NAME (there: " in lost.err) == (2, True)
+    assert (lost.code, "pass --resource NAME (known: " in lost.err) == (2, True)
     assert asked("run", *REPLACE, "--resource", "shop", "--review").code == 0

@@ -240,7 +240,7 @@ class Late(Hasty):
 
 
 @pytest.mark.usefixtures("command")
-def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_it(
+def test_a_second_interrupt_prints_whether_the_server_received_the_cancel(
     bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plans.plans.create(SLEEP)
@@ -304,7 +304,7 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     assert "denied:" not in capsys.readouterr().err
 
 
-def test_who_may_not_stop_plans_is_told_that_they_go_on(
+def test_a_viewer_who_cannot_cancel_sees_that_plans_continue(
     bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {row.id for row in plans.plans.list().items}
@@ -324,7 +324,7 @@ def test_who_may_not_stop_plans_is_told_that_they_go_on(
     plans.plans.cancel(plan_id)
 
 
-def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:
+def test_an_unknown_user_follows_nothing_and_the_token_is_not_printed(bench: Served) -> None:
     with HttpTransport(bench.url, "agents_sk_wrong") as client:
         with pytest.raises(NotAuthenticated) as unknown:
             client.get("/session")
@@ -357,7 +357,7 @@ def test_something_else_than_the_api_is_recognised(bench: Served) -> None:
     assert (said.value.status, said.value.code, said.value.exit_code) == (404, "not-found", 1)
 
 
-def test_what_was_deleted_by_a_lost_answer_is_deleted(bench: Served, client: HttpTransport) -> None:
+def test_a_delete_with_a_lost_response_is_done(bench: Served, client: HttpTransport) -> None:
     with pytest.raises(UnknownPlan):
         client.delete("/plans/NOSUCH")
     with HttpTransport(bench.url, bench.token("admin")) as admin:

@@ -65,7 +65,7 @@ def test_a_server_that_lives_runs_the_plan_and_the_command_watches(
     assert (account["state"], bool(account["request"]["queue"])) == ("complete", True)
 
 
-def test_what_it_asks_is_answered_here_and_worked_on_there(server: PlanServer, agents: Agents) -> None:
+def test_questions_are_answered_here_and_the_server_continues(server: PlanServer, agents: Agents) -> None:
     with announced(server.bench.state, URL, "now"):
         ended = agents("run", "--profile", "manual", *REPLACE, typed="y\nr\n")
         background = agents("run", "--background", "--review", *REPLACE, "--format", "json")
@@ -88,7 +88,7 @@ def test_a_dead_server_and_one_that_does_not_work_get_nothing(server: PlanServer
 
 
 @pytest.mark.parametrize("how", ["here", "below", "elsewhere"])
-def test_what_is_not_the_servers_runs_here(
+def test_plans_without_a_server_resource_run_here(
     server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
     more = ["--here"] if how == "here" else []
@@ -102,7 +102,7 @@ def test_what_is_not_the_servers_runs_here(
     assert queue_of(server, plan_in(ended.err)) is None
 
 
-def test_a_plan_is_cancelled_before_that_is_said_and_who_interrupts_again_at_once_is_told_so(
+def test_a_plan_is_cancelled_before_the_message_and_a_second_interrupt_is_reported(
     server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["plan ", "interrupted: stopping"]

@@ -112,7 +112,7 @@ def test_an_address_is_kept_in_one_spelling(typed: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "typed", ["host", "ftp://host", "http://", "http://h:99999", "http://me@h", "http://:pw@h", "http://h?x"]
 )
-def test_what_is_no_address_of_a_server_is_refused(typed: str) -> None:
+def test_an_invalid_server_address_is_refused(typed: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         normal_url(typed)
     assert refused.value.exit_code == 2
@@ -121,26 +121,29 @@ def test_what_is_no_address_of_a_server_is_refused(typed: str) -> None:
 def test_a_login_that_no_server_confirms_keeps_nothing(agents: Agents, tmp_path: Path) -> None:
     for typed in ("", "two words", "x" * 600):
         ended = agents("login", "http://127.0.0.1:9", "-", typed=typed)
-        assert (ended.code, "token` gives one line of visible" in " ".join(ended.err.split())) == (2, True)
+        assert (ended.code, "expected the line that" in " ".join(ended.err.split())) == (2, True)
     ended = agents("login", "http://127.0.0.1:9", "-", typed=f"{SECRET}\n")
     assert (ended.code, SECRET in ended.err + ended.out) == (75, False)
     assert agents("login", "http://127.0.0.1:9").code == 2  # nobody is there to ask
-    assert "over http:// everybody" in agents("login", "http://nowhere.invalid", "-", typed=SECRET).err
+    assert (
+        "http:// does not encrypt the token"
+        in agents("login", "http://nowhere.invalid", "-", typed=SECRET).err
+    )
     assert not logins_file({"HOME": str(tmp_path)}).exists()
 
 
-def test_a_wrong_address_or_token_is_told_as_what_was_typed(agents: Agents, tmp_path: Path) -> None:
+def test_an_invalid_address_or_token_names_the_argument(agents: Agents, tmp_path: Path) -> None:
     assert agents("login", "host").err.startswith("error: URL: 'host' is no URL")
     assert agents("logout", "host").err.startswith("error: URL: 'host' is no URL")
     shown = agents("login", "http://127.0.0.1:9", "hunter2hunter2")
-    assert (shown.code, "does not belong on the command line" in shown.err, "hunter2" in shown.err) == (
+    assert (shown.code, "a token on the command line" in shown.err, "hunter2" in shown.err) == (
         2,
         True,
         False,
     )
     with _stranger() as address:
         ended = agents("login", address, "-", typed=SECRET)
-    assert (ended.code, "this is none; whoever runs it makes one" in " ".join(ended.err.split())) == (1, True)
+    assert (ended.code, "unknown token; create one" in " ".join(ended.err.split())) == (1, True)
     for status, code, problem in (
         (404, 2, "URL: no CleverAgents server answers at"),
         (500, 1, "answered 500"),
@@ -152,7 +155,7 @@ def test_a_wrong_address_or_token_is_told_as_what_was_typed(agents: Agents, tmp_
 
 
 @pytest.mark.parametrize(("first", "asked"), [("outcome-unknown", 1), ("database-unreachable", 2)])
-def test_that_the_database_broke_off_is_told_and_not_that_somebody_is_at_it(first: str, asked: int) -> None:
+def test_a_lost_database_is_not_reported_as_busy(first: str, asked: int) -> None:
     keys: list[str | None] = []
 
     class BrokeOff(BaseHTTPRequestHandler):
@@ -221,7 +224,7 @@ def test_a_remote_is_the_same_however_it_is_reached(one: str, other: str, same: 
     assert same_remote(one, other) is same
 
 
-def test_whom_the_world_trusts_is_read_only_where_tls_may_be_met(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ca_certificates_are_loaded_only_for_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes longer than most of what is asked. Beyond this machine a proxy may be met over TLS."""
     read: list[str] = []
     really = ssl.create_default_context

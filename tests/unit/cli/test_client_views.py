@@ -70,7 +70,7 @@ class Board:
         self.told.append(("close", None))
 
 
-def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
+def test_recorded_pieces_look_as_on_the_server() -> None:
     board = Board()
     view = PlanOutputView(board, plan_of(shown("A")))
     for kind, text in (
@@ -184,10 +184,10 @@ def test_refused_fields_are_called_as_options() -> None:
     ("lost", "again"),
     [
         (ServerUnreachable(NOBODY, "it is gone"), "the server answers"),
-        (NotAuthenticated("log in"), "you are logged in again"),
+        (NotAuthenticated("log in"), "you have logged in again"),
     ],
 )
-def test_who_loses_the_server_is_told_how_to_follow_the_plan(
+def test_a_lost_server_prints_how_to_follow_the_plan(
     capsys: pytest.CaptureFixture[str], lost: Exception, again: str
 ) -> None:
     with (
@@ -199,4 +199,4 @@ def test_who_loses_the_server_is_told_how_to_follow_the_plan(
         raise lost
     said = " ".join(capsys.readouterr().err.split())
     watch = f"agents --server {NOBODY} plan watch 01A"
-    assert said == f"the plan does not need this connection; once {again}, `{watch}` follows it"
+    assert said == f"the plan continues without this connection; once {again}, follow it with `{watch}`"

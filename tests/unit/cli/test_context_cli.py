@@ -64,7 +64,7 @@ def agents(
         yield run
 
 
-def test_the_definition_that_is_asked_for_is_shown_whole(agents: Agents) -> None:
+def test_a_requested_definition_is_shown_completely(agents: Agents) -> None:
     ended = agents("context", "Where is the session cookie signed?")
     assert ended.code == 0
     assert "shop/session.py" in ended.out
@@ -98,7 +98,7 @@ def test_a_program_gets_files_fragments_strategies_tokens_and_time(agents: Agent
     assert "secret.log" not in told["files"]
 
 
-def test_an_explanation_names_every_strategy_and_what_became_of_it(agents: Agents) -> None:
+def test_an_explanation_lists_every_strategy_and_its_outcome(agents: Agents) -> None:
     ended = agents("context", "--explain", "sign_cookie")
     rows = [line.split()[:2] for line in ended.out.split("\nstrategies\n")[1].splitlines()[1:]]
     assert {"keyword", "symbols", "history", "mentions"} <= {row[0] for row in rows}
@@ -133,7 +133,7 @@ def test_a_commit_is_looked_at_as_it_was_and_another_directory_as_it_is(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "say what you want to know"),
+        ((), "missing question"),
         (("a", "--file", "b"), "not both"),
         (("x", "--in", "README.md"), "is no directory"),
         (("--file", "nowhere.md"), "cannot read nowhere.md"),
@@ -144,7 +144,7 @@ def test_a_commit_is_looked_at_as_it_was_and_another_directory_as_it_is(
         (("x", "--in", "nowhere"), "nowhere"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_sentence(
+def test_invalid_questions_are_reported_in_a_sentence(
     agents: Agents, words: tuple[str, ...], said: str
 ) -> None:
     ended = agents("context", *words)
@@ -153,7 +153,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(
     assert "Traceback" not in ended.err
 
 
-def test_the_state_is_nobody_elses_to_read(agents: Agents, tmp_path: Path) -> None:
+def test_the_state_is_private(agents: Agents, tmp_path: Path) -> None:
     agents("context", "sign_cookie")
     assert [oct(path.stat().st_mode)[-3:] for path in (tmp_path / "state", tmp_path / "state/index")] == [
         "700",
@@ -174,7 +174,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(agents: Agents, 
     assert "\treturn" in ended.out
 
 
-def test_a_question_that_nothing_answers_says_what_may_help(agents: Agents, tmp_path: Path) -> None:
+def test_a_question_without_results_suggests_other_words(agents: Agents, tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
 
@@ -185,7 +185,7 @@ def test_a_question_that_nothing_answers_says_what_may_help(agents: Agents, tmp_
 
     assert told() == f"note: there is no file in {place}\n"
     (place / "a.txt").write_text("hello\n")
-    assert "other words may help" in told()
+    assert "try other words" in told()
     (place / "a.txt").unlink()
     git(place, "init", "-q", "--bare")
     assert "note: it is a bare repository" in told()
@@ -208,7 +208,7 @@ def test_gc_removes_the_index_of_a_directory_that_is_gone_and_no_other(
     assert {*(state / "index").glob("*.db")} == kept
 
 
-def test_embeddings_are_asked_where_somebody_wants_them_and_quietly_not_elsewhere(agents: Agents) -> None:
+def test_embeddings_are_used_only_if_configured(agents: Agents) -> None:
     def asked(*options: str) -> tuple[set[str], list[str]]:
         told = json.loads(agents(*options, "context", "sign_cookie", "--format", "json").out)
         return {one["name"] for one in told["strategies"]}, told["notes"]

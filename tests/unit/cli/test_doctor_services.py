@@ -86,7 +86,7 @@ def test_a_model_without_a_key_and_a_server_that_is_silent_are_found(
         models(container_of(closing, tmp_path, models=nobody))
 
 
-def test_a_server_is_asked_and_one_that_was_killed_is_told_of(tmp_path: Path, listening: Collector) -> None:
+def test_a_running_and_a_killed_server_are_reported(tmp_path: Path, listening: Collector) -> None:
     assert said(server(tmp_path)) == ("ok", "not running → None")
     with announced(tmp_path, listening.url, "now"):
         assert said(server(tmp_path)) == ("ok", f"{listening.url} (pid {os.getpid()}) → None")
@@ -99,7 +99,7 @@ def test_a_server_is_asked_and_one_that_was_killed_is_told_of(tmp_path: Path, li
     assert (verdict, "a killed server left" in words) == ("warn", True)
 
 
-def test_a_token_that_others_can_read_is_told_of(tmp_path: Path) -> None:
+def test_a_token_readable_by_others_is_reported(tmp_path: Path) -> None:
     token_file(tmp_path).write_text("x")
     token_file(tmp_path).chmod(0o640)
     verdict, words = said(server(tmp_path))
@@ -131,9 +131,7 @@ def worker(container: Container, seconds_ago: float, state: str = "working") -> 
     return WorkerRecord(name, name, "host", 1, "home", "embedded", "plans", 4, 0, state, seen, seen)
 
 
-def test_jobs_that_nobody_takes_and_workers_that_fell_silent_are_found(
-    closing: ExitStack, tmp_path: Path
-) -> None:
+def test_jobs_without_workers_and_silent_workers_are_found(closing: ExitStack, tmp_path: Path) -> None:
     container = container_of(closing, tmp_path)
     registry, jobs, now = container.worker_registry, container.job_table, container.clock.now()
     registry.report(worker(container, 300))
@@ -196,7 +194,7 @@ def test_a_database_that_is_not_there_stays_so_and_temporal_is_asked_all_the_sam
     assert not (tmp_path / "state").exists()
 
 
-def test_a_disk_that_is_full_before_the_quota_is_told_of(tmp_path: Path) -> None:
+def test_a_disk_smaller_than_the_quota_is_reported(tmp_path: Path) -> None:
     assert said(disk_space(tmp_path, free=20_000_000_000, quota=50_000_000_000))[0] == "ok"
     verdict, words = said(disk_space(tmp_path, free=2_000_000_000, quota=50_000_000_000))
     assert (verdict, "sandbox.quota_bytes" in words) == ("warn", True)

@@ -14,7 +14,7 @@ from tests.fork_server import Forked
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 
 
-def test_a_cancel_returns_when_the_plan_is_cancelled_and_not_when_it_was_told_to(
+def test_a_cancel_returns_after_the_plan_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     use_home(monkeypatch, tmp_path, tmp_path / "state")

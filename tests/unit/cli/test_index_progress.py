@@ -70,7 +70,7 @@ def test_few_files_are_not_worth_a_word(monkeypatch: pytest.MonkeyPatch) -> None
     assert stream.getvalue() == ""
 
 
-def test_once_it_was_left_nothing_is_drawn_however_late_somebody_tells_it(
+def test_nothing_is_drawn_after_exit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = Stream()

@@ -70,7 +70,7 @@ def test_lines_before_a_key_are_shown_at_once_and_one_without_an_end_in_the_end(
 # ── Lines ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_plain_lines_say_what_is_done_and_thought_and_what_failed() -> None:
+def test_plain_lines_show_calls_answers_and_failures() -> None:
     lines: list[str] = []
     view = PlainView("7QX2  ", write=lines.append)
     view.say("step 1 of 2: look")
@@ -120,7 +120,7 @@ def test_a_long_line_is_cut_and_a_secret_in_it_masked() -> None:
     assert len(line) == 162
 
 
-def test_a_plan_goes_on_when_nobody_reads_its_lines_any_more() -> None:
+def test_a_plan_continues_without_a_reader() -> None:
     gone = Gone()
     view = PlainView(write=lambda line: print(line, file=gone))
     view.say("one")
@@ -244,7 +244,7 @@ class Meeting:
 
 @pytest.mark.parametrize("what", ["say", "close", "seen"])
 @pytest.mark.parametrize("kind", ["plain", "stream"])
-def test_what_one_thread_tells_is_not_cut_into_by_another(kind: str, what: str) -> None:
+def test_lines_of_threads_are_not_mixed(kind: str, what: str) -> None:
     meeting = Meeting()
     view = PlainView(write=meeting.write) if kind == "plain" else StreamView("P1", meeting)
     told = {
@@ -288,7 +288,7 @@ def test_lines_of_sub_plans_begin_with_their_names(alone: bool, capsys: pytest.C
     ]
 
 
-def test_what_is_seen_of_a_sub_plan_names_its_parent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_of_a_sub_plan_name_its_parent(capsys: pytest.CaptureFixture[str]) -> None:
     root, part = tree()
     board = StreamBoard([root])
     board.view_of(root).say("begun")

@@ -47,13 +47,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_server_is_added_listed_tested_and_removed_and_nothing_is_left(agents: Agents, file: Path) -> None:
-    assert "there are no servers" in agents("mcp", "list").err
+    assert "no servers" in agents("mcp", "list").err
     assert agents("mcp", "add", "near", "--env", "A=b=c", "--", *TELLS).code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     children = len(psutil.Process().children(recursive=True))
     tested = agents("mcp", "test", "near", "--format", "json")
     assert [row["name"] for row in json.loads(tested.out)] == ["mcp__near__work"]
-    assert "stopped again" in tested.err
+    assert "stopped" in tested.err
     assert len(psutil.Process().children(recursive=True)) == children
     (row,) = json.loads(agents("mcp", "list", "--format", "json").out)
     assert (row["name"], row["isolated"]) == ("near", True)
@@ -63,7 +63,7 @@ def test_a_server_is_added_listed_tested_and_removed_and_nothing_is_left(agents:
     assert (gone.code, "no server 'near'" in gone.err) == (2, True)
 
 
-def test_what_is_said_of_a_server_is_kept_and_its_secrets_are_not_shown(agents: Agents, file: Path) -> None:
+def test_a_server_is_stored_and_its_secrets_are_not_shown(agents: Agents, file: Path) -> None:
     far = ("mcp", "add", "far", "--url", "https://user:hunter2secret@far.test/mcp")
     assert agents(*far, "--header", "Authorization=Bearer ${T}", "--not-isolated", "--cwd", "sub").code == 2
     assert agents(*far, "--header", "Authorization=Bearer ${T}", "--not-isolated").code == 0
@@ -88,16 +88,16 @@ def test_a_server_behind_a_url_is_neither_isolated_nor_not(agents: Agents) -> No
     assert success_message(far, 2) == "far works and offers 2 tools", "nobody started it, and nobody stops it"
 
 
-def test_a_server_that_nobody_added_is_said_not_to_be_there(agents: Agents) -> None:
+def test_an_unknown_server_is_reported(agents: Agents) -> None:
     none = agents("mcp", "test", "prices")
-    assert (none.code, "there is no server 'prices'; `agents mcp add` adds one" in none.err) == (2, True)
+    assert (none.code, "no server 'prices'; add one with `agents mcp add`" in none.err) == (2, True)
     assert agents("mcp", "add", "prices", "--", *TELLS).code == 0
     typo = agents("mcp", "test", "price")
     assert (typo.code, "there is no server 'price'; did you mean prices?" in typo.err) == (2, True)
     assert "there are prices" in agents("mcp", "test", "quux").err
 
 
-def test_what_a_server_printed_before_it_ended_is_shown(agents: Agents) -> None:
+def test_the_last_output_of_a_server_is_shown(agents: Agents) -> None:
     program = "print('cannot find its key'); print()"
     assert agents("mcp", "add", "near", "--", sys.executable, "-c", program).code == 0
     ended = agents("mcp", "test", "near")
@@ -109,14 +109,14 @@ def test_what_a_server_printed_before_it_ended_is_shown(agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x",), "say either --url URL"),
-        (("x", "--url", "http://x", "--", "y"), "say either --url URL"),
+        (("x",), "pass either --url URL"),
+        (("x", "--url", "http://x", "--", "y"), "pass either --url URL"),
         (("x", "--env", "secretword", "--", "y"), "--env takes NAME=VALUE"),
         (("x y", "--", "y"), "the name must consist of"),
         (("x", "--url", "ftp://x"), "must begin with http"),
     ],
 )
-def test_a_wrong_request_is_told_and_nothing_is_written(
+def test_an_invalid_request_is_reported_and_writes_nothing(
     words: tuple[str, ...], said: str, agents: Agents, file: Path
 ) -> None:
     ended = agents("mcp", "add", *words)
@@ -140,7 +140,7 @@ def test_a_repositorys_server_is_listed_and_not_started_before_it_is_trusted(
     assert json.loads(agents("mcp", "list", "--format", "json").out)[0]["name"] == "theirs"
 
 
-def test_of_a_repositorys_wrong_file_only_the_mistake_is_told(agents: Agents, shop: Path) -> None:
+def test_an_invalid_repository_file_shows_only_its_mistake(agents: Agents, shop: Path) -> None:
     (shop / ".mcp.json").write_text("{")
     listed = agents("mcp", "list")
     assert (listed.code, listed.out, listed.err.count("\n")) == (0, "", 1), listed.err
@@ -158,12 +158,12 @@ def test_a_tool_is_run_and_the_users_files_are_as_they_were(agents: Agents, shop
     before = (git(shop, "status", "--porcelain"), git(shop, "for-each-ref"))
     written = agents("tool", "run", "write", "--arg", "path=new.txt", "--arg", "content=hello")
     assert written.code == 0
-    assert "thrown away with it: new.txt" in written.err
+    assert "temporary sandbox only: new.txt" in written.err
     ran = agents(
         "tool", "run", "command", "--json", '{"script": "cat README.md; echo x > y"}', "--format", "json"
     )
     assert json.loads(ran.out)["output"] == "The colour of it.\n"
-    assert "thrown away with it: y" in ran.err
+    assert "temporary sandbox only: y" in ran.err
     read = agents("tool", "run", "read", "--arg", "path=README.md")
     assert "The colour of it." in read.out
     assert (git(shop, "status", "--porcelain"), git(shop, "for-each-ref")) == before
@@ -173,7 +173,7 @@ def test_a_servers_tool_is_run_in_the_sandbox_too(agents: Agents, shop: Path) ->
     agents("mcp", "add", "near", "--", *TELLS)
     told = agents("tool", "run", "mcp__near__work")
     assert told.out.startswith("wrote in ")
-    assert "thrown away with it: told.txt" in told.err
+    assert "temporary sandbox only: told.txt" in told.err
     assert not (shop / "told.txt").exists()
 
 
@@ -189,13 +189,13 @@ def test_a_servers_tool_is_run_in_the_sandbox_too(agents: Agents, shop: Path) ->
         (("mcp__nobody__x",), "no tool 'mcp__nobody__x'"),
     ],
 )
-def test_a_wrong_call_is_told(words: tuple[str, ...], said: str, agents: Agents) -> None:
+def test_an_invalid_call_is_reported(words: tuple[str, ...], said: str, agents: Agents) -> None:
     ended = agents("tool", "run", *words)
     assert ended.code == 2
     assert said in ended.err
 
 
-def test_what_else_is_in_the_file_stays_and_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_other_content_of_the_file_and_a_link_are_kept(tmp_path: Path) -> None:
     real, link = tmp_path / "dotfiles.json", tmp_path / "mcp.json"
     real.write_text('{"inputs": [1], "mcpServers": {"a": {"command": "x"}}}')
     link.symlink_to(real)
@@ -214,7 +214,7 @@ def test_a_file_with_a_mistake_is_not_touched(content: str, tmp_path: Path) -> N
     assert path.read_text() == content
 
 
-def test_two_who_add_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_adds_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     threads = [
         threading.Thread(target=add_server, args=(path, f"s{number}", {"command": "x"}))
@@ -227,7 +227,7 @@ def test_two_who_add_at_once_lose_nothing(tmp_path: Path) -> None:
     assert sorted(json.loads(path.read_text())["mcpServers"]) == [f"s{number}" for number in range(8)]
 
 
-def test_who_cannot_write_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         add_server(tmp_path / "file" / "mcp.json", "a", {"command": "x"})

@@ -61,7 +61,7 @@ def test_a_base_url_keeps_the_shipped_prices_in_the_list(agents: Agents) -> None
     )
 
 
-def test_a_server_that_does_not_run_is_named_with_what_says_where_it_is(agents: Agents) -> None:
+def test_a_server_that_does_not_run_is_named_with_its_setting(agents: Agents) -> None:
     pytest.importorskip("langchain_openai")
     with socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -74,7 +74,7 @@ def test_a_server_that_does_not_run_is_named_with_what_says_where_it_is(agents: 
     assert "is the server running?" in ended.err
 
 
-def test_a_model_is_shown_and_what_is_unknown_is_said_to_be(agents: Agents) -> None:
+def test_a_model_is_shown_with_unknown_values_marked(agents: Agents) -> None:
     shown = json.loads(agents("model", "show", "openai/new", "--format", "json").out)
     assert (shown["input"], shown["context_tokens"]) == (None, 32_768)
     ended = agents("model", "show", "openai/new")
@@ -90,7 +90,7 @@ def test_a_scripted_model_can_be_tried(agents: Agents) -> None:
     assert told["cost"] == "$8.00"
 
 
-def test_what_a_model_does_not_say_is_not_made_up(agents: Agents) -> None:
+def test_missing_model_facts_are_not_invented(agents: Agents) -> None:
     ended = agents("model", "test", "scripted/script.yaml", "--prompt", "quiet", "--format", "json")
     told = json.loads(ended.out)
     assert (told["input_tokens"], told["cost"], told["first_word_seconds"]) == (None, "unknown", None)
@@ -137,7 +137,7 @@ def test_mistakes_end_in_a_sentence(agents: Agents, name: str, code: int, said: 
     assert (ended.code, said in ended.err) == (code, True)
 
 
-def test_a_file_that_is_no_script_is_said_to_be_what_it_is(agents: Agents, tmp_path: Path) -> None:
+def test_a_file_that_is_no_script_is_reported_as_such(agents: Agents, tmp_path: Path) -> None:
     for content, said in (
         (b"", "s.yaml is empty; a script starts with `rules:`"),
         (b"\0\xff", "s.yaml is not text; a script starts with `rules:`"),

@@ -42,9 +42,7 @@ def moved(plans: PlanBench, plan: PlanView, *states: PlanState, error: str | Non
         plans.parts.plans.move(now, (Phase.APPLY, state), PlanFacts(error=error), now=moment)
 
 
-def test_what_was_applied_is_said(
-    plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_apply_is_reported(plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     plan = seen(client, plans)
     assert apply_now(client, plan, commit="all of it").state is PlanState.APPLIED
     told = capsys.readouterr().err
@@ -52,7 +50,7 @@ def test_what_was_applied_is_said(
     assert "committed as " in told
 
 
-def test_what_conflicts_is_shown_with_what_can_be_done(
+def test_conflicts_are_shown_with_next_steps(
     plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = seen(client, plans)
@@ -75,20 +73,20 @@ def test_a_plan_without_a_change_is_left_as_it_is(
         apply_now(client, unchecked)
 
 
-def test_what_another_applied_meanwhile_is_applied(
+def test_a_plan_applied_by_another_process_is_applied(
     plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = seen(client, plans)
     client.plans.apply(plan.id)
     assert apply_now(client, plan, commit="all of it").state is PlanState.APPLIED
     told = capsys.readouterr().err
-    assert "another process has applied it;" in told
-    assert "it was not committed by this one" in told
+    assert "another process has applied the plan;" in told
+    assert "not committed by this command" in told
     with pytest.raises(PlanError, match="already applied"):
         apply_now(client, client.plans.get(plan.id))
 
 
-def test_what_another_applies_now_is_waited_for(
+def test_an_apply_of_another_process_is_awaited(
     plans: PlanBench, client: Client, context: click.Context, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, ended = seen(client, plans), list[PlanView]()
@@ -102,14 +100,14 @@ def test_what_another_applies_now_is_waited_for(
         thread = Thread(target=apply, daemon=True)
         thread.start()
         said, ends = "", time.monotonic() + 60
-        while "waiting for that" not in said and time.monotonic() < ends:
+        while "waiting for it" not in said and time.monotonic() < ends:
             said += capsys.readouterr().err
         moved(plans, plan, PlanState.PROCESSING, PlanState.APPLIED)
     thread.join(60)
     assert [one.state for one in ended] == [PlanState.APPLIED]
 
 
-def test_what_another_did_not_get_applied_is_said_with_what_can_be_done(
+def test_a_failed_apply_of_another_process_is_reported_with_remedies(
     plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = seen(client, plans)
@@ -121,12 +119,12 @@ def test_what_another_did_not_get_applied_is_said_with_what_can_be_done(
     assert f"agents plan apply {plan.id}" in told
 
 
-def test_that_another_does_something_else_with_it_is_only_said(
+def test_another_action_of_another_process_is_reported(
     plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = client.plans.get(plans.plan(write("new.txt", "new\n")).id)
     assert wait_for_other_apply(client, plan) is plan
-    assert capsys.readouterr().err == "another process works on it now\n"
+    assert capsys.readouterr().err == "another process works on the plan now\n"
     done = seen(client, plans)
     assert wait_for_other_apply(client, done) is done
     assert capsys.readouterr().err == ""

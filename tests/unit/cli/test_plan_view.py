@@ -31,7 +31,7 @@ def plan(**more: Any) -> PlanView:
         ({"state": "complete"}, ""),
     ],
 )
-def test_the_reason_is_said(more: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_is_printed(more: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     print_reason(plan(**more))
     assert capfd.readouterr().err == said
 
@@ -51,7 +51,7 @@ def test_steps_go_the_way_of_the_command() -> None:
         ]
 
 
-def test_what_is_not_applied_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_files_left_out_of_the_apply_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     lacks = {"parts_left_out": [{"name": "docs", "why": "cancelled"}], "removed_submodules": ["lib"]}
     assert print_changes(plan(ignored=["out.o"], **lacks)) is False
     said = capfd.readouterr().err

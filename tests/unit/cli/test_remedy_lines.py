@@ -48,7 +48,7 @@ def test_a_remedy_is_a_command_line(remedy: Remedy, command: str) -> None:
     assert command_line(remedy) == command
 
 
-def test_what_a_server_has_is_asked_of_that_server() -> None:
+def test_remedies_for_a_server_use_its_prefix() -> None:
     remedies = [Remedy("plan.list", text="List the plans"), Remedy("doctor", text="Check this machine")]
     trust = Remedy("trust", options={"resource": "shop"})
     assert remedy_lines([*remedies, trust], SERVER) == [

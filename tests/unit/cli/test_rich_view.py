@@ -175,7 +175,7 @@ def test_the_bottom_says_phase_step_answer_spending_and_time() -> None:
     ]
 
 
-def test_what_is_finished_scrolls_and_stays_when_the_rest_is_taken_away() -> None:
+def test_finished_lines_scroll_and_stay_after_close() -> None:
     screen = Screen()
     view = live(screen)
     view.draw()
@@ -202,7 +202,7 @@ def test_what_is_finished_scrolls_and_stays_when_the_rest_is_taken_away() -> Non
     assert screen.column == 0
 
 
-def test_what_is_said_is_broken_between_words_and_what_commands_print_is_left_as_it_is() -> None:
+def test_messages_wrap_between_words_and_command_output_does_not() -> None:
     screen = Screen(columns=40)
     view = live(screen)
     view.say("step 1 of 1: Let prices be calculated with the tax of the customer's country")
@@ -227,7 +227,7 @@ def test_what_is_said_is_broken_between_words_and_what_commands_print_is_left_as
     ]
 
 
-def test_what_was_said_last_and_what_is_done_are_seen_in_wide_characters_too() -> None:
+def test_the_last_answer_and_activity_fit_in_wide_characters() -> None:
     screen = Screen(columns=40)
     view = live(screen)
     tell(view, ProgressKind.PIECE, f"{'長' * 30} 終 ")
@@ -237,7 +237,7 @@ def test_what_was_said_last_and_what_is_done_are_seen_in_wide_characters_too() -
     assert (row, cell_len(row)) == (f"P37000  {'長' * 17}…  reads", 50)
 
 
-def test_what_plans_of_a_table_say_is_broken_between_words() -> None:
+def test_messages_above_the_board_wrap_between_words() -> None:
     screen = Screen(columns=40)
     board = RichBoard([Meter(plan())], stream=screen, size=screen.size, clock=Clock())
     board.view_of(plan()).say("planned: 1. Let prices be calculated with tax")
@@ -260,14 +260,14 @@ def test_a_line_that_comes_after_the_end_is_not_lost() -> None:
     assert screen.text == "late"
 
 
-def test_a_plan_that_is_told_to_stop_is_not_shown_as_working() -> None:
+def test_a_stopping_plan_is_not_shown_as_working() -> None:
     screen = Screen(80)
     view = live(screen)
     view.say(f"{STOPPING} the plan …")
     tell(view, ProgressKind.TOOL, "command sleep")
     view.draw()
     assert screen.text.splitlines()[-2].endswith(" stopping …")
-    assert screen.text.splitlines()[-1].endswith("Ctrl-C again ends it at once")
+    assert screen.text.splitlines()[-1].endswith("Ctrl-C again kills it")
     view.close()
 
 
@@ -288,7 +288,7 @@ def test_it_fits_any_width(columns: int) -> None:
     assert all(len(row) < columns for row in before.splitlines()[-4:])
 
 
-def test_on_a_terminal_of_two_lines_what_happens_now_is_seen() -> None:
+def test_a_terminal_of_two_lines_shows_the_current_activity() -> None:
     screen = Screen(lines=2)
     view = live(screen)
     tell(view, ProgressKind.TOOL, "read a.py")
@@ -325,7 +325,7 @@ def test_the_records_are_read_twice_a_second_at_most() -> None:
     assert meter.reads == 2
 
 
-def test_colours_go_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, coloured in (("NO_COLOR", False), ("UNRELATED", True)):
         stream = StringIO()
         with monkeypatch.context() as patched:
@@ -362,11 +362,11 @@ def test_a_terminal_that_is_gone_does_not_fail_the_plan() -> None:
     view.close()
 
 
-def test_hours_are_told() -> None:
+def test_elapsed_time_shows_hours() -> None:
     assert [elapsed(seconds) for seconds in (0, 61.9, 3723)] == ["0:00", "1:01", "1:02:03"]
 
 
-def test_what_was_spent_is_told_as_far_as_it_is_known() -> None:
+def test_spending_is_shown_as_far_as_it_is_known() -> None:
     assert spending_label(Meter(plan(), Spend(0, 1200, 1)).last) == ["1,200 tokens"]
     assert spending_label(Meter(plan(), Spend(PICODOLLARS, 5, 1)).last) == ["5 tokens", "$1.00"]
 
@@ -378,7 +378,7 @@ def test_plans_are_named_by_ends_that_differ() -> None:
     assert len(set(short_ids([one.id, alike.id]).values())) == 2
 
 
-def test_one_that_failed_outweighs_one_that_needs_somebody() -> None:
+def test_a_failure_outweighs_a_pending_request() -> None:
     assert [joint_exit_code(codes) for codes in ([0, 0], [0, 3], [3, 1, 0], [0, 130])] == [0, 3, 1, 1]
 
 
@@ -404,7 +404,7 @@ def test_the_footer_draws_by_itself_until_it_is_closed() -> None:
     assert screen.text == ""
 
 
-def test_what_is_drawn_while_the_view_is_closed_is_gone_afterwards() -> None:
+def test_nothing_drawn_during_close_remains() -> None:
     screen = Screen()
     closing = threading.Thread(target=lambda: footer.close())
 
@@ -478,7 +478,7 @@ def test_a_table_has_a_row_for_each_plan() -> None:
     assert lines[7] == "1 of 3 done · 1,520 tokens · 0:00 · Ctrl-C stops them all"
     board.say(f"{STOPPING} 3 plans …")
     board.draw()
-    assert screen.text.endswith("stopping …, Ctrl-C again ends them at once")
+    assert screen.text.endswith("stopping …, Ctrl-C again kills them")
     finished.append(f"{STOPPING} 3 plans …")
     row.close()
     board.close()
@@ -501,7 +501,7 @@ def test_more_plans_than_fit_are_counted(columns: int) -> None:
     assert all(len(line) < columns for line in lines)
 
 
-def test_what_has_ended_is_not_read_again() -> None:
+def test_ended_plans_are_not_read_again() -> None:
     clock = Clock()
     meters = [Meter(plan(PlanState.PROCESSING, number=1)), Meter(plan(PlanState.CANCELLED, number=2))]
     screen = Screen()
@@ -524,7 +524,7 @@ def sub_plan(state: PlanState, number: int, *, depth: int = 1, parent: Plan | No
     )
 
 
-def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
+def test_sub_plans_are_listed_below_their_plan_with_their_activity() -> None:
     screen, meter = Screen(), Meter(replace(plan(PlanState.WAITING), waiting_for={"for": "sub-plans"}))
     view = live(screen, meter)
     first, second = sub_plan(PlanState.COMPLETE, 1), sub_plan(PlanState.PROCESSING, 2)
@@ -543,7 +543,7 @@ def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
         "P37002  and see",
     ]
     assert lines[3].startswith("── running · 1 of 2 sub-plans done ──")
-    assert lines[4].endswith("waits for its sub-plans")
+    assert lines[4].endswith("waiting for sub-plans")
     assert [line.split()[:3] for line in lines[5:8]] == [
         ["P37001", "ready", "1,200"],
         ["P37002", "running", "1,200"],
@@ -659,7 +659,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_question_comes_when_the_view_is_gone(repository: Path) -> None:
     with terminal([*COMMAND, "sed", "-i", "s/colour/color/", "README.md"], repository) as shown:
-        shown.wait_for("Apply it?")
+        shown.wait_for("Apply?")
         before = shown.written
         shown.type("y\n")
         assert shown.end() == 0
@@ -716,5 +716,5 @@ def test_on_a_terminal_sub_plans_have_lines_and_are_stopped_together(
         shown.process.send_signal(signal.SIGINT)
         assert shown.end() == 130
     assert "0 of 2 sub-plans done" in shown.written
-    assert "waits for its sub-plans" in shown.written
+    assert "waiting for sub-plans" in shown.written
     assert shown.written.rstrip().endswith("cancelled: interrupted by the user")

@@ -55,12 +55,12 @@ def test_all_that_needs_nothing_begins_at_once() -> None:
     assert step(sub(), sub(), sub(1)) == ("start", (1, 2))
 
 
-def test_what_is_finished_is_merged_in_order_before_anything_else() -> None:
+def test_finished_sub_plans_are_merged_in_order_first() -> None:
     children = {"1": RUNNING, "2": DONE, "3": DONE}
     assert step(sub(), sub(), sub(), sub(), own(), children=children) == ("merge", (2, 3))
 
 
-def test_what_needs_something_begins_when_that_is_merged() -> None:
+def test_a_sub_plan_starts_when_its_needs_are_merged() -> None:
     assert step(sub(), sub(1), children={"1": RUNNING}) == ("wait", (1,))
     assert step(sub(), sub(1), children={"1": DONE}, merged=frozenset("1")) == ("start", (2,))
 
@@ -79,7 +79,7 @@ def test_one_that_was_made_and_never_queued_is_started_again() -> None:
     assert TreeView(strategy, made).step().act is ParentAction.START
 
 
-def test_others_go_on_beside_a_failure_and_it_is_said_at_the_end() -> None:
+def test_other_sub_plans_continue_after_a_failure_reported_at_the_end() -> None:
     tasks = sub(), sub(), sub(1), sub(3), sub()
     assert step(*tasks, children={"1": FAILED, "2": RUNNING}) == ("start", (5,))
     children = {"1": FAILED, "2": RUNNING, "5": RUNNING}
@@ -100,11 +100,11 @@ def test_with_fail_fast_the_others_are_stopped_and_then_waited_for(broken: PlanS
     assert step(*tasks, children=children, fail_fast=True) == ("fail", (1, 2))
 
 
-def test_what_is_finished_is_merged_even_when_another_failed() -> None:
+def test_finished_sub_plans_are_merged_despite_a_failure() -> None:
     assert step(sub(), sub(), children={"1": FAILED, "2": DONE}, fail_fast=True) == ("merge", (2,))
 
 
-def test_what_a_person_left_out_is_left_out_with_all_that_needs_it() -> None:
+def test_a_part_left_out_takes_its_dependents_with_it() -> None:
     tasks = sub(), sub(1), own(2), sub()
     children = {"1": CANCELLED}
     assert step(*tasks, children=children) == ("start", (4,))
@@ -134,9 +134,7 @@ def test_a_circle_of_needs_is_not_waited_for() -> None:
         (E, PlanState.CANCELLED, True),
     ],
 )
-def test_a_plan_rests_when_nobody_should_be_at_work_on_it(
-    phase: Phase, state: PlanState, rests: bool
-) -> None:
+def test_a_plan_is_at_rest_when_no_worker_should_run_it(phase: Phase, state: PlanState, rests: bool) -> None:
     assert is_at_rest(child("1", state, phase)) is rests
 
 
@@ -149,7 +147,7 @@ def test_one_that_waits_for_its_own_parts_rests_only_when_a_person_is_asked() ->
     assert is_at_rest(child("1", WAITS, waits={"for": "leave"}))
 
 
-def test_news_are_what_came_to_rest_since_the_parent_looked() -> None:
+def test_news_are_sub_plans_at_rest_since_the_last_look() -> None:
     running, failed = child("1", RUNNING, version=3), child("2", FAILED, version=5)
     parent = child("p", WAITS, waits={"for": "sub-plans", "seen": child_versions([running, failed])})
     assert not has_news(parent, [running, failed])

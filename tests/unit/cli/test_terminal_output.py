@@ -171,7 +171,7 @@ def test_no_command_lets_a_control_character_through_to_a_terminal(home: Hostile
 
 
 @pytest.mark.parametrize("command", READERS)
-def test_wrong_usage_is_told_without_control_characters(home: HostileHome, command: str) -> None:
+def test_usage_errors_escape_control_characters(home: HostileHome, command: str) -> None:
     shown = home.on_terminal(*command.split(), f"--{EVIL_LINE}")
     assert shown.code == 2
     assert "EVIL" in shown.text

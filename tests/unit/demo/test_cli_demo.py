@@ -174,7 +174,7 @@ CASES: Mapping[str, list[Doctored]] = {
 }
 
 
-def test_what_went_well_is_kept_and_each_promise_can_be_broken(played: Played) -> None:
+def test_all_promises_are_kept_and_each_can_be_broken(played: Played) -> None:
     story, found = played.story, played.found
     assert broken(story, found) == []
     assert [promise.what for promise in judge(story, found)] == list(CASES)
@@ -183,7 +183,7 @@ def test_what_went_well_is_kept_and_each_promise_can_be_broken(played: Played) -
             assert promise in broken(*doctor(story, found))
 
 
-def test_the_plans_end_as_the_story_wants_it(played: Played) -> None:
+def test_the_plans_end_as_expected(played: Played) -> None:
     assert {label: account.plan.state.value for label, account in played.found.accounts.items()} == {
         "discount": "applied",
         "tax": "constrained",
@@ -196,7 +196,7 @@ def test_the_plans_end_as_the_story_wants_it(played: Played) -> None:
     assert 2 <= played.found.most_at_once <= len(GOALS)
 
 
-def test_what_is_told_fits_a_terminal_and_shows_both_sides(played: Played) -> None:
+def test_the_progress_fits_a_terminal_and_shows_both_sides(played: Played) -> None:
     # The name of the phase takes twelve columns.
     assert max(map(len, played.told)) + 12 <= 100
     told = [line.strip() for line in played.told]
@@ -206,7 +206,7 @@ def test_what_is_told_fits_a_terminal_and_shows_both_sides(played: Played) -> No
     assert any(line.endswith("the other change is by plan discount") for line in told)
 
 
-def test_the_end_is_short_and_tells_programs_everything(
+def test_the_end_is_short_and_json_is_complete(
     played: Played, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     performance = DemoRun(played.story, played.found, judge(played.story, played.found))
@@ -235,7 +235,7 @@ def test_the_end_is_short_and_tells_programs_everything(
     assert f"agents plan tree {played.story.ids['discount']}" in hints
 
 
-def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
+def test_a_broken_promise_fails_the_demo_and_keeps_its_directory(
     played: Played, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "worker-1.log").write_text("it all began…")
@@ -243,8 +243,8 @@ def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
     performance = DemoRun(played.story, played.found, promises)
     assert conclude(Output("plain"), performance, tmp_path, 1.0) == 1
     said = capfd.readouterr()
-    assert "; NOT every promise was kept; 1.0 s" in said.out
-    assert said.err.endswith(f"a promise was not kept; what happened is in {tmp_path}\n")
+    assert "; NOT all promises kept; 1.0 s" in said.out
+    assert said.err.endswith(f"a promise was not kept; the state is in {tmp_path}\n")
     assert (tmp_path / "worker-1.log").exists()
 
 

@@ -232,9 +232,11 @@ def test_a_run_ends_with_a_remedy_if_its_store_cannot_be_written(
         new = PlanDraft("a goal", "builtin/command", str(tmp_path), FrozenObject({}))
         plan = container.plan_parts.lifecycle.create(new)
         with pytest.raises(StoreFull) as stopped:
-            run_in_front(container, [plan], lambda: PlainBoard([plan], alone=True), lambda board: worker)
+            run_in_front(
+                container, [plan], lambda: PlainBoard([plan], alone=True), lambda board, recorder: worker
+            )
     assert stopped.value.exit_code == TRY_AGAIN
     said = capsys.readouterr().err
-    assert f"`agents plan resume {plan.id}` goes on with it" in said
-    assert "what was recorded is kept" in said
+    assert f"fix this, then run `agents plan resume {plan.id}`" in said
+    assert "earlier records are safe" in said
     worker.close()
