@@ -51,6 +51,7 @@ from cleveragents.plans.apply_policy import (
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
@@ -195,7 +196,10 @@ class PlanApply:
         """
         ensure_root_plan(plan, "undone")
         if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
-            raise PlanError(plan.id, f"only an applied plan can be undone; this one is {plan.state.value}")
+            raise PlanError(
+                plan.id,
+                f"only an applied plan can be undone; this one is {status_word(plan)}",
+            )
         sandbox = self.sandboxes.open(plan.id)
         terms = ApplyOptions(told, fence=fence, stop=stop)
         for left in range(_ROUNDS, 0, -1):

@@ -1,5 +1,4 @@
-"""The Execute phase with actors: an executor works task by task, a reviewer reads the result, and the
-executor fixes the findings.
+"""The Execute phase: an executor does the tasks, a reviewer reads the result, the executor fixes findings.
 
 Every run of an actor has a permanent name below the id of its plan. After a crash the plan simply runs again:
 a finished run returns its recorded answer at once, an interrupted one continues after its last finished call.
@@ -62,19 +61,19 @@ class ExecutePhase:
         """
         actor = ground.casting.execute
         with ExitStack() as stack:
-            hands = _Hands(self, ground, stack)
-            waiting = self.sub_plans.advance(ground, hands, self.say)
+            executor = _TaskExecutor(self, ground, stack)
+            waiting = self.sub_plans.advance(ground, executor, self.say)
             if waiting is not None:
-                return hands.left, waiting
+                return executor.left, waiting
             for number in range(1, _ROUNDS + 1):
-                findings = self._findings(ground, hands.stage, rethinks)
+                findings = self._findings(ground, executor.stage, rethinks)
                 if not findings:
-                    return hands.left, None
+                    return executor.left, None
                 self.say(f"fix attempt {number} of {_ROUNDS}")
                 part = _fix_part(ground, number)
-                hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
-            self._findings(ground, hands.stage, rethinks)
-        return hands.left, None
+                executor.left = self.turn.run(ground, executor.stage, actor, part, task=findings)
+            self._findings(ground, executor.stage, rethinks)
+        return executor.left, None
 
     def _findings(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
         """Return the findings as a task for the executor; empty if there are none."""
@@ -120,7 +119,7 @@ class ExecutePhase:
         return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
 
 
-class _Hands:
+class _TaskExecutor:
     """The executor of one plan. Not thread-safe: used by its job only.
 
     The stage opens on first use: a plan that only waits for sub-plans starts nothing.
@@ -162,8 +161,8 @@ class _Hands:
 def _fix_part(ground: ActorPhase, number: int) -> str:
     """Return the name of a fix attempt.
 
-    A new plan, added guidance and reverted work each start a new series of names, because a finished run
-    would return its old answer. The count never decreases.
+    A return to Strategize, added guidance and reverted work each start a new series of names, because a
+    finished run would return its old answer. The count never decreases.
     """
     assert ground.execution is not None  # Execute always has one
     back = rollback_count(ground.execution.history.calls(ground.plan.id))

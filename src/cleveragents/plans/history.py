@@ -1,5 +1,4 @@
-"""The history of a plan, read from its records: the file states after each call, the result, and the time
-spent.
+"""The history of a plan, read from its records: file states, the result, and the time spent.
 
 The records are the truth and the sandbox follows them: after an interruption it is restored to match. Records
 are never removed; a rollback is one more entry that leads back. The result of a plan is the sum of its

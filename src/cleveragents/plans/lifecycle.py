@@ -35,6 +35,7 @@ from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.jobs.names import ConcurrencyLimits, should_run
 from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import (
     CONFLICT,
@@ -101,7 +102,10 @@ class PlanLifecycle:
         """
         plan = self.reconciled(plan)
         if plan.state.ended:
-            raise PlanError(plan.id, f"already {plan.state.value}, which is final; start a new plan")
+            raise PlanError(
+                plan.id,
+                f"already {status_word(plan)}, which is final; start a new plan",
+            )
         if plan.phase is Phase.APPLY:
             again = Remedy("plan.apply", plan.id, text="Apply it again")
             problem = f"an apply cannot be resumed ({plan.phase.value}/{plan.state.value})"
@@ -251,7 +255,7 @@ class PlanLifecycle:
         if plan.state is PlanState.CANCELLED or (is_resumable_stop(reason) and _is_settled(plan)):
             return plan
         if plan.state.ended:
-            raise PlanError(plan.id, f"already {plan.state.value}; nothing was changed")
+            raise PlanError(plan.id, f"already {status_word(plan)}; nothing was changed")
         if plan.phase is Phase.APPLY and plan.state.running:  # guard: its changes to files decide its state
             undo = Remedy("plan.undo", plan.id, text="Undo it")
             raise PlanError(plan.id, "an apply is running", (undo,))
@@ -270,7 +274,7 @@ class PlanLifecycle:
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """Queue a job that continues the plan, from its standing or from `wanted`. `more` is added to the
+        """Queue a job that continues the plan, from where it is or from `wanted`. `more` is added to the
         payload of the job. Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read.
         """
         return self.queueing.queue(plan, more, wanted=wanted)

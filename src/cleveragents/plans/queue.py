@@ -62,7 +62,7 @@ class PlanQueue:
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
-        """Submit a job that continues the plan from its standing or from `wanted`, and return the moved plan.
+        """Submit a job that continues the plan from where it is or from `wanted`, and return the moved plan.
         `more` is added to the payload of the job.
 
         Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `QueueFull` for a new plan
@@ -127,7 +127,7 @@ class PlanQueue:
         job = self._found(job_id)
         if job is None or job.key != key_of_job(plan):  # guard: a later decision about the plan wins
             return plan
-        wanted = _standing(job.payload.get(_TO)) or _queued(plan)
+        wanted = _parsed(job.payload.get(_TO)) or _queued(plan)
         try:
             return self.plans.move(plan, wanted, PlanFacts(job_id=job_id), now=self.clock.now())
         except StalePlan:
@@ -201,8 +201,8 @@ def resume_payload(model: JsonValue) -> Mapping[str, JsonValue]:
     return {} if model is None else {"model": model}
 
 
-def _standing(told: JsonValue) -> PhaseState | None:
-    """Parse a standing that `phase_state_text` wrote."""
+def _parsed(told: JsonValue) -> PhaseState | None:
+    """Parse a phase and state that `phase_state_text` wrote."""
     if told is None:
         return None
     phase, _, state = str(told).partition("/")
@@ -210,7 +210,7 @@ def _standing(told: JsonValue) -> PhaseState | None:
 
 
 def _queued(plan: Plan) -> PhaseState:
-    """Return the standing of the plan once a job is queued for it."""
+    """Return the phase and state of the plan once a job is queued for it."""
     if plan.phase is Phase.ACTION:
         return Phase.STRATEGIZE, PlanState.QUEUED
     # A running plan passes from one worker to the next.

@@ -131,11 +131,11 @@ class PlanRun:
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Run the plan until it ends or needs a person, or to the end of one phase with `one_phase`. Returns
-        its standing.
+        its phase and state.
         """
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
-        if plan.job_id != job.id or not should_run(plan):  # guard: not another job's plan, nor a done one
+        if plan.job_id != job.id or not should_run(plan):  # guard: not another job's plan, nor a finished one
             self._rests(plan.id)
             return _told(plan)
         held = OwnedPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))

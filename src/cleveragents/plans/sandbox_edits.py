@@ -27,6 +27,7 @@ from cleveragents.plans.calls.call_log import UNREADABLE, CallLog
 from cleveragents.plans.history import REREAD, PlanHistory, restore_states
 from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import is_merged
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
@@ -208,7 +209,10 @@ class SandboxEdits:
             if now.state.running:  # guard: a running plan keeps its files
                 raise PlanError(plan.id, "still running; wait until it stops, or cancel it")
             if now.state.ended:
-                raise PlanError(plan.id, f"already {now.state.value}; its result can no longer change")
+                raise PlanError(
+                    plan.id,
+                    f"already {status_word(now)}; its result can no longer change",
+                )
             if now.version != plan.version:  # guard: the decision was about an earlier version
                 raise StalePlan(plan.id, plan.version)
             self.settle(plan.id, sandbox)

@@ -227,7 +227,7 @@ def test_impossible_corrections_and_comparisons_name_the_reason(agents: Agents, 
         assert why in " ".join(ended.err.split()), (words, ended.err)
     assert agents("plan", "reject", plan).code == 0
     ended = agents("plan", "correct", plan, "1", "--guidance", "x")
-    assert "already rejected, which is final; start a new plan" in ended.err
+    assert "already discarded, which is final; start a new plan" in ended.err
 
 
 def test_a_plan_without_actors_has_no_decisions(agents: Agents) -> None:

@@ -1,6 +1,6 @@
 """The state machine of plans: exactly these moves; every other move raises a typed error.
 
-The table is written from the specification, not from the code: for each standing, the allowed next ones.
+The table is written from the specification, not from the code: for each phase and state, the allowed moves.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ ENDED = {PlanState.CANCELLED, PlanState.APPLIED, PlanState.REJECTED, PlanState.U
 STANDINGS = list(product(Phase, PlanState))
 
 
-def _standing(text: str) -> PhaseState:
+def _phase_state(text: str) -> PhaseState:
     phase, state = text.split("/")
     return Phase(phase), PlanState(state)
 
 
 def _table() -> dict[PhaseState, set[PhaseState]]:
     rows = [line.split() for line in TABLE.replace("\\\n", " ").splitlines() if line.strip()]
-    return {_standing(now): {_standing(one) for one in then} for now, *then in rows}
+    return {_phase_state(now): {_phase_state(one) for one in then} for now, *then in rows}
 
 
 def _possible(now: PhaseState) -> Iterator[PhaseState]:
@@ -89,7 +89,7 @@ def test_ended_states_lead_only_to_an_undo() -> None:
 
 
 def _reached() -> set[PhaseState]:
-    """Return every standing that a plan can reach from its start."""
+    """Return every phase and state that a plan can reach."""
     found: set[PhaseState] = set()
     new = {(Phase.ACTION, PlanState.QUEUED)}
     while new:
@@ -98,7 +98,7 @@ def _reached() -> set[PhaseState]:
     return found
 
 
-def test_every_standing_can_be_reached_and_left() -> None:
+def test_every_state_can_be_reached_and_left() -> None:
     """A row that no plan reaches, or a dead end that is not final, is a mistake in the table."""
     assert _reached() == {*_table(), *(one for row in _table().values() for one in row)}
 
@@ -115,7 +115,7 @@ def test_only_a_running_or_failed_apply_becomes_applied() -> None:
     assert {now for now in STANDINGS if any(s is PlanState.APPLIED for _, s in _possible(now))} == before
 
 
-def test_an_illegal_move_names_both_standings_and_pickles() -> None:
+def test_an_illegal_move_names_both_states_and_pickles() -> None:
     with pytest.raises(
         IllegalPlanMove, match="plan P7 is execute/waiting and cannot become apply/applied"
     ) as e:
@@ -124,7 +124,7 @@ def test_an_illegal_move_names_both_standings_and_pickles() -> None:
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
 
 
-def test_the_standing_is_phase_and_state() -> None:
+def test_phase_state_is_a_pair() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     plan = Plan("p", "goal", "a/b", "/r", Phase.EXECUTE, PlanState.WAITING, 3, now, now)
     assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)

@@ -587,7 +587,7 @@ def test_a_discarded_sub_plan_is_not_merged(trees: TreeBench) -> None:
     child = trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
     plan = trees.resume(plan)
     assert plan.phase_state == ERRORED
-    assert f"sub-plan 1 of 1 (breaks) was rejected [{child.id}]" in str(plan.error)
+    assert f"sub-plan 1 of 1 (breaks) was discarded [{child.id}]" in str(plan.error)
     assert trees.resume(plan).phase_state == COMPLETE
     assert trees.merges(plan) == []
 

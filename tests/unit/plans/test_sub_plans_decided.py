@@ -63,7 +63,7 @@ def test_refuses_decisions_about_a_merged_sub_plan(trees: TreeBench) -> None:
     lifecycle.reject(child)
     plan = trees.resume(plan)
     assert plan.phase_state == ERRORED
-    assert f"(one) was rejected [{child.id}]" in str(plan.error)
+    assert f"(one) was discarded [{child.id}]" in str(plan.error)
 
 
 def test_a_discarded_unmerged_sub_plan_is_not_merged(trees: TreeBench) -> None:
@@ -74,7 +74,7 @@ def test_a_discarded_unmerged_sub_plan_is_not_merged(trees: TreeBench) -> None:
     trees.parts.lifecycle.reject(child)
     plan = trees.work(plan)
     assert plan.phase_state == ERRORED
-    assert "(one) was rejected" in str(plan.error)
+    assert "(one) was discarded" in str(plan.error)
     assert trees.merges(plan) == []
 
 

@@ -34,6 +34,7 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.history import PlanHistory, restore_states
 from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes
@@ -323,7 +324,7 @@ class ManualResolution:
         if now.state.running:  # guard: a run must not find changed files
             raise PlanError(plan.id, "still running; wait until it stops, or cancel it")
         if now.state.ended:
-            raise PlanError(plan.id, f"already {now.state.value}; its result can no longer change")
+            raise PlanError(plan.id, f"already {status_word(now)}; its result can no longer change")
         if now.version != plan.version:  # guard: the decision was about an earlier version
             raise StalePlan(plan.id, plan.version)
 

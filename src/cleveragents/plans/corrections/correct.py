@@ -38,6 +38,7 @@ from cleveragents.plans.model.correction import (
     undone_with,
 )
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import can_continue, is_merged
 from cleveragents.plans.pause import PlanPause, waiting_for_correction, waiting_in
@@ -233,7 +234,7 @@ class PlanCorrection:
         """Raise `PlanError`, with remedies, if nothing in the plan can be corrected."""
         anew = "start a new plan"
         if plan.state.ended:
-            raise PlanError(plan.id, f"already {plan.state.value}, which is final; {anew}")
+            raise PlanError(plan.id, f"already {status_word(plan)}, which is final; {anew}")
         if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
             again = Remedy("plan.apply", plan.id, text="Apply it again")
             reject = Remedy("plan.reject", plan.id, text="Discard it")

@@ -72,7 +72,7 @@ def phase_of(job: Job, plans: SqlPlanStore) -> str:
         return name
     if plan.job_id == job.id and plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return Phase.APPLY.value
-    # A new job may name the standing to continue from; the plan moves there afterwards.
+    # A new job may name the phase and state to continue from; the plan moves there afterwards.
     wanted = job.payload.get("to") if plan.job_id != job.id else None
     phase = str(wanted).partition("/")[0] if wanted else plan.phase.value
     return Phase.STRATEGIZE.value if phase == Phase.ACTION.value else phase

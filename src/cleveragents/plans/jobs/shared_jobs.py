@@ -53,7 +53,10 @@ class ApplyJob:
     watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Apply the result and return the standing of the plan. Raises `PlanError` if it was not applied."""
+        """Apply the result and return the phase and state of the plan.
+
+        Raises `PlanError` if it was not applied.
+        """
         with acting_as(_by(job)):  # guard: the audit log names the user
             try:
                 return _told(self.applied(job, _settled(self.parts, job, self.watched)))
@@ -83,7 +86,10 @@ class UndoJob:
     watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Undo the result and return the standing of the plan. Raises `PlanError` if it was not undone."""
+        """Undo the result and return the phase and state of the plan.
+
+        Raises `PlanError` if it was not undone.
+        """
         with acting_as(_by(job)):  # guard: the audit log names the user
             return self._undone(job)
 
@@ -119,7 +125,7 @@ class PlanJob:
     phases_apart: bool = False
 
     def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
-        """Run the plan and return its standing, or `HANDED_ON` if there is more to do."""
+        """Run the plan and return its state, or `HANDED_ON` if there is more to do."""
         plan_id = str(job.payload["plan_id"])
         before = self.parts.plans.get(plan_id).phase_state if self.phases_apart else None
         try:

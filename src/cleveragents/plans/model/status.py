@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from itertools import product
 
-from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
 __all__ = ["PlanStatus", "possible_states", "status_of"]
 
@@ -113,3 +113,8 @@ def possible_states(status: PlanStatus) -> frozenset[PlanState]:
             changed=changed,
         )
     )
+
+
+def status_word(plan: Plan) -> str:
+    """Return the status for a message, from the phase and state alone."""
+    return status_of(plan.phase, plan.state).value

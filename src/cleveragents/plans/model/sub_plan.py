@@ -16,6 +16,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.records import facts_of
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy, Task
 
 __all__ = [
@@ -124,7 +125,7 @@ class TreeView:
         for number in left:
             child, task = self.child(number), self.task(number)
             if child is not None and task.part(number) in self.left_out:
-                why[number] = child.state.value
+                why[number] = status_word(child)
             else:
                 needed = [self.task(need).name for need in task.needs if need in left]
                 why[number] = f"needs {', '.join(needed)}"

@@ -48,7 +48,7 @@ class TreeLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The facts that a move stores besides the standing. None keeps a value, but a move clears `error` and
+    """The facts that a move stores besides phase and state. None keeps a value, but a move clears `error` and
     `waiting_for` unless they are given. Of two isolations the weaker one is kept. An empty answer
     removes the old one.
     """

@@ -156,7 +156,7 @@ class SqlCorrectionStore:
         fence: Fence | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> tuple[Correction, Plan]:
-        """Store the correction, mark the superseded decisions, and move the plan through these standings,
+        """Store the correction, mark the superseded decisions, and move the plan through these states,
         with the facts at the last, in one transaction. So a plan never continues with superseded decisions.
 
         Works like `SqlPlanStore.move`, from the version that was read and for the owner of the job: raises

@@ -190,7 +190,7 @@ class SubPlans:
     faults: FaultPoints
 
     def advance(
-        self, ground: ActorPhase, hands: TaskExecutor | None, say: Callable[[str], None]
+        self, ground: ActorPhase, executor: TaskExecutor | None, say: Callable[[str], None]
     ) -> JsonValue | None:
         """Advance the plan's tasks as far as possible. Returns None if all are done, otherwise the pending
         request.
@@ -198,8 +198,8 @@ class SubPlans:
         Raises `PlanFailed` if nothing more can be done and something failed; `NeedsHuman`, `Cancelled`.
         """
         if not any(task.sub_plan for task in ground.strategy.tasks):
-            return self._alone(ground, hands)
-        return _Advance(self, ground, hands, say).run()
+            return self._alone(ground, executor)
+        return _Advance(self, ground, executor, say).run()
 
     def view_of(self, plan: Plan, strategy: Strategy) -> TreeView:
         """Return the state of the plan's tasks, from its records."""
@@ -226,10 +226,10 @@ class SubPlans:
         conflicts = self.sub_plan_merge.open_conflicts(plan.id)
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
-    def _alone(self, ground: ActorPhase, hands: TaskExecutor | None) -> JsonValue | None:
-        if hands is not None:  # otherwise its steps are done and there is nothing else
+    def _alone(self, ground: ActorPhase, executor: TaskExecutor | None) -> JsonValue | None:
+        if executor is not None:  # otherwise its steps are done and there is nothing else
             for number, task in ground.strategy.ordered_tasks:
-                hands.do(number, task)
+                executor.do(number, task)
         return None
 
 
@@ -239,7 +239,7 @@ class _Advance:
 
     parts: SubPlans
     ground: ActorPhase
-    hands: TaskExecutor | None
+    executor: TaskExecutor | None
     say: Callable[[str], None]
     told: set[int] = field(default_factory=set)
 
@@ -341,9 +341,9 @@ class _Advance:
 
     def _do(self, number: int, view: TreeView) -> None:
         task = view.task(number)
-        if self.hands is None:
+        if self.executor is None:
             raise PlanFailed(self._plan.id, f"step {number} ({task.name}) needs an actor; the plan has none")
-        self.hands.do(number, task)
+        self.executor.do(number, task)
         # Recorded, so that a resumed plan does not open the stage for it again.
         part, now = task.part(number), self._execution.clock.now()
         facts = FrozenObject({"part": part, "name": redact_text(task.name)})
@@ -353,8 +353,8 @@ class _Advance:
 
     def _settle_conflicts(self) -> JsonValue | None:
         conflicts = self.parts.sub_plan_merge.open_conflicts(self._plan.id)
-        if conflicts and self.hands is not None:
-            self.hands.resolve(conflicts)
+        if conflicts and self.executor is not None:
+            self.executor.resolve(conflicts)
         return self.parts.has_open_conflict(self._plan) if conflicts else None
 
     def _reconciled(self, view: TreeView) -> bool:

@@ -18,6 +18,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.sub_plan import (
     CONFLICT,
     SUB_PLANS,
@@ -103,7 +104,7 @@ def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
         elif fate is TaskStatus.FAILED and child is not None:
             said.append(f"{task_label(view, number)} failed: {_brief(child.error)} [{child.id}]")
         elif fate is TaskStatus.CANCELLED and child is not None:
-            said.append(f"{task_label(view, number)} was {child.state.value} [{child.id}]")
+            said.append(f"{task_label(view, number)} was {status_word(child)} [{child.id}]")
     said += stopped
     blocked = [
         task_label(view, number) for number, fate in task_statuses.items() if fate is TaskStatus.BLOCKED
