@@ -177,6 +177,25 @@ def test_waits_for_approval_and_continues_without_repeating_calls(
     assert plans.states_of(plan) == ["ended", "ended"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "request_"),
+    [
+        (step("command", argv=["pytest", "-q", "a b"]), "command: run `pytest -q 'a b'`"),
+        (step("command", argv=["/bin/sh", "-c", "make\n all"]), "command: run `make all`"),
+        (command("x" * 400), f"command: run `{'x' * 300}…`"),
+        (write("new.txt", ""), "create: write new.txt"),
+        (write("a.txt", ""), "edit: write a.txt"),
+        (step("replace", pattern="a", replacement="b", glob="*.txt"), "edit: replace *.txt"),
+    ],
+)
+def test_a_request_for_approval_names_its_subject(
+    plans: PlanBench, asked: StrategyStep, request_: str
+) -> None:
+    plan = plans.done(asked, profile="manual")
+    assert isinstance(plan.waiting_for, Mapping)
+    assert str(plan.waiting_for["what"]).startswith(f"call 1 needs approval for {request_}")
+
+
 def test_a_typed_command_needs_no_approval_but_can_be_denied(plans: PlanBench) -> None:
     asked_for = command("echo x > x.txt", granted=True)
     assert plans.done(asked_for, profile="manual").state is PlanState.COMPLETE
