@@ -110,9 +110,9 @@ class SandboxEdits:
             self.history.ensure_taken_in(plan.id, sandbox)
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
-        """Mark the call at which the plan failed to be made again: from its checkpoint, or, if edits were
-        recorded since, on the present files. Return None if the plan did not fail at a call. Raises
-        `NeedsHuman` if there are unrecorded edits.
+        """Mark the failed call of the plan, so that a resume makes it again: from its checkpoint, or, if
+        edits were recorded since, on the present files. Return None if the plan did not fail at a call.
+        Raises `NeedsHuman` if there are unrecorded edits.
         """
         self.ensure_taken_in(plan)
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
