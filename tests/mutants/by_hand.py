@@ -102,7 +102,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "details is not None and details.cancel_requested",
         "details is not None",
     ),
-    ("access/store/sql_user_store.py", "a label is for everybody"): (
+    ("access/store/sql_user_store.py", "all users read it"): (
         "redact_text(kept_text(label))[:_LABEL_CHARACTERS]",
         "kept_text(label)[:_LABEL_CHARACTERS]",
     ),
@@ -110,8 +110,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "opened.read(SIZE_LIMIT_BYTES + 1)",
         "opened.read()",
     ),
-    ("protocols/a2a_handler.py", "how we are made"): ("except Fault:", "except RecursionError:"),
-    ("protocols/a2a_routes.py", "in no log as it was"): (
+    ("protocols/a2a_handler.py", "internals stay hidden"): ("except Fault:", "except RecursionError:"),
+    ("protocols/a2a_routes.py", "never logged unmasked"): (
         "logger.propagate = False",
         "logger.propagate = True",
     ),

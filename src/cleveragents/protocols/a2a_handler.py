@@ -1,11 +1,11 @@
 """Tasks of the Agent2Agent protocol, which are plans: the id of a task is the id of its plan.
 
-Tasks are not stored beside plans. So a task survives whatever its plan survives, every server of the same
-database answers for it, and it says what the page says.
+Tasks are not stored separately. So a task survives whatever its plan survives, every server of the same
+database answers for it, and its status is that of the page.
 
-A message is a goal in words; its metadata has the terms. A message to a task answers a question. It can name
-the question in its metadata, as the status of the task does; an answer that names none is taken only if the
-plan never waited for anything else, because agents that do not know these names send text alone.
+A message contains a goal; its metadata contains the options. A message to a task answers a question. It can
+name the question in its metadata, as the status of the task does. An answer without a name counts only if the
+plan never waited before, because other agents may send plain text.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ __all__ = ["CALLER", "Caller", "PlanTasks", "plan_terms", "task_of"]
 T = TypeVar("T")
 
 CALLER = "cleveragents_caller"
-"""The name of the `Caller` in the state of a call."""
+"""The key of the `Caller` in the state of a call."""
 
 QUESTION = "question"
-"""The name of a question in metadata: of the status that asks, and of the message that answers."""
+"""The metadata key of a question, in the status that asks and in the message that answers."""
 
 _FAILED = "internal error; the server's log has the details"
-_NOT_KNOWN = "not authenticated: the token has expired or was revoked; ask again with another"
+_NOT_KNOWN = "not authenticated: the token has expired or was revoked; use another"
 _LOOK_SECONDS = 0.3
 _LONGEST_WAIT = 25.0
 _PAGE = 50
@@ -106,9 +106,10 @@ _OVER = frozenset(_ENDED.values())
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The agent that calls. `client` has the rights of its user when the call came; `client_now` returns a
-    client with the present rights, or None if the token is no longer valid. `claim` is that of the request,
-    if it has an idempotency key."""
+    """The calling agent. `client` has the rights of its user at the start of the call; `client_now` returns a
+    client with the current rights, or None if the token is no longer valid. `claim` is that of a request with
+    an idempotency key.
+    """
 
     client: LocalClient
     client_now: Callable[[], LocalClient | None]
@@ -116,11 +117,12 @@ class Caller:
 
 
 class PlanTasks(RequestHandler):
-    """`RequestHandler` over plans. Stateless: any number of requests may run at once."""
+    """A `RequestHandler` over plans. Stateless: any number of requests may run in parallel."""
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
-        """Create a task for a goal, or answer the question of one. Returns when the task rests, or after a
-        while: a plan may take hours, and `GetTask` tells the rest."""
+        """Create a task for a goal, or answer the question of one. Return when the task rests, or after a
+        while: a plan may take hours, and `GetTask` returns the rest.
+        """
         plan_id = await _asked(lambda: _said(params, _caller(context)))
         task = await _task(plan_id, _caller(context).client)
         if params.configuration.return_immediately:
@@ -134,7 +136,7 @@ class PlanTasks(RequestHandler):
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        """The task, and every change of it until it rests."""
+        """Yield the task, and every change of it until it rests."""
         plan_id = await _asked(lambda: _said(params, _caller(context)))
         async for event in _followed(plan_id, _caller(context)):
             yield event
@@ -142,9 +144,9 @@ class PlanTasks(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        """The same, for a task that exists."""
+        """Yield an existing task, and every change of it until it rests."""
         if _is_over(await _task(params.id, _caller(context).client)):
-            raise UnsupportedOperationError(message="the task is over: GetTask tells what came of it")
+            raise UnsupportedOperationError(message="the task is over: GetTask returns the outcome")
         async for event in _followed(params.id, _caller(context)):
             yield event
 
@@ -152,9 +154,9 @@ class PlanTasks(RequestHandler):
         return await _task(params.id, _caller(context).client)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """The newest first."""
+        """List the tasks, newest first."""
         size = params.page_size or _PAGE
-        if not 1 <= size <= _MOST:  # guard: a page is one
+        if not 1 <= size <= _MOST:  # guard: bounded pages
             raise InvalidParamsError(message=f"a page has 1 to {_MOST} tasks")
         client = _caller(context).client
 
@@ -203,7 +205,7 @@ def task_of(plan: PlanSummary, patch: str | None = None) -> Task:
     moment.FromDatetime(plan.updated)
     said = _in_words(plan)
     message = new_text_message(said, context_id=plan.root, task_id=plan.id, role=Role.ROLE_AGENT)
-    # The same status is the same message: streams tell changes only.
+    # An equal status is an equal message: streams send only changes.
     message.message_id = str(uuid5(NAMESPACE_OID, f"{plan.id} {plan.updated} {said}"))
     pending = _pending(plan)
     if plan.state is PlanState.WAITING and pending.get("for") == "question" and pending.get(QUESTION):
@@ -220,7 +222,9 @@ def task_of(plan: PlanSummary, patch: str | None = None) -> Task:
 
 
 def plan_terms(params: SendMessageRequest) -> GoalOptions:
-    """Return the terms in the metadata of a message; other metadata is ignored. `InvalidParamsError`."""
+    """Return the options in the metadata of a message; other metadata is ignored. Raises
+    `InvalidParamsError`.
+    """
     try:
         said = MessageToDict(params.metadata) | MessageToDict(params.message.metadata)
     except ValueError as error:  # an infinite number
@@ -234,11 +238,11 @@ def plan_terms(params: SendMessageRequest) -> GoalOptions:
 
 
 def _said(params: SendMessageRequest, caller: Caller) -> str:
-    """The id of the plan that the message creates or answers."""
+    """Return the id of the plan that the message creates or answers."""
     plans, message = caller.client.plans, params.message
     text = get_message_text(message).strip()
     if not text:
-        raise InvalidParamsError(message="say what is wanted, in text")
+        raise InvalidParamsError(message="missing goal: send text")
     if message.task_id:
         return plans.answer(message.task_id, text, question=_question_in(params), first=True).id
     terms = plan_terms(params)
@@ -258,19 +262,21 @@ def _question_in(params: SendMessageRequest) -> str | None:
 
 
 def _only_resource(caller: Caller) -> str:
-    """The only resource that the user can see. `InvalidParamsError` if there are several or none."""
-    if caller.claim is not None and caller.claim.made:  # guard: by now the plan's may be one of several
+    """Return the only resource that the user can see. Raises `InvalidParamsError` if there are several or
+    none.
+    """
+    if caller.claim is not None and caller.claim.made:  # guard: by now there may be several
         return ""
     resources = caller.client.resources
     known = [one.name for one in every(lambda after: resources.list(after=after))]
     if len(known) != 1:
-        named = ", ".join(known) or "there is none yet"
-        raise InvalidParamsError(message=f"metadata.resource names what to work on: {named}")
+        named = ", ".join(known) or "none is registered yet"
+        raise InvalidParamsError(message=f"missing metadata.resource: {named}")
     return known[0]
 
 
 def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
-    """The plans that the request lists, newest first."""
+    """Return the plans of a list request, newest first."""
     found = _plans_after(client, params) if not params.context_id else _plan_of_context(client, params)
     for plan in found:
         if plan.parent is None and params.status in (0, _task_state(plan.phase, plan.state)):
@@ -278,7 +284,7 @@ def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
 
 
 def _plan_of_context(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
-    """The context of a task is the root of its plan: only one task is a root."""
+    """Yield the plan of a context. The context of a task is the root of its plan: one task is a root."""
     try:
         plan = client.plans.summary(params.context_id)
     except (UnknownPlan, AmbiguousPlan):
@@ -291,7 +297,7 @@ def _plans_after(client: Client, params: ListTasksRequest) -> Iterator[PlanSumma
     states = {
         state for phase in Phase for state in PlanState if params.status in (0, _task_state(phase, state))
     }
-    if not states:  # no plan is in such a state, and no states are all states
+    if not states:  # no plan has such a state; an empty filter would mean all
         return
     after: str | None = params.page_token or None
     while True:
@@ -319,11 +325,11 @@ def _patch(client: Client, plan_id: str) -> str | None:
     try:
         return patch_text(client, plan_id)
     except (SandboxMissing, PlanError, NeedsHuman, RemoteUnreachable, SandboxRefused):
-        return None  # the plan has no result, or its sandbox was removed or cannot be reached now
+        return None  # no result, or its sandbox was removed or is unreachable
 
 
 async def _task_now(plan_id: str, caller: Caller) -> Task:
-    """The task for a caller who has waited for it, and may have lost the token or the role meanwhile."""
+    """Return the task for a caller who has waited and may have lost the token or the role meanwhile."""
     client = await _asked(caller.client_now)
     if client is None:  # guard: an invalid token shows nothing more
         raise InvalidRequestError(message=_NOT_KNOWN)
@@ -346,12 +352,12 @@ async def _followed(
 
 
 def _is_over(task: Task) -> bool:
-    """Whether the task does not continue by itself."""
+    """Return whether the task does not continue by itself."""
     return task.status.state in _OVER
 
 
 def _is_resting(task: Task) -> bool:
-    """Whether it is over, or waits for an answer."""
+    """Return whether the task is over or waits for an answer."""
     return _is_over(task) or task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
 
 
@@ -359,7 +365,7 @@ def _task_state(phase: Phase, state: PlanState) -> TaskState:
     if state in _ENDED:
         return _ENDED[state]
     if (phase, state) == (Phase.EXECUTE, PlanState.COMPLETE):
-        return TaskState.TASK_STATE_COMPLETED  # a person or the profile decides whether it is applied
+        return TaskState.TASK_STATE_COMPLETED  # a person or the profile decides about the apply
     if state is PlanState.WAITING:
         return TaskState.TASK_STATE_INPUT_REQUIRED
     queued = state is PlanState.QUEUED and phase in (Phase.ACTION, Phase.STRATEGIZE)
@@ -375,30 +381,28 @@ def _in_words(plan: PlanSummary) -> str:
     if plan.needs is not None:
         said = f"{said} (needs {plan.needs})"
     if plan.state is PlanState.WAITING and not plan.waits_for_sub_plans:
-        said = (
-            f"{said}: {redact_known_text(str(_pending(plan).get('what')))}"  # in full: it is to be answered
-        )
+        said = f"{said}: {redact_known_text(str(_pending(plan).get('what')))}"  # in full, to be answered
     return f"{said}: {plan.error}" if plan.error else said
 
 
 def _caller(context: ServerCallContext) -> Caller:
-    """The caller. The route admits only users with a token."""
+    """Return the caller. The route admits only users with a token."""
     caller: Caller = context.state[CALLER]
     return caller
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """The answer of a thread; errors become those of the protocol."""
+    """Run a call in a thread; turn errors into those of the protocol."""
     try:
         return await to_thread.run_sync(ask)
     except (UnknownPlan, AmbiguousPlan):
         raise TaskNotFoundError from None
     except NotAllowed as error:
         raise UnsupportedOperationError(message=redact_text(str(error))) from None
-    except Fault:  # guard: how we are made is nobody's business
+    except Fault:  # guard: internals stay hidden
         structlog.get_logger().exception("a2a.failed")
         raise InternalError(message=_FAILED) from None
-    except Unavailable as error:  # the same request may succeed later, so it is not to be changed
+    except Unavailable as error:  # the unchanged request may succeed later
         raise InternalError(message=redact_text(public_message(error))) from None
     except CleverAgentsError as error:
         raise InvalidParamsError(message=redact_text(str(error))) from None

@@ -1,6 +1,6 @@
-"""The Agent2Agent endpoint of a server: an agent card for everybody, tasks for users with a token.
+"""The Agent2Agent endpoint of a server: a public agent card, and tasks for users with a token.
 
-The SDK logs through the server's log: masked, with the number of the request.
+The SDK logs through the server's log: masked, with the request id.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _LOGGERS = ("a2a", "jsonrpc")
 
 
 def is_installed() -> bool:
-    """Whether the extra `a2a` is."""
+    """Return whether the extra `a2a` is installed."""
     return find_spec("a2a") is not None
 
 
 def routes() -> list[BaseRoute]:
-    """Return the card at its well-known place, and the endpoint that it names."""
+    """Return the card at its well-known address, and the endpoint that it names."""
     from starlette.routing import Route
 
     @cache
@@ -49,13 +49,13 @@ def routes() -> list[BaseRoute]:
         return _dispatcher()  # at the first request: the SDK takes a second to load
 
     async def endpoint(request: Request) -> Response:
-        if getattr(request.state, "user", None) is None:  # guard: nobody hands work over unknown
+        if getattr(request.state, "user", None) is None:  # guard: tasks need a user
             error = NotAuthenticated("send it as `Authorization: Bearer …`")
             return problem(status_of(error), code_of(error), str(error))
         response = await answering()(request)
-        # The protocol tells of errors with status 200. Nobody is unsure what was done where a database broke
-        # off: a new task is kept with its claim, and an answer is to one question.
-        if _is_error(response):  # guard: what was refused may be tried again
+        # The protocol reports errors with status 200. After a broken database connection the outcome is still
+        # known: a new task is stored with its claim, and an answer belongs to one question.
+        if _is_error(response):  # guard: a refused request may be tried again
             setattr(request.state, REFUSED, True)
         return response
 
@@ -63,14 +63,16 @@ def routes() -> list[BaseRoute]:
         from a2a.server.request_handlers.response_helpers import agent_card_to_dict
         from starlette.responses import JSONResponse
 
-        # By the name under which it was asked, which the gates have checked: a proxy's, if there is one.
+        # The host name of the request, which the middleware has checked: that of a proxy, if there is one.
         return JSONResponse(agent_card_to_dict(card_for(f"{request.url.scheme}://{request.url.netloc}")))
 
     return [Route(PATH, endpoint, methods=["POST"]), Route(CARD, card, methods=["GET"])]
 
 
 def _is_error(response: Response) -> bool:
-    """Whether it is one of the protocol's; what streams is not asked, for it is never kept."""
+    """Return whether the response is an error of the protocol. Streams are never stored, so they are not
+    read.
+    """
     from starlette.responses import JSONResponse
 
     return isinstance(response, JSONResponse) and "error" in json.loads(bytes(response.body))
@@ -85,7 +87,7 @@ def _dispatcher() -> Callable[[Request], Awaitable[Response]]:
     _log_through_ours()
 
     class ByUser(DefaultServerCallContextBuilder):
-        """Gives the handler a client of the user that the middleware admitted."""
+        """Passes a client of the authenticated user to the handler."""
 
         def build(self, request: Request) -> ServerCallContext:
             context = super().build(request)
@@ -98,7 +100,7 @@ def _dispatcher() -> Callable[[Request], Awaitable[Response]]:
 
 
 class _ToOurLog(logging.Handler):
-    """Passes records on. They quote requests, which may contain secrets, so nothing is printed unmasked."""
+    """Forwards log records, masked: they quote requests, which may contain secrets."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(
@@ -107,15 +109,15 @@ class _ToOurLog(logging.Handler):
 
 
 def _log_through_ours() -> None:
-    """Send what the SDK logs from now on to our log. A second call changes nothing."""
+    """Send the SDK's log to our log from now on. A second call is harmless."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [_ToOurLog()]
-        logger.propagate = False  # guard: what somebody sent is in no log as it was
+        logger.propagate = False  # guard: requests are never logged unmasked
 
 
 def card_for(origin: str) -> AgentCard:
-    """What other agents learn of us without a token: what we do, and how to ask."""
+    """Return the public agent card: our skills and the endpoint."""
     from a2a.types import (
         AgentCapabilities,
         AgentCard,
@@ -129,7 +131,7 @@ def card_for(origin: str) -> AgentCard:
 
     return AgentCard(
         name="CleverAgents",
-        description="Reaches goals on registered repositories, as plans that are sandboxed and reviewed.",
+        description="Runs goals on registered repositories as sandboxed, reviewed plans.",
         version=__version__,
         supported_interfaces=[
             AgentInterface(url=f"{origin}{PATH}", protocol_binding="JSONRPC", protocol_version="1.0")
@@ -144,11 +146,11 @@ def card_for(origin: str) -> AgentCard:
         skills=[
             AgentSkill(
                 id="plan",
-                name="Reach a goal on a repository",
+                name="Run a goal on a repository",
                 description=(
-                    "Say in words what is wanted; metadata.resource names a registered resource, and "
+                    "Describe the goal; metadata.resource names a registered resource, and "
                     "metadata may have model, checks, max_usd, max_tokens, seconds, and for a git remote "
-                    "to_branch. It gives a patch, which a person or the profile decides to apply."
+                    "to_branch. The result is a patch; a person or the profile decides about the apply."
                 ),
                 tags=["code", "git", "refactoring", "review"],
                 examples=["Add a --json flag to the export command"],

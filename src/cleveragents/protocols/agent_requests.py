@@ -1,7 +1,7 @@
-"""What another agent may ask for, whatever its protocol.
+"""Requests of other agents, for every protocol.
 
-The agent chooses the goal and its limits. It does not choose the profile: what a plan may do without a person
-is the user's decision.
+The agent chooses the goal and its limits, but not the profile: the user decides what a plan may do without
+approval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dollars", "GoalOptions", "Seconds", "Tokens", "patch_text"]
 
-# The same bounds as over HTTP: an infinite limit could be neither counted nor stored.
+# The same limits as over HTTP: an infinite limit could be neither counted nor stored.
 Dollars = Annotated[float, Field(gt=0, le=1e6)]
 Tokens = Annotated[int, Field(gt=0, le=2**53)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
@@ -27,7 +27,7 @@ _LONGEST_PATCH = 200_000
 
 
 class GoalOptions(BaseModel):
-    """Where and how a goal is reached. `to_branch` is the new branch of a git remote for the result."""
+    """Options of a goal. `to_branch` is the new branch of a git remote for the result."""
 
     resource: str | None = None
     model: str | None = None
@@ -40,7 +40,7 @@ class GoalOptions(BaseModel):
     def request(
         self, goal: str, *, profile: str | None = None, repository: Path | None = None
     ) -> PlanRequest:
-        """Return the request for a plan. `repository` is used if no resource is named."""
+        """Return the request for a plan. `repository` is the default if no resource is named."""
         return PlanRequest(
             goal=goal,
             resource=self.resource,
@@ -54,9 +54,10 @@ class GoalOptions(BaseModel):
 
 
 def patch_text(client: Client, plan_id: str) -> str:
-    """Return the patch of a plan as text, cut to a length that a model can read. Errors as `plans.patch`."""
+    """Return the patch of a plan as text, cut to a length that a model can read. Errors as in
+    `plans.patch`."""
     text = client.plans.patch(plan_id).decode("utf-8", "replace")
     if len(text) <= _LONGEST_PATCH:
         return text
     left = len(text) - _LONGEST_PATCH
-    return f"{text[:_LONGEST_PATCH]}\n… {left:,} more characters, which the diff of plan {plan_id} shows"
+    return f"{text[:_LONGEST_PATCH]}\n… {left:,} more characters in the diff of plan {plan_id}"

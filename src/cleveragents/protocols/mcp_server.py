@@ -1,7 +1,7 @@
-"""An MCP server: other agents create plans, watch them, read their diffs and ask for context.
+"""An MCP server: other agents create plans, watch them, read their diffs and search for context.
 
-It uses a client, of this machine or of a server. An agent applies a result only if the plan's profile allows
-that without a person.
+It uses a client, of this machine or of a server. An agent can apply a result only if the plan's profile
+allows that without approval.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["INSTRUCTIONS", "McpServerOptions", "server_for"]
 T = TypeVar("T")
 
 INSTRUCTIONS = """\
-Hand a goal over with create_plan. It is worked on in a sandbox, not in the user's files: watch it with
-plan_status (wait_seconds saves you calls), read what it changed with plan_diff. When `needs` is set, a person
-has to act: tell them what `next_steps` says. apply_plan brings the result into the files where the user's
-profile allows it. context finds the code that matters for a question."""
+Create a plan for a goal with create_plan. It runs in a sandbox, not in the user's files: watch it with
+plan_status (wait_seconds saves you calls), read its changes with plan_diff. When `needs` is set, a person
+has to act: tell them the `next_steps`. apply_plan applies the result to the files if the user's profile
+allows it. context finds the code relevant to a question."""
 
 _READ_ONLY = frozenset({"plan_status", "plan_diff", "context"})
 _FOR_GOOD = frozenset({"apply_plan", "cancel_plan"})
@@ -52,25 +52,26 @@ _SHOWN = (
     "next_steps",
 )
 
-_Plan = Annotated[str, Field(description="the plan's id, or as much of it as is unambiguous", max_length=64)]
+_Plan = Annotated[str, Field(description="the plan's id, or an unambiguous part of it", max_length=64)]
 _Resource = Annotated[
-    str | None, Field(description="a registered resource; without one, where this server was started")
+    str | None,
+    Field(description="a registered resource; default: the repository of this server"),
 ]
 _ToBranch = Annotated[
     str | None,
     Field(
         max_length=200,
-        description="of a git remote: the new branch that the result is pushed to; {plan} is the plan's id",
+        description="for a git remote: a new branch for the result; {plan} is the plan's id",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class McpServerOptions:
-    """What the user who starts the server decides.
+    """Options of the user who starts the server.
 
-    `repository` is used by requests that name no resource; None if each has to name one. `profile` is that of
-    new plans; None is the one of the settings. `context_seconds` is the deadline of a question.
+    `repository` is used by requests without a resource; None if each must name one. `profile` is that of new
+    plans; None is the default of the settings. `context_seconds` is the deadline of a search.
     """
 
     repository: Path | None = None
@@ -79,11 +80,11 @@ class McpServerOptions:
 
 
 def server_for(client: Client, workplace: McpServerOptions) -> MCPServer:
-    """Return the server, to be run on some transport. Its tools raise only errors that a caller can read."""
+    """Return the server, to run on some transport. Its tools raise only errors that a caller can read."""
     from mcp.server import MCPServer
 
     tools = [_offered(tool) for tool in _tools(_Requests(client, workplace))]
-    # Errors are answered; the log of the agent that started the server is not the place for them.
+    # Errors go to the caller, not to the log of the agent that started the server.
     return MCPServer(
         "cleveragents", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )
@@ -105,7 +106,7 @@ def _offered(tool: Callable[..., Any]) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """The requests of another agent, as calls of the client. Any thread may make them."""
+    """The requests of another agent as calls of the client. Any thread may use it."""
 
     client: Client
     workplace: McpServerOptions
@@ -146,16 +147,16 @@ class _Requests:
 
 def _tools(requests: _Requests) -> list[Callable[..., Any]]:
     async def create_plan(
-        goal: Annotated[str, Field(description="what is wanted, in words", min_length=1)],
+        goal: Annotated[str, Field(description="the goal", min_length=1)],
         resource: _Resource = None,
-        model: Annotated[str | None, Field(description="provider/name; the user's default")] = None,
+        model: Annotated[str | None, Field(description="provider/name; default: the user's")] = None,
         checks: Annotated[tuple[str, ...], Field(description="commands that must pass")] = (),
-        max_usd: Annotated[Dollars | None, Field(description="what it may cost")] = None,
+        max_usd: Annotated[Dollars | None, Field(description="limit of the cost")] = None,
         max_tokens: Tokens | None = None,
-        seconds: Annotated[Seconds | None, Field(description="how long it may take")] = None,
+        seconds: Annotated[Seconds | None, Field(description="time limit in seconds")] = None,
         to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
-        """Has a goal reached as a plan: done in a sandbox, checked, reviewed. Returns at once."""
+        """Create a plan for a goal. It runs in a sandbox and is checked and reviewed. Returns at once."""
         terms = GoalOptions(
             resource=resource,
             model=model,
@@ -169,43 +170,46 @@ def _tools(requests: _Requests) -> list[Callable[..., Any]]:
 
     async def plan_status(
         plan: _Plan,
-        wait_seconds: Annotated[float, Field(ge=0, le=50, description="wait so long for it to rest")] = 0,
+        wait_seconds: Annotated[float, Field(ge=0, le=50, description="seconds to wait for the plan")] = 0,
     ) -> dict[str, Any]:
-        """Where a plan stands, what it changed, what its checks said, what somebody has to do about it."""
+        """Return the status of a plan, its changes, checks and the next steps."""
         return await _answered(lambda: requests.status(plan, wait_seconds))
 
     async def plan_diff(plan: _Plan) -> str:
-        """What a plan changed, as a patch."""
+        """Return the changes of a plan as a patch."""
         return await _answered(lambda: requests.diff(plan))
 
     async def apply_plan(
         plan: _Plan,
-        commit: Annotated[str | None, Field(description="commits it with this message")] = None,
+        commit: Annotated[str | None, Field(description="commit with this message")] = None,
         to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
-        """Brings a plan's result into the user's files, or pushes it to its git remote, if their profile
-        allows that without asking them. Returns at once: plan_status tells what came of it."""
+        """Apply the result of a plan to the user's files, or push it to its git remote, if their profile
+        allows that without approval. Returns at once: plan_status shows the outcome.
+        """
         return await _answered(lambda: requests.apply(plan, commit, to_branch))
 
     async def cancel_plan(
         plan: _Plan, reason: Annotated[str, Field(max_length=500)] = "cancelled by another agent"
     ) -> dict[str, Any]:
-        """Stops a plan and all its processes."""
+        """Cancel a plan and all its processes."""
         return await _answered(lambda: requests.cancel(plan, reason))
 
     async def context(
         question: Annotated[str, Field(min_length=1, max_length=100_000)],
         resource: _Resource = None,
-        budget: Annotated[int | None, Field(ge=64, le=200_000, description="tokens of the answer")] = None,
+        budget: Annotated[
+            int | None, Field(ge=64, le=200_000, description="token limit of the answer")
+        ] = None,
     ) -> dict[str, Any]:
-        """Finds the code of a repository that matters for a question. No model is asked."""
+        """Find the code relevant to a question. No model is called."""
         return await _answered(lambda: requests.context(question, resource, budget))
 
     return [create_plan, plan_status, plan_diff, apply_plan, cancel_plan, context]
 
 
 def _shown(plan: PlanView) -> dict[str, Any]:
-    """A plan as other agents see it."""
+    """Return the fields of a plan that other agents see."""
     said = as_json(plan)
     return {name: said[name] for name in _SHOWN} | {
         "checks": [{name: row[name] for name in ("name", "verdict", "stale")} for row in said["checks"]],
@@ -214,7 +218,7 @@ def _shown(plan: PlanView) -> dict[str, Any]:
 
 
 async def _answered(ask: Callable[[], T]) -> T:
-    """The answer of a thread: a client waits for files, databases and servers."""
+    """Run a call in a thread: a client waits for files, databases and servers."""
     from anyio import to_thread
     from mcp.server.mcpserver.exceptions import ToolError
 

@@ -197,7 +197,7 @@ def test_a_link_out_of_the_repository_is_refused(
     (root / path).symlink_to(tmp_path / "secret")
     survey = trust.survey(root)
     assert survey.files == ()
-    assert survey.refused == ((path, "leads out of the repository; put the file itself there"),)
+    assert survey.refused == ((path, "leads out of the repository; replace the link with the file"),)
     with pytest.raises(ConfigurationError, match="leads out of the repository"):
         trust.look(root, path)
 
@@ -236,7 +236,7 @@ def test_pipes_circles_folders_and_giants_are_refused_without_waiting(
     write(root, "s/SKILL.md", "x" * ((1 << 20) + 1))
     reasons = dict(trust.survey(root).refused)
     assert reasons[".mcp.json"] == "is not a regular file"
-    assert "goes in circles" in reasons["SKILL.md"]
+    assert "circular link" in reasons["SKILL.md"]
     assert reasons[".cleveragents.toml"] == "is not a regular file"
     assert reasons["s/SKILL.md"] == "is larger than 1 MiB"
 

@@ -188,7 +188,7 @@ def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> Non
 
     nowhere, empty, unknown = asked(server, work)
     assert "there is no resource 'nowhere'" in nowhere
-    assert "say what is wanted" in empty
+    assert "missing goal" in empty
     assert unknown.startswith("TaskNotFoundError")
 
 
@@ -215,8 +215,8 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
         ({"max_usd": "inf"}, "metadata.max_usd: Input should be less than or equal to"),
         ({"seconds": 1e300}, "metadata.seconds: Input should be less than or equal to"),
         ({"checks": "true"}, "metadata.checks"),
-        ({"to_branch": "HEAD"}, "neither HEAD"),
-        ({"resource": None}, "metadata.resource names what to work on: far, shop"),
+        ({"to_branch": "HEAD"}, "not HEAD"),
+        ({"resource": None}, "missing metadata.resource: far, shop"),
         ({"resource": "shop"}, "only plans on git remotes push to a branch"),
     ]
 

@@ -1,12 +1,10 @@
-"""Projects and resources: on which repositories the users of a server may run plans.
+"""Projects and resources: the repositories on which users of a server may run plans.
 
-A resource is a directory of the server's machine, or a git remote that workers on any machine can reach.
-Somebody may name one, but never a path or an address of their own: what a request can say is a name.
+A resource is a directory of the server's machine, or a git remote that workers on any machine can reach. A
+request contains the name of a resource, never a path or an address.
 
-Git remotes as resources of plans: how a plan names one.
-
-A plan that works on a directory names its path. One that works on a remote names address and branch, and no
-path: every machine has a mirror of its own, somewhere else.
+The resource of a plan is a path, or the address and branch of a remote: every machine has its own mirror of a
+remote, at another path.
 """
 
 from __future__ import annotations
@@ -43,27 +41,27 @@ __all__ = [
 
 
 DEFAULT_PROJECT = "default"
-"""The project of plans that name none. It always exists."""
+"""The default project of plans. It always exists."""
 _SHOWN = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
-# No host or account begins with a dash: programs that are given one would take it for an option.
+# No host or account begins with a dash: a program would take it for an option.
 _REMOTE = re.compile(
     r"(https|ssh|git|file)://(?!-|[^/]*@-)[^\s\x00-\x1f]+"
     r"|(?!-)[A-Za-z0-9_.-]+@(?!-)[A-Za-z0-9.-]+:(?!-)[^\s\x00-\x1f]+"
 )
 
 TO_BRANCH = "to_branch"
-"""Where a plan's request says which new branch its result is pushed to."""
+"""The field of a plan's request with the new branch for its result."""
 
 SCHEME = "git+"
-"""How a plan's resource begins that is a remote."""
+"""The prefix of a plan's resource that is a remote."""
 _HEADS = "refs/heads/"
 _PLAN = "{plan}"
 
 
 class ResourceKind(str, Enum):
-    """Where a resource is: a directory of this machine, or a git repository elsewhere."""
+    """The kind of a resource: a directory of this machine, or a git repository elsewhere."""
 
     DIRECTORY = "directory"
     REMOTE = "remote"
@@ -71,7 +69,7 @@ class ResourceKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Repositories that belong together. No more than `max_parallel` jobs of it run at once, anywhere."""
+    """A group of repositories. At most `max_parallel` of its jobs run in parallel, on all machines."""
 
     name: str
     description: str
@@ -81,7 +79,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A user in a project, by name, with the role they have there."""
+    """A member of a project, by name, with their role."""
 
     name: str
     role: Role
@@ -89,9 +87,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A repository that plans may run on. `location` is a path or an address; `branch` is what plans on a
-    remote begin with, and where they are applied to; `home` names the state directory on whose machine a
-    directory is."""
+    """A repository for plans. `location` is a path or an address; `branch` is base and target of plans on a
+    remote; `home` is the state directory of the machine with a directory.
+    """
 
     name: str
     project: str
@@ -103,47 +101,54 @@ class Resource:
 
 
 def is_name(text: str) -> bool:
-    """Whether a project or a resource can have this name: short, lower case, of letters, digits and `._-`."""
+    """Return whether the name is valid for a project or resource: short, of lower-case letters, digits and
+    `._-`.
+    """
     return _NAME.fullmatch(text) is not None
 
 
 def ensure_name(what: str, name: str) -> None:
-    """`InvalidName` unless a project or a resource can have this name."""
+    """Raise `InvalidName` unless the name is valid for a project or resource."""
     if not is_name(name):
-        raise InvalidName(what, _short(name), "letters, digits and ._-, in lower case, at most 64 of them")
+        raise InvalidName(what, _short(name), "at most 64 lower-case letters, digits and ._-")
 
 
 def ensure_branch(branch: str) -> None:
-    """`InvalidName` unless git takes it for the name of a branch, wherever that is said."""
+    """Raise `InvalidName` unless git accepts the name as a branch in every context."""
     ensure_safe_branch(branch)
-    if branch == "HEAD" or branch.startswith("refs/"):  # guard: else nobody can push to another branch
-        raise InvalidName("branch", branch, "a name alone, neither HEAD nor with refs/ before it")
+    if branch == "HEAD" or branch.startswith("refs/"):  # guard: git would push to another ref
+        raise InvalidName("branch", branch, "a branch name, not HEAD and without refs/")
     parts = branch.split("/")
-    if any(part.startswith(".") or part.endswith(".lock") for part in parts):  # guard: git has no such branch
-        raise InvalidName("branch", branch, "names between slashes that do not begin with . or end in .lock")
+    if any(part.startswith(".") or part.endswith(".lock") for part in parts):  # guard: git refuses these
+        raise InvalidName("branch", branch, "path components that do not begin with . or end in .lock")
 
 
 def ensure_safe_branch(branch: str) -> None:
-    """`InvalidName` if git could take it for something else, such as an option; for what is kept already."""
+    """Raise `InvalidName` if git could take the branch for something else, such as an option. For stored
+    branches.
+    """
     wrong = ".." in branch or "//" in branch or branch.endswith((".lock", "/", "."))
-    if wrong or not _BRANCH.fullmatch(branch):  # guard: it is handed to git
-        raise InvalidName("branch", _short(branch), "letters, digits and _./+-, as git allows them")
+    if wrong or not _BRANCH.fullmatch(branch):  # guard: it is passed to git
+        raise InvalidName("branch", _short(branch), "letters, digits and _./+- in a form that git allows")
 
 
 def ensure_remote(location: str) -> None:
-    """`InvalidName` unless it is an address that git asks over the network or in a file, and people can read;
-    or if there is a password in it, which everybody would see who may look at a plan."""
+    """Raise `InvalidName` unless it is an address for git over the network or in a file that people can read.
+
+    An address with a password is refused: all users who may see a plan would see it.
+    """
     ensure_safe_remote(location)
     if location.startswith("file://") and not location.startswith("file:///"):
         raise InvalidName(
-            "remote", _short(location), "a file:// address with a whole path: file:///srv/x.git"
+            "remote", _short(location), "a file:// address with an absolute path: file:///srv/x.git"
         )
-    if not location.isprintable():  # guard: it would be shown as another than it is
+    if not location.isprintable():  # guard: it would look like another address
         raise InvalidName("remote", _short(location), "an address without invisible characters")
 
 
 def ensure_safe_remote(location: str) -> None:
-    """`InvalidName` if git would run a program for it, or it holds a password; for what is kept already."""
+    """Raise `InvalidName` if git would run a program for it, or it contains a password. For stored
+    addresses."""
     if not _REMOTE.fullmatch(location) or "::" in location:  # guard: ext::… runs a program
         allowed = "https://…, ssh://…, git://…, file:///… or user@host:path"
         raise InvalidName("remote", _short(location), allowed)
@@ -151,7 +156,7 @@ def ensure_safe_remote(location: str) -> None:
 
 
 def _short(text: str) -> str:
-    """As a line has room for it."""
+    """Shorten the text for one line."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -160,20 +165,20 @@ def _ensure_no_secret(location: str) -> None:
     try:
         parts = urlsplit(location) if rest else None
     except ValueError:
-        raise InvalidName("remote", scheme, "an address that can be read as a URL") from None
+        raise InvalidName("remote", scheme, "a valid URL") from None
     if parts is None or "@" not in parts.netloc:
         return
     name, secret = parts.username, parts.password
-    # Over ssh a name alone is the account; elsewhere it is as good as a password, as tokens are given so.
+    # Over ssh a user name is the account; elsewhere it may be a token.
     if secret is not None or (name is not None and scheme != "ssh"):  # guard: it would be shown and logged
         place = f"{scheme}://{parts.netloc.rpartition('@')[2]}"
-        allowed = "without name and password, because all users see it; use ssh, or a credential helper"
+        allowed = "no user name or password, because all users see it; use ssh or a credential helper"
         raise InvalidName("remote", place, allowed)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """A repository elsewhere, and the branch that plans begin with and are applied to."""
+    """A git repository elsewhere, and the branch that is base and target of plans."""
 
     url: str
     branch: str
@@ -184,7 +189,7 @@ class RemoteAddress:
 
     @property
     def shown(self) -> str:
-        """The address for people: who logs in, and with what, is not theirs to read."""
+        """The address for people, without credentials."""
         scheme, found, rest = self.url.partition("://")
         if not found:
             return self.url
@@ -196,7 +201,7 @@ class RemoteAddress:
 
 
 def remote_of(resource: str) -> RemoteAddress | None:
-    """What a plan's resource names, if it is a remote; None for a directory. `InvalidName`."""
+    """Return the remote of a plan's resource; None for a directory. Raises `InvalidName`."""
     if not resource.startswith(SCHEME):
         return None
     url, _, branch = resource.removeprefix(SCHEME).rpartition("#")
@@ -206,19 +211,19 @@ def remote_of(resource: str) -> RemoteAddress | None:
 
 
 def branch_of(ref: str) -> str:
-    """The branch that a ref is of."""
+    """Return the branch of a ref."""
     return ref.removeprefix(_HEADS)
 
 
 def new_branch(asked: str, plan_id: str) -> str:
-    """The branch that is meant: `{plan}` in it stands for the plan's id. `InvalidName`."""
+    """Return the branch name with `{plan}` replaced by the plan's id. Raises `InvalidName`."""
     branch = asked.replace(_PLAN, plan_id)
     ensure_branch(branch)
     return branch
 
 
 def resource_of(resource: Resource) -> str:
-    """What a plan that runs on it has for its `resource`: a path, or `git+ADDRESS#BRANCH`. `InvalidName`."""
+    """Return the `resource` of plans on it: a path, or `git+ADDRESS#BRANCH`. Raises `InvalidName`."""
     if resource.kind is ResourceKind.DIRECTORY:
         return resource.location
     address = RemoteAddress(resource.location, resource.branch or "")

@@ -22,26 +22,26 @@ __all__ = [
 ]
 
 ProjectScope = frozenset[str] | None
-"""The projects that somebody can see; None: all of them."""
+"""The visible projects of a user; None: all of them."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
 class Role(str, Enum):
-    """What somebody may do; each may all that those before it may."""
+    """The roles, each with all rights of the ones before it."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
 
     def may(self, needed: Role) -> bool:
-        """Whether this role is enough for what `needed` is needed for."""
+        """Return whether this role includes `needed`."""
         order = list(Role)
         return order.index(self) >= order.index(needed)
 
 
 class TokenKind(str, Enum):
-    """What a token is for: programs send it themselves, browsers have it as a cookie."""
+    """The kind of a token: sent by a program, or the cookie of a browser."""
 
     PROGRAM = "program"
     BROWSER = "browser"
@@ -49,7 +49,7 @@ class TokenKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user of the server, with a role in each project they are a member of.
+    """A user of the server, with a role in each of their projects.
 
     `role` is `admin` for a server admin, who may act in every project. Otherwise it is the highest of the
     roles in `projects`, and at most `operator`: the admin of a project has no rights outside of it.
@@ -63,37 +63,37 @@ class User:
 
     @property
     def is_server_admin(self) -> bool:
-        """Whether they manage users, projects and workers, and may act in every project."""
+        """Whether the user manages users, projects and workers, and may act in every project."""
         return self.role is Role.ADMIN
 
     @property
     def scope(self) -> ProjectScope:
-        """The projects they can see; None: all."""
+        """The projects that the user can see; None: all."""
         return None if self.is_server_admin else frozenset(self.projects)
 
     def role_in(self, project: str) -> Role | None:
-        """Their role in the project; None if they are no member of it."""
+        """Return the user's role in the project; None if not a member."""
         return Role.ADMIN if self.is_server_admin else self.projects.get(project)
 
     def may(self, needed: Role, project: str) -> bool:
-        """Whether their role in the project is enough."""
+        """Return whether the user's role in the project is sufficient."""
         role = self.role_in(project)
         return role is not None and role.may(needed)
 
 
 def role_outside(projects: Mapping[str, Role]) -> Role:
-    """The `User.role` of a member of these projects who is no server admin."""
+    """Return the `User.role` of a member of these projects who is not a server admin."""
     operates = any(role.may(Role.OPERATOR) for role in projects.values())
     return Role.OPERATOR if operates else Role.VIEWER
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: not the token itself, of which a digest alone is kept.
+    """A token without its secret, of which only a digest is stored.
 
-    No token that is made with this one holds longer than until `issues_until`: else one that ends could be
-    made one that does not. A browser that logged in with a token has the bound of that, not of its session.
-    `made_with` is the id of the program's token that it was made with; with that it is revoked.
+    Tokens issued with this one expire at `issues_until` at the latest: otherwise a limited token could issue
+    an unlimited one. The session of a browser has the limit of the token of its login. `made_with` is the id
+    of the program token that issued it; both are revoked together.
     """
 
     id: str
@@ -107,16 +107,16 @@ class Token:
 
     @property
     def makes_with(self) -> str | None:
-        """What those that are made with it are made with: a login is another form of the token it is from."""
+        """The issuer of tokens issued with this one: a session stands for the token of its login."""
         return self.id if self.kind is TokenKind.PROGRAM else self.made_with
 
 
 def is_user_name(text: str) -> bool:
-    """Whether a user can have this name: short, lower case and of letters, digits and `._@-`."""
+    """Return whether the name is valid for a user: short, of lower-case letters, digits and `._@-`."""
     return _NAME.fullmatch(text) is not None
 
 
 def ensure_user_name(name: str) -> None:
-    """`InvalidName` unless a user can have this name."""
+    """Raise `InvalidName` unless the name is valid for a user."""
     if not is_user_name(name):
-        raise InvalidName("user", name, "letters, digits and ._@-, in lower case, at most 64 of them")
+        raise InvalidName("user", name, "at most 64 lower-case letters, digits and ._@-")

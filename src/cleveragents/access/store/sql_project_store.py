@@ -1,16 +1,10 @@
-"""Projects and resources on a database.
+"""Projects, resources and members in a database, and the project of a plan, job or event in SQL.
 
-Which project a plan, a job or an event belongs to, in SQL.
+Rows without a project (users, tokens, workers, trust) and of unknown kinds are NULL: only server admins see
+them. So a new kind of event or job is hidden until it is added here.
 
-What belongs to no project (users, tokens, workers, trust), and what is of a kind that is not known here, is
-NULL: only server admins see it. So a new kind of event or job is hidden until it is placed here.
-
-Names of projects and resources can be used again. An event about a name belongs to the project or resource
-that has the name now only if it is not older than the event that added it.
-
-Members of projects and their roles on a database.
-
-Members of projects as rows, for stores that change them in a transaction of their own.
+Names of projects and resources can be reused. An event about a name belongs to the current holder of the name
+only if it is not older than the event that added it.
 """
 
 from __future__ import annotations
@@ -73,7 +67,7 @@ _DESCRIPTION_CHARACTERS = 2_000
 _LOCATION_CHARACTERS = 4_096
 
 _KINDS = ("plan:", "apply:", "undo:")
-"""With which the kind of a job of a plan begins; the id of that plan, or of its root, follows."""
+"""The prefixes of jobs of a plan; the id of the plan or of its root follows."""
 _OF_PROJECTS = (
     EventType.PROJECT_ADDED,
     EventType.PROJECT_REMOVED,
@@ -86,14 +80,16 @@ _KEYS = ["project", "user_id"]
 
 
 def _keeping(table: Table, dialect: str) -> ReturningInsert[tuple[str]]:
-    """An insert; of two that come at once with one name, the second finds that it kept nothing."""
+    """Return an insert that does nothing if the name exists: of two at once, the second inserts no row."""
     return insert_into(table, dialect).on_conflict_do_nothing().returning(table.c.name)
 
 
 class SqlProjectStore:
-    """Projects and their resources. Every method is one atomic step with its event. Directories that are
-    added are those of the machine with the state directory `home`. Stateless but for the database, so any
-    thread may share it."""
+    """Projects and their resources. Every method is one transaction with its event.
+
+    Added directories belong to the machine with the state directory `home`. Stateless except for the
+    database, so any thread may share it.
+    """
 
     def __init__(self, database: Database, identifiers: IdentifierSource, home: str) -> None:
         self._database = database
@@ -109,10 +105,10 @@ class SqlProjectStore:
         now: datetime,
         creator: User | None = None,
     ) -> Project:
-        """The `creator` becomes its admin. `AlreadyThere`, `InvalidName`."""
+        """Add a project with the `creator` as its admin. Raises `AlreadyThere`, `InvalidName`."""
         ensure_name("project", name)
         _ensure_sound(name, description, max_parallel)
-        description = redact_text(description)  # all users read it
+        description = redact_text(description)  # all users can read it
         row = {
             "name": name,
             "description": description,
@@ -123,9 +119,9 @@ class SqlProjectStore:
 
         def unit(connection: Connection) -> None:
             kept = connection.execute(_keeping(projects, connection.dialect.name), row).first()
-            if kept is None:  # guard: of two that come at once, one is told
+            if kept is None:  # guard: of two at once, the second gets an error
                 raise AlreadyThere("project", name)
-            # The plans of a removed project with this name are not this project's.
+            # Plans of a removed project with this name do not belong to the new one.
             connection.execute(delete(deleted_plans).where(deleted_plans.c.project == name))
             if creator is not None:
                 put_member(connection, name, creator.id, Role.ADMIN)
@@ -135,7 +131,7 @@ class SqlProjectStore:
         return Project(name, description, now, max_parallel)
 
     def get(self, name: str) -> Project:
-        """`UnknownProject`."""
+        """Return the project. Raises `UnknownProject`."""
         row = None
         if is_storable(name):
             with self._database.read() as connection:
@@ -146,26 +142,28 @@ class SqlProjectStore:
         return record_in(Project, row)
 
     def list(self) -> Sequence[Project]:
-        """By name."""
+        """Return all projects by name."""
         with self._database.read() as connection:
             rows = connection.execute(select(projects).order_by(projects.c.name)).mappings().all()
         return [record_in(Project, row) for row in rows]
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """Its memberships end. `UnknownProject`; `StillUsed` while it has resources or plans, and for the
-        default project."""
-        if name == DEFAULT_PROJECT:  # guard: plans that name no project have one
-            raise StillUsed("project", name, "plans that name no project belong to it")
+        """Remove the project with its memberships.
+
+        Raises `UnknownProject`; `StillUsed` while it has resources or plans, and for the default project.
+        """
+        if name == DEFAULT_PROJECT:  # guard: plans without a project use it
+            raise StillUsed("project", name, "it is the default project of plans")
         event = self._event(EventType.PROJECT_REMOVED, name, now, {})
 
         def unit(connection: Connection) -> None:
             hold_project(connection, name, alone=True)
             mine = select(resources.c.name).where(resources.c.project == name).order_by(resources.c.name)
             used = list(connection.execute(mine).scalars())
-            if used:  # guard: no resource is left without its project
+            if used:  # guard: every resource has a project
                 raise StillUsed("project", name, f"remove its resources first: {', '.join(used)}")
             theirs = connection.execute(select(plans.c.id).where(plans.c.project == name).limit(1)).first()
-            if theirs is not None:  # guard: the next project of that name does not find these plans
+            if theirs is not None:  # guard: a new project of that name must not get these plans
                 raise StillUsed("project", name, "delete its plans first")
             connection.execute(delete(members).where(members.c.project == name))
             connection.execute(delete(projects).where(projects.c.name == name))
@@ -183,11 +181,13 @@ class SqlProjectStore:
         branch: str | None = None,
         now: datetime,
     ) -> Resource:
-        """A directory is one of the machine whose store this is. `AlreadyThere`, `InvalidName`,
-        `UnknownProject`."""
+        """Add a resource. A directory is one of this store's machine.
+
+        Raises `AlreadyThere`, `InvalidName`, `UnknownProject`.
+        """
         ensure_name("resource", name)
         _ensure_reachable(name, kind, location, branch)
-        # A path means something on one machine alone.
+        # A path is valid on one machine only.
         home = self._home if kind is ResourceKind.DIRECTORY else None
         resource = Resource(name, project, kind, location, now, branch, home)
         row = {
@@ -199,14 +199,14 @@ class SqlProjectStore:
             "home": home,
             "created_at": microseconds(now),
         }
-        # Not where it is: the log keeps it for good, and is shown to all.
+        # Without its location: the log keeps it for good and shows it to all.
         facts: dict[str, JsonValue] = {"project": project, "kind": kind.value}
         event = self._event(EventType.RESOURCE_ADDED, name, now, facts)
 
         def unit(connection: Connection) -> None:
             hold_project(connection, project, alone=True)
             kept = connection.execute(_keeping(resources, connection.dialect.name), row).first()
-            if kept is None:  # guard: of two that come at once, one is told
+            if kept is None:  # guard: of two at once, the second gets an error
                 raise AlreadyThere("resource", name)
             append_to_outbox(connection, event)
 
@@ -214,7 +214,7 @@ class SqlProjectStore:
         return resource
 
     def resource(self, name: str) -> Resource:
-        """`UnknownResource`."""
+        """Return the resource. Raises `UnknownResource`."""
         row = None
         if is_storable(name):
             with self._database.read() as connection:
@@ -225,7 +225,7 @@ class SqlProjectStore:
         return record_in(Resource, row)
 
     def resources(self, project: str | None = None) -> Sequence[Resource]:
-        """Of a project, or all, by name."""
+        """Return the resources of a project, or all, by name."""
         query = select(resources).order_by(resources.c.name)
         if project is not None:
             if not is_storable(project):
@@ -235,7 +235,7 @@ class SqlProjectStore:
             return [record_in(Resource, row) for row in connection.execute(query).mappings()]
 
     def remove_resource(self, name: str, *, now: datetime) -> None:
-        """Plans that run on it go on. `UnknownResource`."""
+        """Remove the resource. Its running plans continue. Raises `UnknownResource`."""
         event = self._event(EventType.RESOURCE_REMOVED, name, now, {})
 
         def unit(connection: Connection) -> None:
@@ -254,39 +254,39 @@ def _ensure_sound(name: str, description: str, max_parallel: int | None) -> None
     ensure_storable(f"project {name!r}", {"description": description})
     if len(description) > _DESCRIPTION_CHARACTERS:
         raise InvalidResource(
-            "project", name, f"its description has more than {_DESCRIPTION_CHARACTERS} characters"
+            "project", name, f"the description has more than {_DESCRIPTION_CHARACTERS} characters"
         )
     if max_parallel is not None and not 1 <= max_parallel <= _MOST_PARALLEL:
-        raise InvalidResource("project", name, f"it can run 1 to {_MOST_PARALLEL} jobs at once")
+        raise InvalidResource("project", name, f"max parallel must be 1 to {_MOST_PARALLEL}")
 
 
 def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str | None) -> None:
     ensure_storable(f"resource {name!r}", {"location": location})
     if len(location) > _LOCATION_CHARACTERS:
-        problem = f"its location has more than {_LOCATION_CHARACTERS} characters"
+        problem = f"the location has more than {_LOCATION_CHARACTERS} characters"
         raise InvalidResource("resource", name, problem)
     if kind is ResourceKind.REMOTE:
         ensure_remote(location)
         if branch is None:
-            problem = "a remote needs a branch, which plans begin with and are applied to"
+            problem = "a remote needs a branch"
             raise InvalidResource("resource", name, problem)
         ensure_branch(branch)
         return
     if branch is not None:
-        problem = "a directory has no branch of its own; plans begin with what is there"
+        problem = "a directory takes no branch"
         raise InvalidResource("resource", name, problem)
-    if not PurePath(location).is_absolute():  # guard: what it means depends on nobody's directory
-        raise InvalidResource("resource", name, "the path of a directory has to be absolute")
+    if not PurePath(location).is_absolute():  # guard: independent of any working directory
+        raise InvalidResource("resource", name, "the path of a directory must be absolute")
 
 
 def plan_id_in(kind: str) -> str | None:
-    """The plan that jobs of that kind work for; None: they work for none."""
+    """Return the plan of jobs of that kind, or None."""
     found = next((one for one in _KINDS if kind.startswith(one)), None)
     return None if found is None else kind.removeprefix(found)
 
 
 def project_of_plan(database: Database, plan_id: str) -> str | None:
-    """The project of a plan, also of one that was deleted; None where that is not known."""
+    """Return the project of a plan, even if it was deleted; None if unknown."""
     with database.read() as connection:
         for table in (plans, deleted_plans):
             query = select(table.c.project).where(table.c.id == plan_id)
@@ -297,7 +297,7 @@ def project_of_plan(database: Database, plan_id: str) -> str | None:
 
 
 def project_of_job(dialect: str) -> ColumnElement[str | None]:
-    """The project of a row of `jobs`."""
+    """Return the project of a row of `jobs`."""
     plan_id = case(
         *(
             (func.substr(jobs.c.kind, 1, len(kind)) == kind, func.substr(jobs.c.kind, len(kind) + 1))
@@ -309,7 +309,7 @@ def project_of_job(dialect: str) -> ColumnElement[str | None]:
 
 
 def project_of_event(dialect: str) -> ColumnElement[str | None]:
-    """The project of a row of `events`."""
+    """Return the project of a row of `events`."""
     subject = _as_id(events.c.subject, dialect)
     of_job = select(project_of_job(dialect)).where(jobs.c.id == subject)
     of_changeset = select(plans.c.project).where(
@@ -324,7 +324,7 @@ def project_of_event(dialect: str) -> ColumnElement[str | None]:
 
 
 def projects_of_events(database: Database, first: int, last: int) -> Mapping[int, str | None]:
-    """The project of each event from that position to that one."""
+    """Return the project of each event between the two positions."""
     project = project_of_event(database.dialect).label("project")
     query = select(events.c.position, project).where(events.c.position.between(first, last))
     with database.read() as connection:
@@ -338,12 +338,12 @@ def _is_one_of(types: tuple[EventType, ...]) -> ColumnElement[bool]:
 def _since(
     added: EventType, project: ColumnElement[str] | ColumnElement[str | None]
 ) -> ColumnElement[str | None]:
-    """The project, for events about a name since it was last added."""
+    """Return the project for events about a name since it was last added."""
     earlier = events.alias("added")
     last = select(func.coalesce(func.max(earlier.c.position), 0)).where(
         earlier.c.subject == events.c.subject, earlier.c.event_type == added.value
     )
-    # A new project is not shown what happened to another one of its name.
+    # A new project must not see events of an earlier one with its name.
     return case((events.c.position >= last.correlate(events).scalar_subquery(), project), else_=null())
 
 
@@ -358,14 +358,14 @@ def _scalar(query: Select[Any]) -> ColumnElement[str | None]:
 
 
 def _as_id(column: ColumnElement[str], dialect: str) -> ColumnElement[str]:
-    """As ids compare; PostgreSQL compares no two columns of different collations."""
+    """Cast to the collation of ids; PostgreSQL cannot compare columns of different collations."""
     return column.collate("C") if dialect == "postgresql" else column
 
 
 class SqlMemberStore:
     """The members of each project. Every method is one transaction, with its event in the outbox.
 
-    Stateless but for the database, so any thread may share it.
+    Stateless except for the database, so any thread may share it.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
@@ -373,7 +373,7 @@ class SqlMemberStore:
         self._identifiers = identifiers
 
     def list(self, project: str) -> Sequence[Member]:
-        """Return the members by name. `UnknownProject`."""
+        """Return the members by name. Raises `UnknownProject`."""
         found = (
             select(users.c.name, members.c.role)
             .join(users, users.c.id == members.c.user_id)
@@ -387,8 +387,9 @@ class SqlMemberStore:
             return [Member(row.name, Role(row.role)) for row in connection.execute(found)]
 
     def set(self, project: str, name: str, role: Role, *, now: datetime) -> Member:
-        """Add a user to the project, or change their role in it, from the next request on.
-        `UnknownProject`, `UnknownUser`."""
+        """Add a user to the project, or change their role in it, from the next request on. Raises
+        `UnknownProject`, `UnknownUser`.
+        """
         event = DomainEvent(
             EventType.MEMBER_SET, project, self._identifiers.new(), now, {"name": name, "role": role.value}
         )
@@ -402,8 +403,9 @@ class SqlMemberStore:
         return Member(name, role)
 
     def remove(self, project: str, name: str, *, now: datetime) -> None:
-        """Remove a user from the project, from the next request on. `UnknownProject`; `UnknownUser` if they
-        are no member."""
+        """Remove a user from the project, from the next request on. Raises `UnknownProject`; `UnknownUser` if
+        not a member.
+        """
         event = DomainEvent(EventType.MEMBER_REMOVED, project, self._identifiers.new(), now, {"name": name})
 
         def unit(connection: Connection) -> None:
@@ -417,7 +419,7 @@ class SqlMemberStore:
 
 
 def _user_id(connection: Connection, name: str) -> str:
-    """The id of the user, who is not removed until the transaction is over. `UnknownUser`."""
+    """Return the id of the user, locked until the end of the transaction. Raises `UnknownUser`."""
     row = None
     if is_storable(name):
         query = select(users.c.id).where(users.c.name == name).with_for_update(read=True)
@@ -429,9 +431,9 @@ def _user_id(connection: Connection, name: str) -> str:
 
 
 def hold_project(connection: Connection, name: str, *, alone: bool = False) -> None:
-    """Keep the project from being removed until the transaction is over. `UnknownProject`.
+    """Lock the project against removal until the end of the transaction. Raises `UnknownProject`.
 
-    `alone` waits for all others that hold it: for removing it, and for names that must be unique in it.
+    `alone` waits for all other holders: to remove it, and for names that must be unique in it.
     """
     if name == DEFAULT_PROJECT and not alone:
         return  # it is never removed
@@ -439,18 +441,18 @@ def hold_project(connection: Connection, name: str, *, alone: bool = False) -> N
     if is_storable(name):
         query = select(projects.c.name).where(projects.c.name == name).with_for_update(read=not alone)
         row = connection.execute(query).first()
-    if row is None:  # guard: nothing is added to what was removed
+    if row is None:  # guard: nothing is added to a removed project
         raise UnknownProject(name)
 
 
 def put_member(connection: Connection, project: str, user_id: str, role: Role) -> None:
-    """Give the user that role in the project, whatever it was."""
+    """Set the role of the user in the project."""
     inserted = _insert(connection.dialect.name)
     connection.execute(inserted, {"project": project, "user_id": user_id, "role": role.value})
 
 
 def roles_of(connection: Connection, user_ids: Collection[str]) -> dict[str, dict[str, Role]]:
-    """Return the role of each of the users in each of their projects."""
+    """Return the role of each user in each of their projects."""
     found: dict[str, dict[str, Role]] = {user_id: {} for user_id in user_ids}
     for row in connection.execute(select(members).where(members.c.user_id.in_(user_ids))):
         found[row.user_id][row.project] = Role(row.role)

@@ -1,7 +1,7 @@
-"""Users and their tokens on a database.
+"""Users and their tokens in a database.
 
-A token is 256 random bits, so a plain digest of it is as good as a slow one: there is nothing to guess. It is
-spelt such that every redaction of ours knows it by its shape, wherever somebody pastes it.
+A token is 256 random bits, so a plain digest is as safe as a slow one: it cannot be guessed. Its format is
+recognized by our redaction wherever it is pasted.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ _GIVEN = re.compile(r"[!-~]{43,256}")
 
 
 def _keeping(dialect: str) -> ReturningInsert[tuple[str]]:
-    """An insert; of two that come at once with one name, the second finds that it kept nothing."""
+    """Return an insert that does nothing if the name exists: of two at once, the second inserts no row."""
     return insert_into(users, dialect).on_conflict_do_nothing().returning(users.c.id)
 
 
 def new_secret() -> str:
-    """256 random bits, in a shape that is masked wherever we mask."""
+    """Return 256 random bits in the format that redaction recognizes."""
     return f"agents_sk_{secrets.token_hex(32)}"
 
 
 class SqlUserStore:
-    """Users and tokens. Every method is one atomic step with its event, from any thread and process.
+    """Users and tokens. Every method is one transaction with its event, from any thread and process.
 
-    Of a token a digest is kept, never the token: it is seen once, by who issued it. Stateless but for the
-    database, so any thread may share it.
+    Only the digest of a token is stored; its issuer sees it once. Stateless except for the database, so any
+    thread may share it.
     """
 
     def __init__(
@@ -74,8 +74,11 @@ class SqlUserStore:
         self._new_secret = new_secret
 
     def add(self, name: str, role: Role, *, now: datetime, project: str | None = None) -> User:
-        """A member of the project with that role, or of the default project. Without a project, `admin` is a
-        server admin. `AlreadyThere`, `InvalidName`, `UnknownProject`."""
+        """Add a user as a member of the project with that role, or of the default project. Without a project,
+        `admin` is a server admin.
+
+        Raises `AlreadyThere`, `InvalidName`, `UnknownProject`.
+        """
         ensure_user_name(name)
         user_id = self._identifiers.new()
         everywhere = role is Role.ADMIN and project is None
@@ -98,8 +101,11 @@ class SqlUserStore:
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
         """Make the user a server admin (`admin`), or give them the role in each of their projects, and in the
-        default one if they have none. Holds from the next request on. `UnknownUser`; `StillUsed` if no server
-        admin would be left."""
+        default one if they have none.
+
+        It takes effect with the next request. Raises `UnknownUser`; `StillUsed` if no server admin would be
+        left.
+        """
 
         def unit(connection: Connection) -> User:
             user = _held(connection, name)
@@ -109,7 +115,7 @@ class SqlUserStore:
             if role is user.role and places in ({}, user.projects):
                 return user
             connection.execute(update(users).where(users.c.id == user.id).values(role=role.value))
-            for place in places:  # guard: a smaller role holds in every project
+            for place in places:  # guard: a lower role applies to every project
                 put_member(connection, place, user.id, role)
             changed = User(user.id, user.name, role, user.created_at, places or user.projects)
             self._tell(connection, EventType.USER_ADDED, changed, now, {"role": role.value})
@@ -118,13 +124,14 @@ class SqlUserStore:
         return self._database.write(unit)
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """With all tokens, and all that were made with those. `UnknownUser`; `StillUsed` if nobody would be
-        admin any more."""
+        """Remove the user with all tokens, and all tokens issued with those. Raises `UnknownUser`;
+        `StillUsed` for the last admin.
+        """
 
         def unit(connection: Connection) -> None:
             user = _held(connection, name)
             _ensure_another_admin(connection, user)
-            for token in _delete(connection, tokens.c.user_id == user.id):  # guard: worthless at once
+            for token in _delete(connection, tokens.c.user_id == user.id):  # guard: invalid at once
                 if token.user_id != user.id:
                     self._tell_revoked(connection, token, now)
             connection.execute(delete(members).where(members.c.user_id == user.id))
@@ -134,7 +141,7 @@ class SqlUserStore:
         self._database.write(unit)
 
     def list(self) -> Sequence[User]:
-        """By name."""
+        """Return all users by name."""
         with self._database.read() as connection:
             return _users(connection, connection.execute(select(users).order_by(users.c.name)).all())
 
@@ -151,28 +158,31 @@ class SqlUserStore:
         secret: str | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> tuple[Token, str]:
-        """What is kept of the token, and the token itself, which nobody can learn again. It is random,
-        unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,
-        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short, `AlreadyThere` if it is
-        somebody's token; `NotAuthenticated` if the token that it is `made_with` is none any more. With a
-        claim, kept as what was made for that request: `RequestUnderWay` if somebody took the claim over."""
-        if secret is not None and not _GIVEN.fullmatch(secret):  # guard: nobody can guess it
+        """Issue a token; return its record and its secret, which cannot be recovered.
+
+        The secret is random unless given. Tokens that a program issues with it expire with it; those of a
+        browser by `issues_until`. With a claim, the token is stored as the result of that request. Raises
+        `UnknownUser`; `InvalidName` if the secret is too short; `AlreadyThere` if it is in use;
+        `NotAuthenticated` if `made_with` is no longer valid; `RequestUnderWay` if another request took over
+        the claim.
+        """
+        if secret is not None and not _GIVEN.fullmatch(secret):  # guard: it must not be guessable
             raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
         text = secret or self._new_secret()
         token_id = self._identifiers.new()
         bound = expires_at if kind is TokenKind.PROGRAM else issues_until
-        # Masked before it is cut: half a secret would not be known for one.
-        described = redact_text(kept_text(label))[:_LABEL_CHARACTERS]  # guard: a label is for everybody
+        # Masked before it is cut: half a secret would not be recognized.
+        described = redact_text(kept_text(label))[:_LABEL_CHARACTERS]  # guard: all users read it
 
         def unit(connection: Connection) -> Token:
-            keep_made(connection, claim, token_id)  # guard: a request that is repeated makes nothing twice
+            keep_made(connection, claim, token_id)  # guard: a repeated request creates nothing twice
             user = _held(connection, name)
-            _ensure_still_there(connection, made_with)  # guard: else it outlives what is revoked meanwhile
-            # Sessions of browsers that are over would otherwise be kept for ever.
+            _ensure_still_there(connection, made_with)  # guard: else it outlives a revoked token
+            # Otherwise expired sessions would be kept for ever.
             past = tokens.c.expires_at <= microseconds(now)
             connection.execute(delete(tokens).where(tokens.c.user_id == user.id, past))
             same = select(tokens.c.id).where(tokens.c.digest == _digest(text))
-            if connection.execute(same).first() is not None:  # the user is held: nobody else gives it to them
+            if connection.execute(same).first() is not None:  # the user is locked: no other issues it
                 raise AlreadyThere("token", "***")
             token = Token(token_id, user.id, kind, described, now, expires_at, bound, made_with)
             connection.execute(tokens.insert(), row_of(token, digest=_digest(text)))
@@ -183,7 +193,7 @@ class SqlUserStore:
         return self._database.write(unit), text
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:
-        """Whose token it is, if it has neither expired nor been revoked."""
+        """Return the user and the token of a secret; None if it is unknown, expired or revoked."""
         found = (
             select(tokens, users.c.name, users.c.role, users.c.created_at.label("since"))
             .join(users, users.c.id == tokens.c.user_id)
@@ -201,7 +211,7 @@ class SqlUserStore:
         return _with_roles(row.user_id, row.name, row.role, row.since, roles), record_in(Token, row._mapping)
 
     def tokens_of(self, name: str) -> Sequence[Token]:
-        """Oldest first. `UnknownUser`."""
+        """Return the user's tokens, oldest first. Raises `UnknownUser`."""
         with self._database.read() as connection:
             user = _named(connection, name)
             wanted = select(tokens).where(tokens.c.user_id == user.id).order_by(tokens.c.id)
@@ -210,10 +220,13 @@ class SqlUserStore:
     def revoke(
         self, token_id: str, *, now: datetime, alone: bool = False, asked_with: str | None = None
     ) -> Sequence[str]:
-        """Worthless from the next request on, with all that were made with it, and with those; `alone`, they
-        stay, as made with what it was made with. Returns which are, itself first. `UnknownUser` if there is
-        none; `RequestRefused` if it is to be `alone`, and that is `asked_with` it or one below it,
-        `NotAuthenticated` if with one that is none any more."""
+        """Revoke a token from the next request on, with all tokens issued with it, directly or not. Return
+        the revoked tokens, itself first.
+
+        With `alone`, the others stay and count as issued by its own issuer. Raises `UnknownUser` if it does
+        not exist; `RequestRefused` for `alone` if `asked_with` is the token or was issued with it;
+        `NotAuthenticated` if `asked_with` is no longer valid.
+        """
 
         def unit(connection: Connection) -> Sequence[str]:
             if not is_storable(token_id):
@@ -244,10 +257,10 @@ class SqlUserStore:
 
 
 def _delete(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]:
-    """Deletes those tokens, and all that were made with them, and with those; returns their rows.
+    """Delete these tokens and all tokens issued with them, directly or not; return their rows.
 
-    One generation after the other: who makes one with a token holds that, so what is made while this waits
-    is found by the next look.
+    One generation after the other: an issuer locks its token, so tokens issued meanwhile are found in the
+    next round.
     """
     gone: list[Any] = []
     while found := connection.execute(delete(tokens).where(which).returning(tokens)).all():
@@ -257,8 +270,8 @@ def _delete(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]
 
 
 def _hand_on(connection: Connection, token_id: str) -> None:
-    """Those that were made with the token count as made with what it was made with itself."""
-    # Held: it may be about to be handed on, too, and what it was made with gone.
+    """Set the issuer of the tokens issued with this one to its own issuer."""
+    # Locked: its issuer may be about to be removed as well.
     found = connection.execute(_made_with(token_id)).first()
     if found is not None:
         theirs = update(tokens).where(tokens.c.made_with == token_id)
@@ -266,23 +279,24 @@ def _hand_on(connection: Connection, token_id: str) -> None:
 
 
 def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str | None) -> None:
-    """`RequestRefused` for who has that token, or one that was made with it: whoever stole it has those, too,
-    and must not make them outlive it. Each is held: nobody takes one out of the line meanwhile.
-    `NotAuthenticated` for who has one that is gone: it cannot be told what that was made with."""
+    """Raise `RequestRefused` if the request uses that token, or one that was issued with it.
+
+    A thief has those too, and must not make them outlive the stolen token. Each token of the chain is locked,
+    so that none is taken out meanwhile. Raises `NotAuthenticated` if the token of the request is gone: its
+    issuer is unknown.
+    """
     _ensure_still_there(connection, asked_with)
     above = asked_with
     while above is not None:
-        if above == token_id:  # guard: what a thief made goes with what was stolen
-            others = "another token that was not made with it, an admin's or one of the machine itself, can"
-            raise RequestRefused(
-                f"you asked with that very token, or one that was made with it; {others}", "alone"
-            )
+        if above == token_id:  # guard: tokens of a thief go with the stolen one
+            others = "use a token that was not issued with it, an admin's token, or the server's machine"
+            raise RequestRefused(f"this request uses that token, or one issued with it; {others}", "alone")
         row = connection.execute(_made_with(above)).first()
         above = None if row is None else row.made_with
 
 
 def _made_with(token_id: str) -> Select[tuple[str | None]]:
-    """What that one was made with, which stays so until this is committed."""
+    """Return the issuer of the token, locked until the end of the transaction."""
     return select(tokens.c.made_with).where(tokens.c.id == token_id).with_for_update()
 
 
@@ -291,7 +305,7 @@ def _ensure_still_there(connection: Connection, token_id: str | None) -> None:
         return
     wanted = select(tokens.c.id).where(tokens.c.id == token_id).with_for_update()
     if connection.execute(wanted).first() is None:
-        raise NotAuthenticated("yours was revoked a moment ago; log in again, or use another")
+        raise NotAuthenticated("your token was just revoked; log in again or use another token")
 
 
 def _digest(token: str) -> str:
@@ -309,8 +323,8 @@ def _named(connection: Connection, name: str, *, held: bool = False) -> User:
 
 
 def _held(connection: Connection, name: str) -> User:
-    """The user, whom nobody else changes until this is committed. `UnknownUser`."""
-    # All admins, in one order: of two who would take each other's role away, one waits and then looks.
+    """Return the user, locked until the end of the transaction. Raises `UnknownUser`."""
+    # All admins in one order: of two who demote each other, one waits and then sees the change.
     admins = select(users.c.id).where(users.c.role == Role.ADMIN.value).order_by(users.c.id)
     connection.execute(admins.with_for_update())
     return _named(connection, name, held=True)
@@ -320,8 +334,8 @@ def _ensure_another_admin(connection: Connection, user: User) -> None:
     if user.role is not Role.ADMIN:
         return
     others = select(users.c.id).where(users.c.role == Role.ADMIN.value, users.c.id != user.id)
-    if connection.execute(others).first() is None:  # guard: somebody can always let others in
-        raise StillUsed("user", user.name, "nobody else is admin; make somebody else one first")
+    if connection.execute(others).first() is None:  # guard: one admin always remains
+        raise StillUsed("user", user.name, "it is the last admin; make another user admin first")
 
 
 def _users(connection: Connection, rows: Sequence[Any]) -> Sequence[User]:
@@ -330,6 +344,6 @@ def _users(connection: Connection, rows: Sequence[Any]) -> Sequence[User]:
 
 
 def _with_roles(user_id: str, name: str, stored: str, created_at: int, projects: Mapping[str, Role]) -> User:
-    # What is stored tells server admins from all others; those have the roles that their projects give them.
+    # The stored role marks server admins only; other users have the roles of their projects.
     role = Role.ADMIN if Role(stored) is Role.ADMIN else role_outside(projects)
     return User(user_id, name, role, moment(created_at), projects)

@@ -1,1 +1,1 @@
-"""What a repository brings along counts only once the user said so."""
+"""Trusted config: files of a repository that take effect only once the user trusts them."""

@@ -1,14 +1,9 @@
-"""What a repository brings along: found within bounds, and read once, from inside the repository only.
+"""The files of a repository that need trust: found within limits, and read once, only from inside the
+repository.
 
-A repository is somebody else's: its names may be links to anywhere, its files pipes or gigabytes. So a path
-is resolved first, refused if that leads out, and then opened step by step without following any link: one
-that is swapped in meanwhile is an error, not another file.
-
-Where users of a server and their tokens are kept.
-
-Where projects and resources are kept.
-
-What a repository brings along, and whether the user said that it may count.
+A repository is foreign: its names may be links to anywhere, its files pipes or gigabytes. So a path is
+resolved first, refused if it leads out, and then opened step by step without following any link: a link that
+is swapped in meanwhile is an error, not another file.
 """
 
 from __future__ import annotations
@@ -48,17 +43,17 @@ ACTIONS_DIRECTORY = ".cleveragents/actions"
 ACTORS_DIRECTORY = ".cleveragents/actors"
 
 PROMPT_ENDINGS = (".md", ".txt")
-"""How the files of prompts end."""
+"""The suffixes of prompt files."""
 _OURS = ".cleveragents"
 _SINGLE_FILES = (".cleveragents.toml", ".mcp.json", ".worktreeinclude")
 _SKILL = "SKILL.md"
-# Where skills are used from; what else is in such a folder is read with the skill.
+# The folders of skills; other files in them are read with the skill.
 _IN_A_SKILL = re.compile(r"(?:\.cleveragents/)?skills/[^/]+/")
 _FILE_LIMIT_BYTES = 1 << 20
 _FILES_LIMIT = 200
 _DEPTH_LIMIT = 8
 _DIRECTORIES_LIMIT = 20_000
-# Large, made by tools, and not the repository's own.
+# Large folders, created by tools.
 _SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,23 +61,23 @@ _Folder: TypeAlias = tuple[str, list[str]]
 
 
 def repository_root(directory: Path) -> Path:
-    """The root of the repository that the directory is in; outside of any, the directory itself."""
+    """Return the root of the repository around the directory, or the directory itself."""
     real = Path(os.path.realpath(directory))
     return next((folder for folder in (real, *real.parents) if (folder / ".git").exists()), real)
 
 
 def action_paths(root: Path) -> list[str]:
-    """The files of the repository's actions, relative to its root, by name."""
+    """Return the files of the repository's actions, relative to its root, by name."""
     return [path for path in _listed(root, ACTIONS_DIRECTORY) if path.endswith(".yaml")]
 
 
 def actor_paths(root: Path) -> list[str]:
-    """The files of the repository's actors, relative to its root, by name."""
+    """Return the files of the repository's actors, relative to its root, by name."""
     return [path for path in _listed(root, ACTORS_DIRECTORY) if path.endswith(".yaml")]
 
 
 def configured_paths(root: Path) -> list[str]:
-    """Those of the files that need trust that are found without a walk through the repository."""
+    """Return the files that need trust and have a fixed place."""
     single = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
     return [*single, *action_paths(root), *actor_paths(root)]
 
@@ -90,30 +85,32 @@ def configured_paths(root: Path) -> list[str]:
 def repository_paths(
     root: Path, *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Every file that would need trust, and what was not looked at, with the reason."""
+    """Return every file that needs trust, and the skipped files with their reasons."""
     paths = configured_paths(root)
     paths += _prompts(root)
     paths += _checks(root)
     skills, given_up = _skills(root, directories_limit)
     paths += skills
     if len(paths) > _FILES_LIMIT:
-        given_up.append((".", f"brings {len(paths)} files; only the first {_FILES_LIMIT} are looked at"))
+        given_up.append((".", f"has {len(paths)} files; only the first {_FILES_LIMIT} are read"))
     return paths[:_FILES_LIMIT], given_up
 
 
 def read_inside(root: Path, relative: str) -> bytes | None:
-    """The file's bytes; None if there is none. `ConfigurationError` for what cannot be trusted."""
+    """Return the content of the file; None if it does not exist. Raises `ConfigurationError` for a file that
+    cannot be trusted.
+    """
     real_root = Path(os.path.realpath(root))
     resolved = Path(os.path.realpath(real_root / relative))
-    if not resolved.is_relative_to(real_root):  # guard: nothing outside is shown, or counts
-        raise _refusal(root, relative, "leads out of the repository; put the file itself there")
+    if not resolved.is_relative_to(real_root):  # guard: nothing outside is read
+        raise _refusal(root, relative, "leads out of the repository; replace the link with the file")
     try:
         descriptor = _open_inside(real_root, resolved.relative_to(real_root).parts)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         swapped = error.errno == errno.ELOOP
-        words = "is a link that goes in circles, or changed while it was read" if swapped else None
+        words = "is a circular link, or changed while it was read" if swapped else None
         raise _refusal(root, relative, words or f"cannot be read: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -128,10 +125,10 @@ def read_inside(root: Path, relative: str) -> bytes | None:
 
 
 def names_inside(root: Path, folder: str) -> list[str]:
-    """The names in a folder of the repository, in order; none if it is no folder or leads out."""
+    """Return the sorted names in a folder of the repository; none if it is not a folder or leads out."""
     real_root = Path(os.path.realpath(root))
     real = Path(os.path.realpath(real_root / folder))
-    if not real.is_relative_to(real_root):  # guard: a link out is no folder of the repository
+    if not real.is_relative_to(real_root):  # guard: a link out is not a folder of the repository
         return []
     try:
         descriptor = _open_inside(real_root, real.relative_to(real_root).parts)
@@ -147,10 +144,10 @@ def names_inside(root: Path, folder: str) -> list[str]:
 
 
 def walk_inside(root: Path, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
-    """Each folder, relative to the root, with the names of the files in it, in order of path.
+    """Yield each folder, relative to the root, with the names of its files, in order of path.
 
-    Every folder is opened from the one above it and never through a link, whatever another process puts in
-    its place meanwhile. Folders of a name that `is_skipped` are left out, and so is what is very deep.
+    Every folder is opened from its parent and never through a link, even if another process swaps one in.
+    Folders that `is_skipped` accepts, and very deep ones, are left out.
     """
     with suppress(OSError):
         yield from _below(os.open(os.path.realpath(root), _DIRECTORY_FLAGS), "", is_skipped)
@@ -169,14 +166,14 @@ def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
 
 
 def _prompts(root: Path) -> list[str]:
-    """What actors may name as prompts: texts beside them, or one folder down."""
+    """Return the files that actors may use as prompts: texts beside them, or one folder down."""
     beside = _listed(root, ACTORS_DIRECTORY)
     below = [path for folder in beside for path in _listed(root, folder)]
     return [path for path in (*beside, *below) if path.endswith(PROMPT_ENDINGS)]
 
 
 def _checks(root: Path) -> list[str]:
-    """`.cleveragents/checks.yaml`, `.cleveragents/checks/…`: whatever begins so."""
+    """Return `.cleveragents/checks.yaml`, `.cleveragents/checks/…`: all names with this prefix."""
     found: list[str] = []
     for path in _listed(root, _OURS):
         if not path.rpartition("/")[2].startswith("checks"):
@@ -187,7 +184,7 @@ def _checks(root: Path) -> list[str]:
 
 
 def _listed(root: Path, folder: str) -> list[str]:
-    """The names in a folder of the repository, as paths."""
+    """Return the names in a folder of the repository as paths."""
     return [f"{folder}/{name}" for name in names_inside(root, folder)]
 
 
@@ -197,7 +194,7 @@ def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
     for number, (folder, names) in enumerate(walk_inside(root, _SKIPPED.__contains__)):
         if number >= limit:
             return found + others, [
-                (".", f"has more than {limit} directories; skills in the rest do not count")
+                (".", f"has more than {limit} directories; skills in the rest are ignored")
             ]
         if _SKILL in names:
             found.append(f"{folder}/{_SKILL}".lstrip("/"))
@@ -207,7 +204,7 @@ def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
-    """An open directory, which is closed afterwards, and those below it."""
+    """Yield an open directory, closed afterwards, and those below it."""
     try:
         with os.scandir(descriptor) as entries:
             found = {entry.name: _is_directory(entry) for entry in entries}
@@ -225,7 +222,7 @@ def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> I
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory, or a link to one; a link is never entered."""
+    """Return whether the entry is a directory, or a link to one. A link is never entered."""
     try:
         return entry.is_dir()
     except OSError:
@@ -238,8 +235,9 @@ def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
-    """A file as it was read, once: `trusted` speaks of this very content, so whoever uses the file uses
-    `content` and does not read it again. `path` is relative to the root, with `/`."""
+    """A file, read once. `trusted` refers to this content, so users of the file use `content` and do not read
+    it again. `path` is relative to the root, with `/`.
+    """
 
     path: str
     digest: str
@@ -249,8 +247,9 @@ class RepositoryFile:
 
 @dataclass(frozen=True, slots=True)
 class TrustSurvey:
-    """All that a repository brings along. `refused` are files that cannot be trusted, each with the reason;
-    not all was looked at when one of them says so."""
+    """All files of a repository that need trust. `refused` are files that cannot be trusted, with the
+    reasons, including the note that the search was cut.
+    """
 
     root: Path
     files: tuple[RepositoryFile, ...]
@@ -258,13 +257,13 @@ class TrustSurvey:
 
     @property
     def pending(self) -> tuple[RepositoryFile, ...]:
-        """What is not trusted as it is now."""
+        """The files whose current content is not trusted."""
         return tuple(file for file in self.files if not file.trusted)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedContent:
-    """A file's content that the user trusts."""
+    """A trusted content."""
 
     path: str
     digest: str

@@ -1,4 +1,4 @@
-"""Trust on a database: one row per file and content that the user said yes to."""
+"""Trust in a database: one row per trusted file and content."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _FORGET = delete(trusts).where(trusts.c.path.in_(_PATHS))
 
 
 class SqlTrustStore:
-    """Trust by place and content: a file that changed, or moved, asks again. Stateless but for the
+    """Trust by path and content: a file that changed or moved needs trust again. Stateless except for the
     database, so any thread may share it.
 
-    `remote_of` says of a directory of ours which remote it is a checkout of: what is trusted there is
-    trusted in all checkouts of that remote, on every machine, as long as its content is the same.
+    `remote_of` returns the remote of a checkout: trust applies to all checkouts of that remote, on every
+    machine, as long as the content is the same.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class SqlTrustStore:
         self._remote_of = remote_of
 
     def look(self, root: Path, relative: str) -> RepositoryFile | None:
-        """The file as it is now, and whether that is trusted; None if there is none.
+        """Return the file with its current content, and whether that is trusted; None if it does not exist.
 
-        `ConfigurationError` for one that leads out of the root, is no regular file or is too large.
+        Raises `ConfigurationError` for a file that leads out of the root, is not regular or is too large.
         """
         content = read_inside(root, relative)
         if content is None:
@@ -67,7 +67,7 @@ class SqlTrustStore:
         return self._judged(root, [(relative, content)])[0]
 
     def survey(self, root: Path) -> TrustSurvey:
-        """Everything below the root that would need trust."""
+        """Return all files below the root that need trust."""
         paths, refused = repository_paths(root)
         read: list[tuple[str, bytes]] = []
         for path in paths:
@@ -81,9 +81,9 @@ class SqlTrustStore:
         return TrustSurvey(root, tuple(self._judged(root, read)), tuple(refused))
 
     def give(self, root: Path, files: Sequence[RepositoryFile]) -> Sequence[str]:
-        """Trusts these contents, as they were read: a file that changed since is not trusted thereby.
+        """Trust these contents as they were read: a file that changed since is not trusted.
 
-        Returns the paths that were not trusted before. Kept together with its event.
+        Return the paths that were not trusted before. Stored together with its event.
         """
         now = self._clock.now()
         rows = [
@@ -99,7 +99,7 @@ class SqlTrustStore:
             for file, row in zip(files, rows, strict=True):
                 if connection.execute(insert, row).first() is not None:
                     fresh.append(file.path)
-            if fresh:  # guard: what was trusted already is no news
+            if fresh:  # guard: no event without a change
                 facts = _facts(file for file in files if file.path in fresh)
                 subject = _kept(self._place(root))
                 append_to_outbox(
@@ -110,14 +110,14 @@ class SqlTrustStore:
         return self._database.write(unit)
 
     def list(self) -> Sequence[TrustedContent]:
-        """All that is trusted, by path."""
+        """Return all trusted contents by path."""
         with self._database.read() as connection:
             rows = connection.execute(_ALL).all()
         return [TrustedContent(_path(row.path), row.digest, moment(row.trusted_at)) for row in rows]
 
     def revoke(self, path: Path) -> Sequence[str]:
-        """Trusts nothing at or below that path any more; returns the files that were trusted."""
-        # A file that is gone can be revoked, too; a link is meant by its own name and by where it leads.
+        """Revoke the trust at or below that path; return the files that were trusted."""
+        # A missing file can be revoked too; a link matches by its own name and by its target.
         wanted = (Path(self._place(path)), Path(os.path.realpath(path.parent)) / path.name)
         now, event_id = self._clock.now(), self._identifiers.new()
 
@@ -157,7 +157,9 @@ def _facts(files: Iterable[RepositoryFile]) -> dict[str, JsonValue]:
 
 
 def _kept(path: str) -> str:
-    """As every database can hold it: one that is not Unicode is kept as JSON, which begins with a quote."""
+    """Return the path as every database can store it: one that is not Unicode as JSON, which begins with a
+    quote.
+    """
     return path if is_storable(path) else json.dumps(path)
 
 
