@@ -30,7 +30,7 @@ def test_a_token_in_the_address_logs_in_and_is_gone_from_it(bench: PageBench) ->
     assert visit.page.evaluate("location.href") == f"{bench.url}/"
 
 
-def test_who_logs_in_anew_in_one_tab_goes_on_in_the_other(bench: PageBench) -> None:
+def test_a_new_login_in_one_tab_continues_in_the_other(bench: PageBench) -> None:
     visit = bench.visit()
     page, other = visit.go("/projects"), visit.another_tab()
     other.goto(f"{bench.url}/login")
@@ -101,7 +101,7 @@ def test_a_double_click_makes_one_plan_and_another_browser_sees_it_come_and_be_d
     assert (made[0]["phase"], made[0]["state"]) == ("execute", "complete")
 
 
-def test_what_is_missing_or_refused_is_said_beside_its_field(bench: PageBench) -> None:
+def test_missing_and_refused_fields_show_their_error(bench: PageBench) -> None:
     page = bench.visit().go("/new")
     page.get_by_role("button", name="Start plan").click()
     expect(page.get_by_label("Goal", exact=True)).to_have_accessible_description(
@@ -181,7 +181,7 @@ def test_the_log_grows_by_itself_can_be_held_filtered_and_verified(bench: PageBe
     expect(page.get_by_text(re.compile(r"\d+ events verified"))).to_be_visible()
 
 
-def test_what_waits_is_on_the_board_however_much_was_never_decided_about(bench: PageBench) -> None:
+def test_waiting_plans_are_on_the_board_beside_many_undecided_ones(bench: PageBench) -> None:
     plan = bench.plan(GOALS["receipt"])
     row = next(one for one in bench.ask("GET", "/plans")["items"] if one["id"] == plan)
 
@@ -204,7 +204,7 @@ def test_what_waits_is_on_the_board_however_much_was_never_decided_about(bench: 
     expect(visit.page.get_by_text("newest 600 plans")).to_be_visible()
 
 
-def test_who_works_is_shown_however_many_have_left(bench: PageBench) -> None:
+def test_running_workers_are_listed_beside_many_gone_ones(bench: PageBench) -> None:
     visit = bench.visit()
 
     def answer(route: Route) -> None:
@@ -380,7 +380,7 @@ def test_on_a_narrow_screen_nothing_is_cut_off_and_the_menu_opens(bench: PageBen
     expect(page.get_by_role("heading", level=1)).to_have_text("Audit log")
 
 
-def test_the_theme_is_the_systems_until_somebody_chooses_and_the_choice_stays(bench: PageBench) -> None:
+def test_the_theme_is_the_systems_until_it_is_chosen(bench: PageBench) -> None:
     page = bench.visit(color_scheme="dark").page
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     dark = page.evaluate(ground)
@@ -406,7 +406,7 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(bench: PageBench) -> 
         expect(page.get_by_role("main").get_by_role("textbox")).to_have_count(0)
 
 
-def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageBench) -> None:
+def test_users_and_tokens_are_added_and_removed_on_the_page(bench: PageBench) -> None:
     visit = bench.visit()
     visit.keep_notices()
     page = visit.go("/users")
@@ -461,7 +461,7 @@ def _controls(page: Page) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair[0] in CONTROLS]
 
 
-def test_one_whose_token_is_revoked_is_told_that_they_are_logged_out(bench: PageBench) -> None:
+def test_a_revoked_token_shows_the_logout_notice(bench: PageBench) -> None:
     token = bench.ask("POST", "/users/admin/tokens", json={"label": "lent"})
     page = bench.visit(token=token["token"]).page
     page.locator("main h1").wait_for()

@@ -71,7 +71,7 @@ EXPECTED = [
 ]
 
 
-def test_what_arrives_late_twice_or_never_is_handed_on_once_and_in_order(page: Page) -> None:
+def test_late_duplicate_and_lost_items_are_delivered_once_and_in_order(page: Page) -> None:
     wrong: list[str] = page.evaluate(SCHEDULES, {"modules": MODULES, "seeds": 300})
     assert wrong == []
 
@@ -98,7 +98,7 @@ REVIEWED = """async ({modules, text}) => {
 }"""
 
 
-def test_what_would_turn_the_direction_of_a_text_is_seen_instead(page: Page) -> None:
+def test_direction_changing_characters_are_spelt_out(page: Page) -> None:
     """Whoever reads a diff, or a command, before they say yes to it, reads what there is."""
     text = "a\u202eb\u2066c\x1bd\u05e9\te\nf\u200bg\U000e0041h\xadi"
     title, shown = page.evaluate(DRAWN, {"modules": MODULES, "text": text})

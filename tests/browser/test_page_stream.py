@@ -73,7 +73,7 @@ def test_a_page_that_is_read_again_goes_on_where_it_was(bench: PageBench) -> Non
     assert last <= after <= now  # what a job writes when its plan is done may have come meanwhile
 
 
-def test_who_is_logged_out_elsewhere_is_asked_to_log_in_and_is_live_again(bench: PageBench) -> None:
+def test_a_page_logged_out_elsewhere_is_live_again_after_a_login(bench: PageBench) -> None:
     visit = bench.visit()
     _live(visit, "/events")
     logins = [one for one in bench.ask("GET", "/users/admin/tokens")["items"] if one["kind"] == "browser"]

@@ -64,7 +64,7 @@ def _claims(bench: PlanPageBench, plan_id: str) -> int:
     return sum(one["facts"]["kind"] == f"plan:{plan_id}" for one in claims)
 
 
-def test_a_call_that_needs_leave_is_approved_on_the_page(
+def test_a_pending_call_is_approved_on_the_page(
     bench: PlanPageBench, ids: dict[str, str], page: Page
 ) -> None:
     plan_id = ids["discount"]
@@ -107,7 +107,7 @@ def _go_down(page: Page) -> None:
     until("the second file", is_there)
 
 
-def test_what_one_browser_cancels_the_other_sees(bench: PlanPageBench, ids: dict[str, str]) -> None:
+def test_a_cancel_in_one_browser_shows_in_the_other(bench: PlanPageBench, ids: dict[str, str]) -> None:
     """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran. The badge says
     `running` until the last process of the plan has ended, then `cancelled`."""
     plan_id = ids["simulation"]
@@ -210,7 +210,7 @@ def test_a_plan_that_may_spend_no_more_goes_on_when_it_is_allowed_more(
     assert bench.account(plan_id)["spending"]["limits"]["steps"] == 30
 
 
-def test_who_was_slower_is_told_so_and_sees_how_it_stands(
+def test_the_slower_of_two_users_sees_the_conflict_and_the_current_state(
     bench: PlanPageBench, ids: dict[str, str], page: Page
 ) -> None:
     plan_id = ids["catalogue"]

@@ -62,7 +62,9 @@ def test_a_question_is_answered_with_one_of_its_choices(bench: PlanPageBench, pa
     bench.agrees(page, plan_id)
 
 
-def test_what_sub_plans_disagree_about_is_decided_and_it_goes_on(bench: PlanPageBench, page: Page) -> None:
+def test_conflicts_of_sub_plans_are_resolved_and_the_plan_is_resumed(
+    bench: PlanPageBench, page: Page
+) -> None:
     parts = [
         {"title": f"{one} half", "instructions": f"{one} half", "sub_plan": True} for one in ("Red", "Blue")
     ]

@@ -48,7 +48,7 @@ def test_a_line_that_comes_in_pieces_is_one_line_and_a_rewritten_one_is_what_was
     ]
 
 
-def test_what_another_prints_begins_on_a_line_of_its_own(page: Page) -> None:
+def test_output_of_another_kind_starts_a_new_line(page: Page) -> None:
     assert lines(page, ("output", "half"), ("model", "I think")) == [["output", "half"], ["model", "I think"]]
 
 
@@ -66,7 +66,7 @@ def hunk(*said: str) -> list[dict[str, Any]]:
     return [{"kind": kinds[one[0]], "text": one[1:]} for one in said]
 
 
-def test_what_was_removed_stands_beside_what_came_in_its_place(page: Page) -> None:
+def test_removed_lines_stand_beside_their_replacements(page: Page) -> None:
     rows = computed(
         page,
         "diff_rows.js",
@@ -76,7 +76,7 @@ def test_what_was_removed_stands_beside_what_came_in_its_place(page: Page) -> No
     assert rows == [["a", "a"], ["b", "B"], ["c", None], ["d", "d"], [None, "e"]]
 
 
-def test_what_changed_within_a_line_is_told_from_what_did_not(page: Page) -> None:
+def test_the_changed_part_of_a_line_is_marked(page: Page) -> None:
     parts = computed(
         page, "diff_rows.js", "[...m.changedParts(given).values()]", hunk("-total = 1 + x", "+total = 20 + x")
     )
@@ -222,7 +222,7 @@ def test_both_events_of_a_call_are_one_entry_of_the_timeline(page: Page) -> None
     ]
 
 
-def test_events_are_kept_once_and_in_their_order_however_they_come(page: Page) -> None:
+def test_events_are_kept_once_and_in_order(page: Page) -> None:
     run = "m.joined(m.joined(given.a, given.b), given.c).map((one) => one.position)"
     given = {
         "a": [event(5, "x"), event(7, "x")],
@@ -270,7 +270,7 @@ def test_a_command_that_is_not_finished_says_so(page: Page, text: str) -> None:
     assert computed(page, "../shlex.js", "m.splitWords(given).problem", text)
 
 
-def test_what_a_shell_would_have_done_is_named_unless_it_is_quoted(page: Page) -> None:
+def test_unquoted_shell_characters_are_reported(page: Page) -> None:
     named = "[...m.splitWords(given).unheeded].join('')"
     assert computed(page, "../shlex.js", named, "ls *.py | wc > x") == "*|>"
     assert computed(page, "../shlex.js", named, "grep 'a|b' \\*.py") == ""
@@ -286,7 +286,7 @@ def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page:
     assert computed(page, "place.js", asked, "ssh://git.example/shop.git#main") == "agents/red"
 
 
-def test_a_check_that_passed_on_other_files_is_said_to_and_does_not_count(page: Page) -> None:
+def test_an_out_of_date_check_does_not_count_as_passed(page: Page) -> None:
     told = "given.map((one) => [m.hasPassed(one), m.verdictOf(one)])"
     checks = [{"verdict": "passed", "stale": stale} for stale in (False, True)]
     assert computed(page, "plan_text.js", told, checks) == [[True, "passed"], [False, "passed, out of date"]]
@@ -297,7 +297,7 @@ def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:
     assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "undone"]]
 
 
-def test_what_a_plan_was_asked_for_is_what_asks_for_it_again(page: Page) -> None:
+def test_a_restarted_plan_has_the_same_request(page: Page) -> None:
     request = {
         "arguments": {"goal": "Paint it\nred"},
         "checks": ["sh test.sh", "true"],

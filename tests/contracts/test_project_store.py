@@ -42,9 +42,7 @@ def told(database: Database) -> list[tuple[str, str]]:
         return [(kind, subject) for kind, subject in connection.execute(query)]
 
 
-def test_what_was_added_is_read_as_it_was_returned_and_told_once(
-    store: SqlProjectStore, database: Database
-) -> None:
+def test_an_added_project_is_read_back_and_has_one_event(store: SqlProjectStore, database: Database) -> None:
     shop = store.add("shop", "Käse & Brot", max_parallel=4, now=NOW)
     attic = store.add("attic", now=LATER)
     main = store.add_resource("shop-main", "shop", DIRECTORY, "/srv/shop", now=NOW)
@@ -77,7 +75,7 @@ def test_a_name_is_given_once_and_the_first_stays(store: SqlProjectStore, databa
     assert told(database) == before
 
 
-def test_what_is_not_there_is_said_so_whatever_it_is_called(store: SqlProjectStore) -> None:
+def test_an_unknown_name_is_reported_whatever_it_is(store: SqlProjectStore) -> None:
     store.add("shop", now=NOW)
     for name in ("none", "", "no\0name", "\udcff", "x" * 5000):
         with pytest.raises(UnknownProject):

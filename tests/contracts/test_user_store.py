@@ -219,7 +219,7 @@ def test_of_two_tokens_in_a_line_that_are_revoked_alone_at_once_none_breaks_the_
 
 
 @postgresql_only
-def test_who_takes_a_token_out_of_the_line_meanwhile_gets_nobody_past_the_stolen_one(
+def test_revoking_a_token_between_does_not_detach_tokens_from_a_stolen_one(
     store: SqlUserStore, database: Database, database_url: str
 ) -> None:
     stolen, between, last = line_of(store, 3)
@@ -243,7 +243,7 @@ def test_who_takes_a_token_out_of_the_line_meanwhile_gets_nobody_past_the_stolen
     ]
 
 
-def test_who_revokes_a_token_alone_with_one_that_is_gone_by_then_is_known_no_more(
+def test_a_revoked_token_cannot_revoke_another_alone(
     store: SqlUserStore,
 ) -> None:
     """From whom that one was, nobody could tell any more."""
@@ -265,7 +265,9 @@ def line_of(store: SqlUserStore, length: int) -> list[str]:
     return made
 
 
-def test_what_somebody_made_for_others_goes_with_them(store: SqlUserStore, database: Database) -> None:
+def test_tokens_issued_for_others_are_revoked_with_their_issuer(
+    store: SqlUserStore, database: Database
+) -> None:
     for name in ("ada", "eve"):
         store.add(name, Role.ADMIN, now=NOW)
     hers, _ = store.issue("eve", PROGRAM, "", now=NOW)
@@ -335,7 +337,7 @@ def test_of_two_admins_who_take_each_others_role_one_stays(store: SqlUserStore) 
         assert [user.role for user in store.list()].count(Role.ADMIN) == 1
 
 
-def test_nobody_gets_a_token_who_is_not_there(store: SqlUserStore) -> None:
+def test_an_unknown_user_gets_no_token(store: SqlUserStore) -> None:
     for wrong in ("ada", "a\0", ""):
         for act in (
             lambda name=wrong: store.issue(name, PROGRAM, "", now=NOW),
@@ -366,9 +368,7 @@ def test_a_label_is_kept_whatever_it_is(store: SqlUserStore) -> None:
     assert len(token.label) <= 200
 
 
-def test_a_secret_in_a_label_is_masked_before_it_is_kept_or_told(
-    store: SqlUserStore, database: Database
-) -> None:
+def test_a_secret_in_a_label_is_masked_before_it_is_stored(store: SqlUserStore, database: Database) -> None:
     store.add("ada", Role.VIEWER, now=NOW)
     secret = "sk-live-0123456789abcdefghijklmnop"
     token, _ = store.issue("ada", TokenKind.PROGRAM, f"{'x' * 180} {secret}", now=NOW)

@@ -262,15 +262,14 @@ def _question_in(params: SendMessageRequest) -> str | None:
 
 
 def _only_resource(caller: Caller) -> str:
-    """Return the only resource that the user can see. Raises `InvalidParamsError` if there are several or
-    none.
+    """Return the only resource that the user can see. Raises `InvalidParamsError` if it is not unique.
     """
     if caller.claim is not None and caller.claim.made:  # guard: by now there may be several
         return ""
     resources = caller.client.resources
     known = [one.name for one in every(lambda after: resources.list(after=after))]
     if len(known) != 1:
-        named = ", ".join(known) or "none is registered yet"
+        named = f"choose one of {', '.join(known)}" if known else "no resource is registered yet"
         raise InvalidParamsError(message=f"missing metadata.resource: {named}")
     return known[0]
 

@@ -77,7 +77,7 @@ def test_events_are_followed_each_once(server: PlanServer, client: Client) -> No
     only.close()
 
 
-def test_what_belongs_to_no_project_is_for_server_admins(
+def test_events_without_a_project_are_for_server_admins(
     server: PlanServer, client: Client, client_of: ClientOf
 ) -> None:
     happen(server, "nobody")

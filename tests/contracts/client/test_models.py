@@ -38,7 +38,7 @@ def test_models_are_listed_in_pages_and_found(server: PlanServer, client: Client
     assert (unlisted.model, unlisted.input) == ("openai/of-next-year", None)
 
 
-def test_what_does_not_exist_is_an_error_with_its_name(server: PlanServer, client: Client) -> None:
+def test_an_unknown_model_is_an_error_with_its_name(server: PlanServer, client: Client) -> None:
     for name in ("opnai/gpt-4o", "nobody", "openai/", "a model/with ?#%/x"):
         with pytest.raises(UnknownModel) as expected:
             server.bench.container.models.facts(name)

@@ -112,7 +112,7 @@ def test_an_apply_and_an_undo_say_what_they_did(server: PlanServer, client: Clie
     assert (undone.kind, undone.files, undone.commit) == ("undo", 1, None)
 
 
-def test_the_progress_of_an_apply_is_told_while_it_runs(server: PlanServer, client: Client) -> None:
+def test_an_apply_reports_its_progress(server: PlanServer, client: Client) -> None:
     plan_id, lines = done(client), list[str]()
     with ExitStack() as another_apply:
         another_apply.enter_context(resource_lock(server.repository, timeout_seconds=30))
@@ -125,7 +125,7 @@ def test_the_progress_of_an_apply_is_told_while_it_runs(server: PlanServer, clie
     assert lines
 
 
-def test_what_has_no_change_to_apply_is_refused_with_the_reason(client: Client) -> None:
+def test_an_apply_without_changes_is_refused_with_the_reason(client: Client) -> None:
     with pytest.raises(PlanError, match="no file was changed"):
         client.plans.apply(done(client, "true"))
     plan_id = done(client)
@@ -135,7 +135,7 @@ def test_what_has_no_change_to_apply_is_refused_with_the_reason(client: Client) 
     assert [remedy.action for remedy in caught.value.remedies] == ["plan.review"]
 
 
-def test_an_apply_that_nobody_goes_on_with_is_not_waited_for(server: PlanServer, client: Client) -> None:
+def test_an_abandoned_apply_is_not_waited_for(server: PlanServer, client: Client) -> None:
     plan_id, store, now = done(client), server.parts.plans, server.bench.container.clock.now()
     store.move(store.get(plan_id), (Phase.APPLY, PlanState.QUEUED), now=now)
     plan = client.plans.wait(plan_id, timeout=60)
@@ -242,7 +242,7 @@ def test_a_plan_that_takes_too_long_is_cancelled(client: Client) -> None:
     assert client.plans.get(plan.id).sandbox is None
 
 
-def test_a_result_is_dropped_by_a_cancel_only_if_that_is_said(client: Client) -> None:
+def test_a_cancel_drops_a_result_only_with_discard(client: Client) -> None:
     plan_id = done(client)
     with pytest.raises(PlanError, match="there is nothing to cancel") as caught:
         client.plans.cancel(plan_id)
@@ -284,7 +284,7 @@ def test_a_patch_has_the_files_that_are_named(client: Client) -> None:
     assert client.plans.compare_patch(plan_id, other, paths=["elsewhere"]) == b""
 
 
-def test_what_a_plan_did_is_shown(client: Client) -> None:
+def test_the_calls_and_decisions_of_a_plan_are_shown(client: Client) -> None:
     plan_id = done(client)
     (call,) = client.plans.calls(plan_id).items
     assert client.plans.call(plan_id, call.number) == call

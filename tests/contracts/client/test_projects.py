@@ -105,7 +105,7 @@ def test_a_member_who_is_no_user_is_an_error_with_the_name(admin: Client, paint:
         admin.projects.remove_member(paint, user)
 
 
-def test_what_cannot_be_added_is_an_error_with_its_fields(admin: Client) -> None:
+def test_an_invalid_entry_is_an_error_with_its_fields(admin: Client) -> None:
     with pytest.raises(AlreadyThere) as there:
         admin.projects.add("team")
     assert (there.value.what, there.value.name) == ("project", "team")

@@ -108,7 +108,7 @@ def test_a_name_that_does_not_exist_is_an_error_with_it(admin: Client, name: str
         ({"remote": "file:///nowhere/x.git", "branch": "-x"}, InvalidName),
     ],
 )
-def test_what_cannot_be_added_is_an_error(
+def test_an_invalid_resource_is_an_error(
     admin: Client, options: dict[str, str], error: type[CleverAgentsError]
 ) -> None:
     with pytest.raises(error):

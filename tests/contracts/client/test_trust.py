@@ -71,7 +71,7 @@ def test_files_are_shown_trusted_and_no_longer_trusted(
     assert admin.trust.revoke("shop").paths == ()
 
 
-def test_what_is_trusted_is_listed_by_path_in_pages(admin: Client, brought: Path) -> None:
+def test_trusted_contents_are_listed_by_path_in_pages(admin: Client, brought: Path) -> None:
     admin.trust.give("shop", pairs(admin.trust))
     found = [one.path for one in every(lambda after: admin.trust.list(limit=1, after=after))]
     assert found == sorted(str(brought / name) for name in FILES)

@@ -87,7 +87,7 @@ def test_a_user_who_does_not_exist_is_an_error_with_the_name(admin: Client, name
         assert caught.value.name == name
 
 
-def test_what_cannot_be_added_is_an_error_with_its_fields(admin: Client) -> None:
+def test_an_invalid_entry_is_an_error_with_its_fields(admin: Client) -> None:
     with pytest.raises(AlreadyThere) as there:
         admin.users.add("viewer")
     assert (there.value.what, there.value.name) == ("user", "viewer")
@@ -124,9 +124,7 @@ def test_tokens_are_listed_in_pages(admin: Client, ada: str) -> None:
     assert found == made
 
 
-def test_a_user_manages_their_own_tokens_and_nobody_elses(
-    server: PlanServer, client_of: ClientOf, ada: str
-) -> None:
+def test_a_user_manages_only_their_own_tokens(server: PlanServer, client_of: ClientOf, ada: str) -> None:
     viewer = client_of("viewer")
     assert viewer.users.get("viewer").name == "viewer"
     own = viewer.users.issue_token("viewer", label="own")

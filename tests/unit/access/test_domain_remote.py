@@ -39,7 +39,7 @@ def test_a_branch_that_git_would_take_for_something_else_is_refused(branch: str 
         resource_of(remote("file:///srv/shop.git", branch))
 
 
-def test_what_is_kept_under_a_branch_that_is_refused_now_is_still_read() -> None:
+def test_a_stored_branch_that_is_invalid_now_is_still_read() -> None:
     assert remote_of("git+file:///srv/shop.git#HEAD") == RemoteAddress("file:///srv/shop.git", "HEAD")
 
 
@@ -67,7 +67,7 @@ ADDRESSES += ["a" * 10**6]
 
 
 @pytest.mark.parametrize("address", ADDRESSES, ids=range(len(ADDRESSES)))
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_an_invalid_remote_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidName, match="remote") as refused:
         resource_of(remote(address))
     assert len(str(refused.value)) < 300
@@ -75,7 +75,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
         remote_of(f"git+{address}#main")
 
 
-def test_who_logs_in_is_not_shown() -> None:
+def test_credentials_of_a_remote_are_not_shown() -> None:
     assert RemoteAddress("https://me:secret@host/shop.git", "main").shown == "https://host/shop.git"
     assert RemoteAddress("git@host:shop.git", "main").shown == "git@host:shop.git"
     assert RemoteAddress("https://host/a@b", "main").shown == "https://host/a@b"

@@ -107,7 +107,7 @@ def test_trust_is_given_to_the_content_and_a_change_asks_again(root: Path, trust
     assert not trust.survey(root).pending
 
 
-def test_what_was_shown_is_trusted_not_what_is_there_by_then(root: Path, trust: SqlTrustStore) -> None:
+def test_trust_applies_to_the_shown_content_only(root: Path, trust: SqlTrustStore) -> None:
     write(root, ".mcp.json", "harmless")
     shown = trust.survey(root).files
     write(root, ".mcp.json", "harmful")
@@ -155,7 +155,7 @@ class NoIdentifiers:
         return "\0"
 
 
-def test_what_cannot_be_told_is_not_trusted_either(root: Path, database: Database) -> None:
+def test_a_file_that_cannot_be_shown_is_not_trusted(root: Path, database: Database) -> None:
     trust = SqlTrustStore(database, NoIdentifiers())
     write(root, ".mcp.json")
     with pytest.raises(InvalidPayload):
@@ -242,7 +242,7 @@ def test_pipes_circles_folders_and_giants_are_refused_without_waiting(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_refused(root: Path, trust: SqlTrustStore) -> None:
+def test_an_unreadable_file_is_refused(root: Path, trust: SqlTrustStore) -> None:
     write(root, ".mcp.json")
     (root / ".mcp.json").chmod(0)
     ((_, why),) = trust.survey(root).refused
@@ -265,7 +265,7 @@ def test_a_repository_of_endless_folders_is_walked_within_bounds(root: Path) -> 
     assert given_up == [(".", "has more than 3 directories; skills in the rest do not count")]
 
 
-def test_the_root_is_where_git_is_or_where_one_stands(root: Path, tmp_path: Path) -> None:
+def test_the_root_is_the_repository_or_the_directory(root: Path, tmp_path: Path) -> None:
     (root / "a" / "b").mkdir(parents=True)
     assert repository_root(root / "a" / "b") == root
     (tmp_path / "plain" / "x").mkdir(parents=True)
@@ -394,7 +394,7 @@ def test_a_preview_is_bounded_and_says_that_there_is_more() -> None:
     assert line.endswith("…")
 
 
-def test_what_is_revoked_is_told_once(root: Path, trust: SqlTrustStore, database: Database) -> None:
+def test_a_revocation_has_one_event(root: Path, trust: SqlTrustStore, database: Database) -> None:
     write(root, "SKILL.md")
     trust.give(root, trust.survey(root).files)
     trust.revoke(root)

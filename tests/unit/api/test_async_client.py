@@ -124,7 +124,7 @@ class Endless:
         """Close nothing."""
 
 
-def test_a_cancelled_watch_closes_its_generator_and_holds_up_nobody() -> None:
+def test_a_cancelled_watch_closes_its_generator_and_blocks_no_thread() -> None:
     endless = Endless()
 
     async def run() -> None:

@@ -89,7 +89,7 @@ def test_a_repository_that_is_not_there_is_refused(client: Client) -> None:
     assert caught.value.where == "repository"
 
 
-def test_what_a_repository_tightens_is_followed_or_refused(
+def test_a_tighter_repository_configuration_is_followed_or_refused(
     client: Client, repository: Path, tmp_path: Path
 ) -> None:
     other = new_repository(tmp_path / "other")

@@ -54,7 +54,7 @@ def test_the_space_around_a_token_is_left_out() -> None:
 @pytest.mark.parametrize(
     "url", ["", "localhost:8000", "http://[::1", "http://", "http://a:99999", "ftp://a", "http://a b"]
 )
-def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+def test_an_invalid_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigurationError, match="http:// or https://"):
         connect(url)
 
@@ -134,7 +134,7 @@ def methods() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("group", "name"), methods())
-def test_every_method_makes_one_error_of_an_answer_that_is_none_of_ours(group: str, name: str) -> None:
+def test_every_method_reports_a_foreign_response_as_one_error(group: str, name: str) -> None:
     body: Any = None
     with client_of(lambda *_: (200, body)) as client:
         method = getattr(getattr(client, group), name)

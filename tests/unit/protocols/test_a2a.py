@@ -123,7 +123,7 @@ async def streamed(client: Client, request: SendMessageRequest) -> list[Any]:
     return [event async for event in client.send_message(request)]
 
 
-def test_everybody_may_learn_what_we_do_and_nobody_unknown_may_ask(server: PlanServer) -> None:
+def test_the_agent_card_is_public_and_tasks_need_a_token(server: PlanServer) -> None:
     stranger = server.bench.stranger
     card = stranger.get("/.well-known/agent-card.json").json()
     assert card["name"] == "CleverAgents"
@@ -173,7 +173,7 @@ def test_a_task_is_cancelled_and_a_second_cancel_says_so(server: PlanServer) -> 
     assert "cancelled" in refusal
 
 
-def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> None:
+def test_errors_use_the_classes_of_the_protocol(server: PlanServer) -> None:
     async def work(client: Client) -> list[str]:
         said = []
         for attempt in (
@@ -216,7 +216,7 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
         ({"seconds": 1e300}, "metadata.seconds: Input should be less than or equal to"),
         ({"checks": "true"}, "metadata.checks"),
         ({"to_branch": "HEAD"}, "not HEAD"),
-        ({"resource": None}, "missing metadata.resource: far, shop"),
+        ({"resource": None}, "missing metadata.resource: choose one of far, shop"),
         ({"resource": "shop"}, "only plans on git remotes push to a branch"),
     ]
 
@@ -234,7 +234,7 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
     projects.remove_resource("far", now=container.clock.now())
 
 
-def test_a_viewer_looks_and_hands_nothing_over(server: PlanServer) -> None:
+def test_a_viewer_reads_tasks_but_creates_none(server: PlanServer) -> None:
     async def work(client: Client) -> str:
         with pytest.raises(A2AError) as refused:
             await streamed(client, goal("paint it", resource="shop"))
@@ -375,7 +375,7 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
     assert "+red large" in get_artifact_text(task.artifacts[0])
 
 
-def test_what_is_said_before_anything_is_asked_answers_nothing(server: PlanServer) -> None:
+def test_a_message_before_a_question_is_not_its_answer(server: PlanServer) -> None:
     """The sender saw the plan at work: the question that comes later is not the one they answer."""
     running = server.command("sleep 100")
 
@@ -411,9 +411,7 @@ def test_a_page_has_a_bound(server: PlanServer, size: int) -> None:
     assert (error["code"], "1 to 100" in error["message"]) == (-32602, True)
 
 
-def test_what_the_protocols_library_logs_is_masked(
-    server: PlanServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_of_the_a2a_sdk_is_masked(server: PlanServer, capsys: pytest.CaptureFixture[str]) -> None:
     """It quotes what it could not read."""
     configure_logging(server.bench.container.settings)
     try:
@@ -468,7 +466,7 @@ def test_that_there_is_no_room_is_no_mistake_of_who_asks(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("plain_faults")
-def test_a_fault_is_told_as_one_and_nothing_else(server: PlanServer) -> None:
+def test_a_fault_reveals_no_internals(server: PlanServer) -> None:
     database = server.bench.container.database
     database.write(lambda connection: connection.exec_driver_sql("ALTER TABLE plans RENAME TO elsewhere"))
     try:

@@ -169,7 +169,7 @@ def test_context_is_found_where_the_server_was_started(world: World) -> None:
     assert "src/paint.py" in world.ask(work, "--workers", "0")["files"]
 
 
-def test_a_goal_is_handed_over_watched_read_and_left_to_a_person(world: World) -> None:
+def test_an_agent_creates_watches_and_reads_a_plan_that_a_person_applies(world: World) -> None:
     async def work(client: Client) -> tuple[Any, str, str]:
         made = await called(client, "create_plan", goal="paint it", checks=["test -f today.txt"])
         done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
@@ -185,7 +185,7 @@ def test_a_goal_is_handed_over_watched_read_and_left_to_a_person(world: World) -
     assert not (world.repository / "today.txt").exists()
 
 
-def test_with_leave_of_the_profile_it_is_applied(world: World) -> None:
+def test_an_agent_applies_a_result_if_the_profile_allows_it(world: World) -> None:
     """Into the files, and for a remote to the new branch that was asked for."""
     remote = world.remote("far")
 

@@ -232,7 +232,7 @@ def closed(bench: ServerBench, reason: str) -> float:
     return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
-def test_what_is_not_http_is_refused_as_a_problem(peers: Peers) -> None:
+def test_invalid_http_is_refused_as_a_problem(peers: Peers) -> None:
     assert problem_of(peers.open(b"\x16\x03\x01\x02\x00\r\n\r\n")) == (400, "invalid-request")
     assert problem_of(peers.open(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)) == (400, "invalid-request")
     broken = POST + b"Transfer-Encoding: chunked\r\n\r\nnot a size\r\n"

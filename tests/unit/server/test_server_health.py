@@ -60,7 +60,7 @@ def figures(bench: ServerBench) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_server_that_lives_says_so_to_anybody(bench: ServerBench) -> None:
+def test_the_health_check_needs_no_token(bench: ServerBench) -> None:
     answer = bench.stranger.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
@@ -72,7 +72,7 @@ def test_a_server_that_can_work_says_what_was_tried(bench: ServerBench) -> None:
     assert answer.json() == {"status": "ready", "checks": checks}
 
 
-def test_a_database_that_does_not_answer_is_said(bench: ServerBench) -> None:
+def test_readiness_reports_an_unreachable_database(bench: ServerBench) -> None:
     bench.container.database.close()
     answer = bench.stranger.get("/readyz")
     assert answer.status_code == 503
@@ -82,7 +82,7 @@ def test_a_database_that_does_not_answer_is_said(bench: ServerBench) -> None:
     assert bench.stranger.get("/healthz").status_code == 200
 
 
-def test_what_is_for_anybody_is_answered_also_where_nobody_can_be_looked_up(bench: ServerBench) -> None:
+def test_public_addresses_work_without_the_database(bench: ServerBench) -> None:
     bench.container.database.close()
     bench.stranger.cookies.set(COOKIE, "from-before")
     for client in (bench.viewer, bench.stranger):
@@ -93,7 +93,7 @@ def test_what_is_for_anybody_is_answered_also_where_nobody_can_be_looked_up(benc
         assert client.get("/api/plans").status_code == 503
 
 
-def test_what_is_for_anybody_is_answered_also_where_the_database_is_none_any_more(bench: ServerBench) -> None:
+def test_public_addresses_work_with_a_broken_database(bench: ServerBench) -> None:
     drop = text("ALTER TABLE tokens RENAME TO tokens_of_before")
     bench.container.database.write(lambda connection: connection.execute(drop))
     assert bench.viewer.get("/healthz").json() == {"status": "ok"}
@@ -101,7 +101,7 @@ def test_what_is_for_anybody_is_answered_also_where_the_database_is_none_any_mor
     assert bench.viewer.get("/api/plans").json()["code"] == "database-failed"
 
 
-def test_where_the_database_is_is_told_to_nobody(
+def test_errors_do_not_reveal_the_database_address(
     bench: ServerBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     away = DatabaseUnreachable("postgresql://agents@db.inside/agents", "connection to db.inside refused")
@@ -124,7 +124,7 @@ def test_where_the_database_is_is_told_to_nobody(
     assert "db.inside" in capsys.readouterr().out, "the log says why"
 
 
-def test_a_schema_of_another_version_is_said(bench: ServerBench) -> None:
+def test_readiness_reports_another_schema_version(bench: ServerBench) -> None:
     moved = text("UPDATE alembic_version SET version_num = '0005'")
     bench.container.database.write(lambda connection: connection.execute(moved))
     answer = bench.stranger.get("/readyz")
@@ -133,7 +133,7 @@ def test_a_schema_of_another_version_is_said(bench: ServerBench) -> None:
     assert "revision 0005" in answer.json()["detail"]
 
 
-def test_a_worker_of_this_server_that_says_nothing_any_more_is_said(bench: ServerBench) -> None:
+def test_readiness_reports_a_silent_worker(bench: ServerBench) -> None:
     registry, now = bench.container.worker_registry, bench.container.clock.now()
     long_ago = now - timedelta(seconds=61)
     registry.report(worker(bench, id="other", pid=1, seen_at=long_ago))
@@ -146,7 +146,7 @@ def test_a_worker_of_this_server_that_says_nothing_any_more_is_said(bench: Serve
     assert answer.json()["checks"]["worker"] == "failed"
 
 
-def test_an_audit_log_that_nothing_can_be_added_to_is_said(bench: ServerBench) -> None:
+def test_readiness_reports_a_broken_audit_log(bench: ServerBench) -> None:
     assert bench.admin.get("/api/events").json()["items"]
     for head in bench.state.glob("*head*"):
         head.unlink()
@@ -220,7 +220,7 @@ def test_each_application_counts_for_itself(bench: ServerBench, tmp_path: Path) 
     assert figures(bench)["cleveragents_http_requests_total", "GET", "/healthz", "200"] == 1
 
 
-def test_what_is_said_of_the_server_is_described(bench: ServerBench) -> None:
+def test_health_responses_match_the_openapi_document(bench: ServerBench) -> None:
     document = bench.app.openapi()
     assert {"/healthz", "/readyz", "/metrics"} <= document["paths"].keys()
     assert json.dumps(document)

@@ -98,7 +98,7 @@ def post(client: TestClient, key: str, how: str = "", body: bytes = b"{}", metho
     return client.request(method, "/api/desk", params={"how": how}, content=body, headers=headers)
 
 
-def test_what_is_sent_again_is_answered_again_and_done_once(bench: ServerBench, desk: Desk) -> None:
+def test_a_repeated_request_gets_the_same_response_and_runs_once(bench: ServerBench, desk: Desk) -> None:
     first, second = post(bench.operator, "once"), post(bench.operator, "once")
     assert desk.done == 1
     for answer in (first, second):
@@ -118,9 +118,7 @@ def test_one_key_is_for_one_request_of_one_user(bench: ServerBench, desk: Desk) 
     assert post(bench.operator, "another").text == "answer 3"
 
 
-def test_what_was_answered_to_a_greater_role_is_not_answered_again_to_a_smaller_one(
-    bench: ServerBench, desk: Desk
-) -> None:
+def test_a_stored_response_is_not_repeated_for_a_lower_role(bench: ServerBench, desk: Desk) -> None:
     users, now = bench.container.users, bench.container.clock.now()
     users.add("eve", Role.ADMIN, now=now)
     _, secret = users.issue("eve", TokenKind.PROGRAM, "test", now=now)
@@ -131,7 +129,7 @@ def test_what_was_answered_to_a_greater_role_is_not_answered_again_to_a_smaller_
     assert desk.done == 1
 
 
-def test_who_asks_while_it_is_being_done_is_told_to_wait(bench: ServerBench, desk: Desk) -> None:
+def test_a_repeated_request_waits_while_the_first_one_runs(bench: ServerBench, desk: Desk) -> None:
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(post(bench.operator, "slow", "slow")))
     asking.start()
@@ -147,12 +145,12 @@ def test_who_asks_while_it_is_being_done_is_told_to_wait(bench: ServerBench, des
 
 @pytest.mark.usefixtures("plain_faults")
 @pytest.mark.parametrize(("how", "status"), [("fail", 500), ("refuse", 409)])
-def test_what_was_not_done_may_be_tried_again(bench: ServerBench, desk: Desk, how: str, status: int) -> None:
+def test_a_refused_request_may_be_tried_again(bench: ServerBench, desk: Desk, how: str, status: int) -> None:
     assert [post(bench.operator, how, how).status_code for _ in range(2)] == [status] * 2
     assert desk.done == 2
 
 
-def test_what_may_have_been_done_is_not_done_again_at_once(bench: ServerBench, desk: Desk) -> None:
+def test_a_request_with_an_unknown_outcome_is_not_repeated_at_once(bench: ServerBench, desk: Desk) -> None:
     lost, again = post(bench.operator, "lost", "lost"), post(bench.operator, "lost", "lost")
     assert (lost.status_code, lost.json()["code"]) == (503, "outcome-unknown")
     assert (again.status_code, again.json()["code"]) == (409, "request-under-way")
@@ -160,7 +158,7 @@ def test_what_may_have_been_done_is_not_done_again_at_once(bench: ServerBench, d
 
 
 @pytest.mark.parametrize("how", ["stream", "large"])
-def test_what_streams_or_is_large_is_answered_whole_and_not_kept(
+def test_streams_and_large_responses_are_sent_whole_and_not_stored(
     bench: ServerBench, desk: Desk, how: str
 ) -> None:
     first, second = post(bench.operator, how, how), post(bench.operator, how, how)
@@ -183,9 +181,7 @@ def test_a_key_is_a_word_of_bounded_length(bench: ServerBench, desk: Desk, key: 
     assert desk.done == 0
 
 
-def test_a_server_that_was_killed_leaves_a_key_that_works_again_after_a_while(
-    bench: ServerBench, desk: Desk
-) -> None:
+def test_a_key_of_a_killed_server_works_again_later(bench: ServerBench, desk: Desk) -> None:
     post(bench.operator, "killed")
     unanswer(bench, "killed", PATIENCE - timedelta(minutes=1))
     assert post(bench.operator, "killed").status_code == 409
@@ -269,7 +265,7 @@ def test_a_plan_that_found_no_room_is_made_by_the_next_to_ask(bench: ServerBench
     assert plans(bench) - before == {made.id}
 
 
-def test_who_was_taken_over_while_it_waited_makes_no_second_plan(bench: ServerBench, desk: Desk) -> None:
+def test_a_request_whose_claim_was_taken_over_creates_no_second_plan(bench: ServerBench, desk: Desk) -> None:
     before, answers = plans(bench), []
     asking = threading.Thread(target=lambda: answers.append(post(bench.operator, "paused", "plan")))
     asking.start()
@@ -284,14 +280,14 @@ def test_who_was_taken_over_while_it_waited_makes_no_second_plan(bench: ServerBe
 
 
 @pytest.mark.usefixtures("plain_faults")
-def test_what_was_made_before_a_failure_is_found_again(bench: ServerBench, desk: Desk) -> None:
+def test_a_plan_created_before_a_failure_is_found_again(bench: ServerBench, desk: Desk) -> None:
     before = plans(bench)
     desk.go.set()
     assert post(bench.operator, "broken", "plan").status_code == 500
     assert {post(bench.operator, "broken", "plan").text for _ in range(2)} == plans(bench) - before
 
 
-def test_a_token_is_made_once_also_when_its_server_was_killed_before_it_told_it(bench: ServerBench) -> None:
+def test_a_token_is_issued_once_even_if_its_server_was_killed_before_it_responded(bench: ServerBench) -> None:
     def issue() -> Any:
         headers = {"Idempotency-Key": "lost-token"}
         return bench.operator.post("/api/users/operator/tokens", json={"label": "lost"}, headers=headers)
@@ -336,7 +332,7 @@ def test_an_answer_with_a_secret_is_given_once_and_nowhere_kept(bench: ServerBen
     assert first.json()["token"].removeprefix("agents_sk_") not in kept
 
 
-def test_who_is_logged_in_and_logs_in_again_with_a_key_leaves_no_cookie_behind(bench: ServerBench) -> None:
+def test_a_second_login_with_a_key_leaves_no_stale_cookie(bench: ServerBench) -> None:
     headers = {"Idempotency-Key": "login"}
     answer = bench.operator.post("/api/session", json={"token": bench.tokens["viewer"]}, headers=headers)
     assert answer.status_code == 201

@@ -111,7 +111,7 @@ def test_on_a_network_every_address_is_the_servers_and_no_other_name_is() -> Non
         ask(gate, scope_of(host="evil.example"))
 
 
-def test_what_only_this_machine_reaches_is_told_from_what_others_do() -> None:
+def test_loopback_hosts_are_recognised() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "agents.example"]))
 
@@ -137,7 +137,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
         assert refused.value.status == 413
 
 
-def test_a_body_that_says_nothing_is_refused_when_too_much_has_come() -> None:
+def test_a_body_without_a_declared_size_is_limited() -> None:
     with pytest.raises(Refused) as refused:
         ask(BodyLimits(echo, 6, seconds=20.0), known(), [b"four", b"four", b"never read"])
     assert refused.value.status == 413
@@ -155,7 +155,7 @@ def test_of_a_body_that_never_ends_a_bounded_part_is_read() -> None:
     assert 100 < sum(read) <= 1000
 
 
-def test_who_takes_the_refusal_of_a_body_for_something_else_answers_nothing() -> None:
+def test_a_route_cannot_respond_after_its_body_was_refused() -> None:
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await echo(scope, receive, send)
@@ -266,7 +266,7 @@ def test_after_the_body_a_client_is_awaited_without_a_deadline() -> None:
         assert not messages
 
 
-def test_who_asks_too_often_waits_until_there_is_a_request_again() -> None:
+def test_a_rate_limited_caller_waits_for_the_next_token() -> None:
     now = [100.0]
     buckets = TokenBuckets(60, lambda: now[0], burst=2)
     buckets.take("ada")
@@ -339,13 +339,13 @@ def test_no_other_page_may_ask(origin: str) -> None:
         assert refused.value.status == 403
 
 
-def test_a_host_that_is_none_is_nobodys_origin() -> None:
+def test_an_invalid_host_has_no_origin() -> None:
     with pytest.raises(Refused):
         ask(OriginCheck(echo), scope_of(host="localhost:x", origin="http://localhost:x"))
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_what_a_browser_says_comes_from_elsewhere_is_refused(site: str) -> None:
+def test_a_cross_site_request_is_refused(site: str) -> None:
     with pytest.raises(Refused):
         ask(OriginCheck(echo), scope_of(host="localhost", sec_fetch_site=site))
     for fine in ("same-origin", "none"):
@@ -355,7 +355,7 @@ def test_what_a_browser_says_comes_from_elsewhere_is_refused(site: str) -> None:
         ask(OriginCheck(echo), scope_of("/plans/1", "POST", host="localhost", sec_fetch_site=site))
 
 
-def test_what_was_refused_on_purpose_says_so_and_what_was_not_gives_a_number_only(
+def test_expected_errors_have_details_and_faults_only_a_request_id(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Broken(Fault):
@@ -418,7 +418,7 @@ def test_of_an_address_that_one_machine_has_many_of_the_network_counts() -> None
     assert (of("testclient"), of(None)) == ("testclient", "unknown")
 
 
-def test_who_asked_hears_once_that_the_server_stops() -> None:
+def test_stop_listeners_are_called_once() -> None:
     stopping, heard = ShutdownSignal(), []
     stopping.on_begin(lambda: heard.append("one"))
     stopping.on_begin(lambda: heard.append("two"))()

@@ -31,7 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBench]:
 
 
 @pytest.mark.parametrize("path", [path.replace("{plan_id}", "01ABC") for path in PAGES])
-def test_every_address_of_the_page_is_the_page_for_anybody(bench: ServerBench, path: str) -> None:
+def test_every_address_of_the_page_is_public(bench: ServerBench, path: str) -> None:
     answer = bench.stranger.get(path, headers=VISIT)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -47,7 +47,7 @@ def test_a_page_that_did_not_change_is_not_sent_again(bench: ServerBench) -> Non
     assert other.content == first.content
 
 
-def test_what_the_page_names_is_there_and_may_be_kept_for_ever(bench: ServerBench) -> None:
+def test_every_file_of_the_page_exists_and_is_cacheable(bench: ServerBench) -> None:
     named = _Named()
     named.feed(bench.stranger.get("/").text)
     assert len(named.paths) > 5
@@ -111,7 +111,7 @@ def test_an_address_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_pr
         assert answer.json()["code"] == "not-found"
 
 
-def test_what_others_wrote_is_unmodified_and_its_licences_are_beside_it() -> None:
+def test_vendored_files_are_unmodified_and_have_licences() -> None:
     origin = (STATIC / "vendor" / "ORIGIN.txt").read_text()
     assert sha256(VENDORED.read_bytes()).hexdigest() == VENDORED_SHA256
     assert VENDORED_SHA256 in origin

@@ -61,7 +61,7 @@ def family(server: PlanServer, *parts: dict[str, Any], profile: str = "full-auto
     return server.parts.lifecycle.create(new)
 
 
-def test_what_sub_plans_disagree_about_is_resolved_and_then_it_goes_on(server: PlanServer) -> None:
+def test_a_plan_continues_after_its_conflicts_are_resolved(server: PlanServer) -> None:
     both = [part(name, argv=script(f"echo {name} > b.txt")) for name in ("one", "two")]
     plan = server.rested({"id": family(server, *both).id})
     where = f"/plans/{plan['id']}"
@@ -101,7 +101,7 @@ def test_a_question_of_a_part_is_a_question_of_the_whole(server: PlanServer) -> 
     assert server.get(f"/plans/{child}")["state"] == "cancelled"
 
 
-def test_who_needs_somebody_comes_first() -> None:
+def test_plans_that_need_a_person_come_first() -> None:
     ranks = [urgency(needs) for needs in (*NEEDS, None)]
     assert ranks == sorted(set(ranks))
 
@@ -120,7 +120,7 @@ def test_a_plan_whose_repository_is_gone_says_so(server: PlanServer) -> None:
     assert missing.status_code == 422
 
 
-def test_an_apply_that_came_to_nothing_keeps_nobody_from_another(server: PlanServer) -> None:
+def test_a_failed_apply_can_be_repeated(server: PlanServer) -> None:
     plan = server.rested(server.command("echo again > again.txt", apply="review"))
     engine, version = server.bench.container.engine, server.parts.plans.get(plan["id"]).version
     key = f"apply:{plan['id']}@{version}#0"

@@ -69,7 +69,7 @@ def judged(answers: Sequence[httpx.Response]) -> list[tuple[int, str | None]]:
 
 
 @pytest.mark.parametrize("verbs", [("approve", "approve"), ("approve", "deny"), ("cancel", "cancel")])
-def test_of_two_that_decide_at_once_one_is_told_that_it_was_slower(
+def test_of_two_simultaneous_responses_the_second_is_refused(
     server: PlanServer, verbs: tuple[str, str]
 ) -> None:
     plan = server.asking("two")
@@ -81,7 +81,7 @@ def test_of_two_that_decide_at_once_one_is_told_that_it_was_slower(
     assert server.rested(plan)["state"] == wanted
 
 
-def test_the_log_says_who_gave_leave(server: PlanServer) -> None:
+def test_the_audit_log_names_the_user_who_approved(server: PlanServer) -> None:
     plan = server.asking("two")
     server.post(f"/plans/{plan['id']}/deny", {"call": 1})
     server.rested(plan)
@@ -123,7 +123,7 @@ def test_a_text_that_no_program_takes_is_refused_before_anything_is_made(
     assert "must not contain NUL" in refused["detail"]
 
 
-def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
+def test_a_result_is_applied_once_for_all_callers(server: PlanServer) -> None:
     plan = server.rested(server.command("echo once > once.txt", apply="review"))
     where = f"/plans/{plan['id']}/apply"
     answers = posts([server.bench.operator, server.bench.admin, server.bench.operator], where, where, where)
@@ -136,7 +136,7 @@ def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
     assert "already applied" in again["detail"]
 
 
-def test_what_was_asked_for_is_not_offered_again_before_a_worker_begins(idle: PlanServer) -> None:
+def test_a_queued_action_is_not_offered_again(idle: PlanServer) -> None:
     container = idle.bench.container
     with WorkerParts(container).start(name="one plan", concurrency=1):
         plan = idle.rested(idle.command("echo later > later.txt", apply="review"))
@@ -230,7 +230,7 @@ def test_the_same_key_twice_makes_one_plan(idle: PlanServer) -> None:
         ({"resource": "shop", "goal": "x", "model": "nobody/nothing"}, "unknown-model", "model"),
     ],
 )
-def test_what_cannot_be_a_plan_is_refused_and_none_is_made(
+def test_an_invalid_request_creates_no_plan(
     idle: PlanServer, body: dict[str, object], code: str, field: str
 ) -> None:
     before = len(idle.get("/plans", all=True)["items"])
@@ -242,7 +242,7 @@ def test_what_cannot_be_a_plan_is_refused_and_none_is_made(
     assert len(idle.get("/plans", all=True)["items"]) == before
 
 
-def test_who_only_looks_changes_nothing(idle: PlanServer) -> None:
+def test_a_viewer_changes_nothing(idle: PlanServer) -> None:
     plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
     where = f"/api/plans/{plan['id']}"
     verbs = ("cancel", "resume", "approve", "deny", "apply", "undo", "reject")
@@ -305,7 +305,7 @@ def test_work_that_would_be_lost_is_not_deleted_by_one_word(server: PlanServer) 
     assert server.bench.viewer.get(where).status_code == 404
 
 
-def test_what_cannot_be_done_with_a_plan_now_is_a_conflict(idle: PlanServer) -> None:
+def test_an_action_that_is_impossible_now_is_a_conflict(idle: PlanServer) -> None:
     plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
     where = f"/plans/{plan['id']}"
     for verb, body in (
@@ -349,7 +349,7 @@ def test_the_node_that_asks_a_model_is_shown_and_nothing_is_guessed(idle: PlanSe
     assert graphs_of(parts, unknown) == []
 
 
-def test_who_waits_too_long_for_a_turn_is_told() -> None:
+def test_a_wait_for_the_plan_lock_times_out() -> None:
     turns = KeyedLock(at_once=1, patience_seconds=0.01)
     with turns.of("one"), pytest.raises(SandboxBusy), turns.of("one"):
         raise AssertionError("two have their turn")

@@ -218,7 +218,7 @@ def test_many_files_are_reviewed_with_one_look_at_the_changes(server: PlanServer
     assert server.get(f"/plans/{plan.id}")["left_out"] == left
 
 
-def test_what_actors_decided_did_and_spent_is_shown(server: PlanServer) -> None:
+def test_decisions_calls_and_spending_are_shown(server: PlanServer) -> None:
     plan = server.rested(goal(server, "a.txt", limits={"steps": 50}))
     where = f"/plans/{plan['id']}"
     assert plan["state"] == "complete", plan["error"]
@@ -362,7 +362,7 @@ def test_a_plan_that_has_spent_its_budget_goes_on_with_a_larger_one(server: Plan
     assert server.rested(plan)["state"] == "complete"
 
 
-def test_a_result_is_committed_if_that_is_said(server: PlanServer) -> None:
+def test_a_result_is_committed_on_request(server: PlanServer) -> None:
     git(server.repository, "config", "user.name", "Ada")
     git(server.repository, "config", "user.email", "ada@example.org")
     plan = server.rested(server.command("echo kept > kept.txt", apply="review"))

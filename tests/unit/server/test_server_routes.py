@@ -201,9 +201,7 @@ def test_a_remote_is_asked_about_as_its_branch_is_now(bench: ServerBench, shop: 
     assert bench.admin.delete("/api/resources/away").status_code == 204
 
 
-def test_what_a_repository_brings_along_is_listed_and_given_out_only_once_trusted(
-    bench: ServerBench, shop: Path
-) -> None:
+def test_actions_of_a_repository_are_listed_and_usable_once_trusted(bench: ServerBench, shop: Path) -> None:
     folder = shop / ".cleveragents"
     (folder / "actions").mkdir(parents=True)
     (folder / "actions" / "own.yaml").write_text(ACTION.replace("team/", "shop/"))
@@ -233,7 +231,7 @@ def test_an_actor_is_shown_with_its_graph_and_its_file(bench: ServerBench) -> No
     assert "name: mine/executor" in shown["yaml"]
 
 
-def test_actors_of_whoever_runs_the_server_do_not_say_where_their_home_is(
+def test_actors_of_the_server_user_do_not_reveal_their_home(
     bench: ServerBench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = bench.state.parent / ".config" / "cleveragents" / "actors"
@@ -309,7 +307,7 @@ def test_an_action_is_kept_by_an_admin_shown_and_deleted_and_runs_nothing(bench:
     assert got(bench.viewer, "/jobs?state=running")["items"] == []
 
 
-def test_every_mistake_of_an_action_is_told_and_nothing_is_kept(bench: ServerBench) -> None:
+def test_an_invalid_action_reports_every_mistake_and_is_not_stored(bench: ServerBench) -> None:
     wrong = ACTION.replace("name: team/format", "name: Format").replace("tool: command", "tool: commando")
     said = refused(bench.admin.post("/api/actions", json={"yaml": wrong}), 422, "invalid-action")
     assert "line 1" in said
@@ -320,7 +318,7 @@ def test_every_mistake_of_an_action_is_told_and_nothing_is_kept(bench: ServerBen
     assert all(one["origin"] == "builtin" for one in got(bench.viewer, "/actions")["items"])
 
 
-def test_models_and_profiles_are_told_with_what_holds_by_default(bench: ServerBench) -> None:
+def test_models_and_profiles_name_the_defaults(bench: ServerBench) -> None:
     models = got(bench.viewer, "/models?provider=anthropic&limit=1000")["items"]
     assert models
     assert all(one["model"].startswith("anthropic/") and one["input"] > 0 for one in models)
@@ -395,9 +393,7 @@ def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench,
         assert bench.admin.delete(f"/api/{path}/brings").status_code == 204
 
 
-def test_what_is_brought_along_is_shown_and_trusted_though_its_name_is_no_text(
-    bench: ServerBench, tmp_path: Path
-) -> None:
+def test_a_file_with_a_non_text_name_can_be_trusted(bench: ServerBench, tmp_path: Path) -> None:
     repository = paint_shop(tmp_path / "odd")
     skill = repository / "skills" / "odd"
     skill.mkdir(parents=True)
@@ -435,13 +431,13 @@ def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(
     assert bench.operator.post("/api/models/trial", json=trial).status_code == 200
 
 
-def test_nobody_keeps_all_threads_busy_by_having_the_log_verified(bench: ServerBench) -> None:
+def test_parallel_verifications_are_limited(bench: ServerBench) -> None:
     with bench.service.verifications.one("held"), bench.service.verifications.one("held"):
         refused(bench.admin.get("/api/events/verification"), 429, "too-many-at-once")
     assert got(bench.admin, "/events/verification")["ok"]
 
 
-def test_of_a_model_that_is_not_listed_is_told_what_is_known(bench: ServerBench, tmp_path: Path) -> None:
+def test_an_unlisted_model_can_be_shown(bench: ServerBench, tmp_path: Path) -> None:
     unlisted = got(bench.viewer, "/models?name=openai/gpt-from-next-year")["items"][0]
     assert (unlisted["model"], unlisted["input"]) == ("openai/gpt-from-next-year", None)
     refused(bench.viewer.get("/api/models?name=opnai/gpt-4o"), 404, "unknown-model")
@@ -518,7 +514,7 @@ def test_projects_and_resources_are_added_by_admins_and_seen_by_members(
         ({"remote": "git@git.example:x", "branch": "--force"}, "invalid-name", "branch"),
     ],
 )
-def test_what_no_plan_should_run_on_is_refused(
+def test_a_resource_unfit_for_plans_is_refused(
     bench: ServerBench, wrong: dict[str, str], code: str, words: str
 ) -> None:
     answer = bench.admin.post("/api/resources", json={"name": "odd", "project": "paint", **wrong})
@@ -547,7 +543,7 @@ def test_a_remote_is_asked_for_its_branch_before_it_is_added(
     assert bench.admin.delete("/api/resources/asked").status_code == 204
 
 
-def test_a_directory_that_is_gone_is_told(bench: ServerBench, tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(bench: ServerBench, tmp_path: Path) -> None:
     now = bench.container.clock.now()
     place = str(tmp_path / "gone")
     bench.container.projects.add_resource("gone", "paint", ResourceKind.DIRECTORY, place, now=now)
@@ -593,7 +589,7 @@ def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
         ),
     ],
 )
-def test_what_http_refuses_says_what_to_do(
+def test_http_errors_have_a_remedy(
     bench: ServerBench, method: str, path: str, body: bytes, code: str, said: str
 ) -> None:
     headers = {"Content-Type": "application/json"}

@@ -123,7 +123,7 @@ def schema() -> BaseSchema:
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_whatever_is_asked_the_answer_is_as_described(
+def test_every_response_matches_the_openapi_document(
     part: int, schema: BaseSchema, server: PlanServer, ids: dict[str, str]
 ) -> None:
     labels = [one.ok().label for one in schema.get_all_operations()]

@@ -102,7 +102,7 @@ def test_a_secret_that_a_command_prints_is_nowhere_but_in_the_command(
     assert json.loads(said["/api/events"])["items"]
 
 
-def test_what_an_admin_wrote_for_all_to_read_is_shown_without_secrets(bench: ServerBench) -> None:
+def test_descriptions_are_shown_without_secrets(bench: ServerBench) -> None:
     yaml = f"""\
 name: team/publish
 description: Publishes with {TYPED}.

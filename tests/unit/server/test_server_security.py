@@ -52,7 +52,7 @@ def test_a_page_of_others_changes_nothing_with_the_cookie_of_its_visitor(bench: 
     assert browser.delete("/api/users/nobody", headers=fine).status_code == 404
 
 
-def test_nobody_is_logged_in_by_a_page_of_others(bench: ServerBench) -> None:
+def test_a_foreign_page_cannot_log_in(bench: ServerBench) -> None:
     login = {"token": bench.tokens["viewer"]}
     answer = bench.stranger.post("/api/session", json=login, headers={"Origin": "http://evil.example"})
     assert answer.status_code == 403
@@ -92,7 +92,7 @@ def test_the_cookie_is_read_by_no_script_and_sent_by_no_page_of_others(bench: Se
     assert bench.tokens["viewer"] not in said
 
 
-def test_a_cookie_that_somebody_else_planted_beside_ours_is_not_guessed_about(bench: ServerBench) -> None:
+def test_two_session_cookies_are_refused(bench: ServerBench) -> None:
     cookie = f"{COOKIE}={bench.browser('admin').cookies[COOKIE]}"
     good = bench.stranger.get("/api/session", headers={"Cookie": f"a=b; {cookie}; c"})
     assert good.status_code == 200
@@ -100,14 +100,14 @@ def test_a_cookie_that_somebody_else_planted_beside_ours_is_not_guessed_about(be
     assert planted.status_code == 401
 
 
-def test_a_token_for_browsers_is_none_for_programs_and_the_other_way_round(bench: ServerBench) -> None:
+def test_browser_and_program_tokens_are_not_interchangeable(bench: ServerBench) -> None:
     cookie = bench.browser("admin").cookies[COOKIE]
     assert bench.stranger.get("/api/users", headers={"Authorization": f"Bearer {cookie}"}).status_code == 401
     program = bench.stranger.get("/api/users", headers={"Cookie": f"{COOKIE}={bench.tokens['admin']}"})
     assert program.status_code == 401
 
 
-def test_who_reads_the_database_has_no_token_and_no_session(bench: ServerBench) -> None:
+def test_the_database_contains_no_token_and_no_session(bench: ServerBench) -> None:
     browser = bench.browser("admin")
     with bench.container.database.read() as connection:
         kept = repr([list(connection.execute(select(table))) for table in METADATA.tables.values()])
@@ -148,7 +148,7 @@ def test_no_line_of_the_log_holds_a_secret(
         assert hidden.removeprefix("agents_sk_") not in said
 
 
-def test_an_error_does_not_repeat_a_secret_that_somebody_sent(bench: ServerBench) -> None:
+def test_an_error_does_not_repeat_a_secret_of_the_request(bench: ServerBench) -> None:
     secret = bench.tokens["viewer"]
     for answer in (
         bench.admin.get(f"/api/users/{secret[:40]}"),
@@ -159,7 +159,7 @@ def test_an_error_does_not_repeat_a_secret_that_somebody_sent(bench: ServerBench
         assert secret[:40].removeprefix("agents_sk_") not in answer.text
 
 
-def test_who_tries_tokens_is_held_up_and_who_has_one_is_not(tmp_path: Path) -> None:
+def test_token_guessing_is_slowed_down_without_affecting_valid_tokens(tmp_path: Path) -> None:
     with server_bench(tmp_path) as bench:
         wrong = {"Authorization": f"Bearer {UNKNOWN}"}
         answers = [bench.stranger.get("/api/session", headers=wrong) for _ in range(15)]
@@ -171,7 +171,7 @@ def test_who_tries_tokens_is_held_up_and_who_has_one_is_not(tmp_path: Path) -> N
         assert bench.stranger.post("/api/session", json={"token": bench.tokens["viewer"]}).status_code == 201
 
 
-def test_nobody_asks_more_often_than_allowed_and_nobody_else_pays_for_it(tmp_path: Path) -> None:
+def test_a_rate_limit_affects_only_its_user(tmp_path: Path) -> None:
     with server_bench(tmp_path, server__requests_per_minute=5) as bench:
         answers = [bench.viewer.get("/api/session") for _ in range(7)]
         assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2

@@ -54,7 +54,7 @@ def test_a_login_is_over_when_its_time_is(bench: ServerBench) -> None:
     assert session.label
 
 
-def test_who_has_no_token_is_not_logged_in(bench: ServerBench) -> None:
+def test_a_login_without_a_valid_token_is_refused(bench: ServerBench) -> None:
     answer = bench.newcomer().post("/api/session", json={"token": "guess"})
     assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -71,7 +71,7 @@ def test_who_has_no_token_is_not_logged_in(bench: ServerBench) -> None:
 
 
 @pytest.mark.parametrize("said", ["Basic YTpi", "Bearer", "Bearer ", "token", ""])
-def test_what_is_no_bearer_token_is_refused_rather_than_passed_over(bench: ServerBench, said: str) -> None:
+def test_a_malformed_bearer_token_is_refused(bench: ServerBench, said: str) -> None:
     browser = bench.newcomer()
     browser.cookies.set(COOKIE, bench.browser("admin").cookies[COOKIE])
     assert browser.get("/api/session").status_code == 200
@@ -109,7 +109,7 @@ def test_the_last_admin_can_be_neither_removed_nor_demoted(bench: ServerBench) -
     assert bench.admin.get("/api/session").json()["user"]["role"] == Role.ADMIN.value
 
 
-def test_a_token_is_told_once_and_works_until_it_is_revoked(bench: ServerBench) -> None:
+def test_a_token_is_shown_once_and_works_until_revoked(bench: ServerBench) -> None:
     issued = bench.viewer.post("/api/users/viewer/tokens", json={"label": "laptop", "days": 3})
     assert issued.status_code == 201
     row = issued.json()
@@ -124,7 +124,7 @@ def test_a_token_is_told_once_and_works_until_it_is_revoked(bench: ServerBench) 
     assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
 
 
-def test_what_was_made_with_a_token_is_revoked_with_it(bench: ServerBench) -> None:
+def test_tokens_are_revoked_with_their_issuer(bench: ServerBench) -> None:
     made = bench.viewer.post("/api/users/viewer/tokens", json={"label": "lent"}).json()
     browser = bench.newcomer()
     login = browser.post("/api/session", json={"token": made["token"]})
@@ -137,7 +137,7 @@ def test_what_was_made_with_a_token_is_revoked_with_it(bench: ServerBench) -> No
     assert browser.get("/api/session").status_code == 401
 
 
-def test_who_has_a_token_cannot_have_what_was_made_with_it_outlive_it(bench: ServerBench) -> None:
+def test_a_token_cannot_make_its_issued_tokens_outlive_it(bench: ServerBench) -> None:
     """Whoever stole it has what they made with it, too."""
     for user, client in (("viewer", bench.viewer), ("admin", bench.admin)):
         stolen = client.post(f"/api/users/{user}/tokens", json={"label": "stolen"}).json()

@@ -88,7 +88,7 @@ def test_a_server_is_found_while_it_lives_and_no_longer(state: Path) -> None:
     assert not server_file(state).exists()
 
 
-def test_what_a_killed_server_left_is_recognised_whoever_has_its_number(state: Path) -> None:
+def test_a_stale_server_file_is_recognised_even_if_its_pid_is_reused(state: Path) -> None:
     left = {"url": "http://gone", "pid": os.getpid(), "started": "before"}
     server_file(state).write_text(json.dumps(left))
     assert running_server(state) is None
@@ -132,7 +132,7 @@ def test_a_server_that_starts_waits_for_one_that_is_about_to_say_where_it_is(sta
     assert firsts == [False]
 
 
-def test_the_first_start_makes_an_admin_whose_token_is_told_once(container: Container) -> None:
+def test_the_first_start_creates_an_admin_and_shows_the_token_once(container: Container) -> None:
     first = ensure_first_token(container)
     assert first.secret is not None
     known = container.users.known_by(first.secret, TokenKind.PROGRAM, now=container.clock.now())
@@ -162,7 +162,7 @@ def test_a_token_that_is_kept_from_another_database_counts_for_a_new_one_unless_
     assert container.users.known_by(kept.read_text(), TokenKind.PROGRAM, now=now) is None
 
 
-def test_where_a_token_is_is_said_only_if_it_lets_somebody_in(container: Container) -> None:
+def test_the_token_file_is_named_only_if_its_token_is_valid(container: Container) -> None:
     now = container.clock.now()
     first = ensure_first_token(container)
     assert first.lets_in
@@ -175,7 +175,7 @@ def test_where_a_token_is_is_said_only_if_it_lets_somebody_in(container: Contain
     assert not ensure_first_token(container).lets_in
 
 
-def test_a_start_that_was_killed_before_it_told_anybody_is_made_good_by_the_next(
+def test_the_next_start_completes_a_killed_first_start(
     container: Container,
 ) -> None:
     container.users.add("root", Role.ADMIN, now=container.clock.now())
@@ -200,13 +200,13 @@ def test_only_a_terminal_shows_the_first_token(
     assert ("`agents user token root` makes one" in told) is not on_terminal
 
 
-def test_somebody_called_admin_who_is_none_becomes_one_only_if_nobody_is(container: Container) -> None:
+def test_a_user_named_admin_is_promoted_only_without_another_admin(container: Container) -> None:
     container.users.add("admin", Role.VIEWER, now=container.clock.now())
     assert ensure_first_token(container).secret is not None
     assert container.users.list()[0].role is Role.ADMIN
 
 
-def test_where_somebody_has_a_token_no_other_is_made(container: Container) -> None:
+def test_no_first_token_is_created_if_a_user_has_one(container: Container) -> None:
     now = container.clock.now()
     container.users.add("ada", Role.ADMIN, now=now)
     container.users.issue("ada", TokenKind.PROGRAM, "", now=now)
@@ -256,7 +256,7 @@ def test_a_token_in_a_file_lets_its_owner_in(container: Container, tmp_path: Pat
     assert len(container.users.tokens_of("admin")) == 1
 
 
-def test_a_token_that_others_can_read_or_guess_is_none(container: Container, tmp_path: Path) -> None:
+def test_a_readable_or_guessable_token_file_is_refused(container: Container, tmp_path: Path) -> None:
     file = tmp_path / "token"
     with pytest.raises(ConfigurationError, match="cannot read the token"):
         adopt_token(container, file)
@@ -272,7 +272,7 @@ def test_a_token_that_others_can_read_or_guess_is_none(container: Container, tmp
         assert weak not in str(refused.value)
 
 
-def test_nothing_but_this_machine_is_served_before_somebody_has_a_token(state: Path) -> None:
+def test_the_network_is_not_served_before_a_user_has_a_token(state: Path) -> None:
     with container_at(state, "server.host=0.0.0.0") as container:
         with pytest.raises(ConfigurationError, match="no user has a token yet"):
             ensure_guarded(container)
@@ -299,14 +299,14 @@ def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
         pass  # it is free again at once
 
 
-def test_an_address_of_others_or_of_nobody_is_no_place_to_listen() -> None:
+def test_a_foreign_address_cannot_be_listened_on() -> None:
     with pytest.raises(PortTaken, match="not an address of this machine"), listening("192.0.2.1", 0):
         pass
     with pytest.raises(ConfigurationError, match=r"nowhere\.invalid"), listening("nowhere.invalid", 0):
         pass
 
 
-def test_where_it_listens_is_said_as_a_browser_takes_it() -> None:
+def test_the_listening_address_is_a_url_for_a_browser() -> None:
     for host, shown in (
         ("127.0.0.1", "127.0.0.1"),
         ("localhost", "localhost"),
@@ -322,7 +322,7 @@ def test_where_it_listens_is_said_as_a_browser_takes_it() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_server_that_is_told_to_stop_ends_streams_and_answers_what_is_under_way(
+def test_a_stopping_server_ends_streams_and_answers_running_requests(
     container: Container, number: signal.Signals, code: int
 ) -> None:
     secret = ensure_first_token(container).secret
@@ -356,7 +356,7 @@ def test_a_server_that_is_told_to_stop_ends_streams_and_answers_what_is_under_wa
     assert states in ([], ["gone"])
 
 
-def test_what_runs_when_it_is_told_to_stop_is_given_back_after_the_time_that_was_said(
+def test_a_stopping_server_requeues_running_jobs_after_the_drain_time(
     container: Container, tmp_path: Path
 ) -> None:
     secret = ensure_first_token(container).secret
@@ -403,7 +403,7 @@ def test_a_second_server_of_a_state_says_which_one_commands_go_through(container
     assert said[0] == "commands still use the server at http://the-first"
 
 
-def test_what_stops_one_from_listening_comes_with_what_to_do() -> None:
+def test_an_error_of_listen_has_a_remedy() -> None:
     told = {number: remedy_of(OSError(number, os.strerror(number))) for number in (13, 98, 99, 24)}
     assert "below 1024" in told[13]
     assert "another program" in told[98]
@@ -516,7 +516,7 @@ def _started_again(port: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     return second.err
 
 
-def test_what_the_command_refuses_it_explains(
+def test_the_serve_command_explains_its_refusals(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     use_home(monkeypatch, tmp_path, state)

@@ -84,7 +84,7 @@ def test_events_are_listed_by_type_and_subject(bench: ServerBench) -> None:
     assert [item["facts"]["name"] for item in mine] == ["viewer", "operator", "admin"]
 
 
-def test_a_row_is_told_as_its_record_is(bench: ServerBench) -> None:
+def test_a_row_has_the_same_json_as_its_record(bench: ServerBench) -> None:
     happen(bench, "s", note="password=hunter2hunter2", path="a\ud800b".encode("utf-8", "replace").decode())
     position = end(bench)
     (record,) = bench.container.audit.read(after=position - 1)
@@ -102,7 +102,7 @@ def test_a_row_is_told_as_its_record_is(bench: ServerBench) -> None:
     assert "hunter2" not in json.dumps(row)
 
 
-def test_what_is_masked_once_is_not_taken_for_something_else() -> None:
+def test_the_mask_cache_does_not_mix_up_equal_values() -> None:
     def facts(payload: str) -> object:
         row = LogRow(1, "id", "t", "s", "2026-01-01T00:00:00+00:00", payload, "h", "h")
         return fields_of_row(row)["facts"]
@@ -152,7 +152,7 @@ def test_the_log_is_verified_with_the_anchor_of_the_settings(
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/api/events/verification", "/api/plans/X/output"])
-def test_who_has_no_token_sees_no_event(bench: ServerBench, path: str) -> None:
+def test_without_a_token_no_event_is_visible(bench: ServerBench, path: str) -> None:
     assert bench.stranger.get(path).status_code == 401
     assert bench.stranger.get(path, params={"token": bench.tokens["admin"]}).status_code == 401
 
@@ -194,7 +194,7 @@ def test_a_browser_streams_with_its_cookie(bench: ServerBench, base: str) -> Non
         assert [frame["id"] for frame in islice(events_in(answer), 3)] == ["0", "1", "2"]
 
 
-def test_what_a_client_has_seen_last_wins_over_where_it_began(bench: ServerBench, base: str) -> None:
+def test_the_last_event_id_overrides_after(bench: ServerBench, base: str) -> None:
     happen(bench, "x")
     last = end(bench)
     headers = {"Last-Event-ID": str(last - 1)}
@@ -208,7 +208,7 @@ def test_what_a_client_has_seen_last_wins_over_where_it_began(bench: ServerBench
         assert answer.status_code == 422
 
 
-def test_what_a_plan_prints_is_streamed_and_listed(bench: ServerBench, base: str) -> None:
+def test_output_of_a_plan_is_streamed_and_listed(bench: ServerBench, base: str) -> None:
     output = SqlPlanOutput(bench.container.database)
     one, now = plan(bench), bench.container.clock.now()
     output.append(one.id, [("progress", "step 1\n"), ("output", "token=abcdefgh123456\n")], now=now)

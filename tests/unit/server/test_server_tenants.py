@@ -286,9 +286,7 @@ def test_the_admin_of_a_project_removes_its_resource_and_no_other(two: Tenants) 
 
 
 @pytest.mark.parametrize("name", [*MEMBERS.values(), *OTHERS])
-def test_what_belongs_to_the_server_is_for_server_admins(
-    two: Tenants, operations: list[Operation], name: str
-) -> None:
+def test_server_objects_are_for_server_admins(two: Tenants, operations: list[Operation], name: str) -> None:
     plan = two.plan()
     for one in operations:
         if ROUTES[one.id] == "server" and one.id != "trustBroughtAlong":
@@ -380,7 +378,7 @@ def test_events_of_users_tokens_and_workers_are_for_server_admins(two: Tenants) 
         assert not {kind for kind in kinds if kind.startswith(("user.", "access.", "worker.", "trust."))}
 
 
-def test_a_deleted_plan_is_still_told_of_to_its_project_alone(two: Tenants) -> None:
+def test_events_of_a_deleted_plan_stay_visible_to_its_project_only(two: Tenants) -> None:
     plan = two.plan()
     job = two.job(plan)
     operator = two.client(MEMBERS[Role.OPERATOR])
@@ -417,7 +415,7 @@ def test_metrics_count_the_plans_of_the_users_projects(two: Tenants) -> None:
     assert "cleveragents_events_position" not in figures
 
 
-def test_who_is_removed_from_a_project_has_lost_it_with_the_next_request(two: Tenants) -> None:
+def test_a_removed_member_loses_access_with_the_next_request(two: Tenants) -> None:
     plan = two.plan()
     name = MEMBERS[Role.OPERATOR]
     path = f"/api/plans/{plan.id}"
@@ -448,7 +446,7 @@ def test_an_answer_is_not_given_again_to_who_has_lost_the_project(two: Tenants) 
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_key_of_somebody_else_answers_nothing(two: Tenants, name: str) -> None:
+def test_an_idempotency_key_of_another_user_has_no_effect(two: Tenants, name: str) -> None:
     plan = two.plan()
     key = {"Idempotency-Key": f"shared-{name}"}
     path = f"/api/plans/{plan.id}/cancel"
@@ -478,7 +476,7 @@ def test_the_admin_of_a_project_is_no_server_admin(two: Tenants) -> None:
     assert (seen["role"], seen["projects"]) == ("operator", {OURS: "admin"})
 
 
-def test_who_adds_a_project_is_its_admin(two: Tenants) -> None:
+def test_the_creator_of_a_project_is_its_admin(two: Tenants) -> None:
     admin = two.client("admin")
     assert admin.post("/api/projects", json={"name": "gamma"}).status_code == 201
     assert admin.get("/api/projects/gamma/members").json()["items"] == [{"name": "admin", "role": "admin"}]
@@ -532,7 +530,7 @@ def look_ups(access: Access) -> dict[str, Callable[[Any], object]]:
     return {name: partial(method, needed=Role.OPERATOR) for name, method in named.items()}
 
 
-def test_whatever_finds_an_object_says_of_a_foreign_one_that_it_does_not_exist(two: Tenants) -> None:
+def test_objects_of_other_projects_are_reported_as_unknown(two: Tenants) -> None:
     ours = two.plan()
     foreign = {
         "plan": (ours.id, UnknownPlan),

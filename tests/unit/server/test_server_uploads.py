@@ -119,7 +119,7 @@ def test_an_actor_that_is_sent_takes_no_place_of_what_is_shipped_and_is_one_of_t
     yaml = "name: external/claude-code\ntype: llm\nprompt: x\n"
     request = {"resource": "shop", "goal": "do it", "actor_yaml": yaml}
     taken = bench.operator.post("/api/plans", json=request)
-    assert (taken.status_code, "is reserved for built-in actors" in taken.json()["detail"]) == (422, True), (
+    assert (taken.status_code, "reserved for built-in actors" in taken.json()["detail"]) == (422, True), (
         taken.text
     )
     both = bench.operator.post("/api/plans", json={**request, "actor": "builtin/executor"})
@@ -183,7 +183,7 @@ def test_a_location_that_would_run_something_is_no_resource(
 @pytest.mark.parametrize(
     "branch", ["--exec=x", "-x", "a..b", "a b", "../../x", "x\n", "refs/heads/../x", "a:b", "x.lock"]
 )
-def test_a_branch_that_is_an_option_or_a_path_is_none(bench: ServerBench, branch: str) -> None:
+def test_a_branch_that_looks_like_an_option_or_path_is_refused(bench: ServerBench, branch: str) -> None:
     request = {"name": "far", "project": "paint", "remote": "https://example.org/x.git"}
     answer = bench.admin.post("/api/resources", json={**request, "branch": branch})
     assert answer.status_code == 422, answer.text
@@ -236,7 +236,7 @@ def test_a_model_that_is_a_file_of_the_machine_tells_nothing_of_what_is_in_it(
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "/dev/zero", "/proc/self/mem"])
-def test_a_model_that_is_no_plain_file_is_not_waited_for_and_told_as_one_that_is_not_there(
+def test_a_script_that_is_not_a_regular_file_is_reported_as_missing(
     bench: ServerBench, tmp_path: Path, kind: str
 ) -> None:
     place = Path(kind) if kind.startswith("/") else tmp_path / kind
@@ -264,7 +264,7 @@ def test_a_model_that_is_a_very_large_file_is_refused_without_being_read(
     assert "larger than" in answer.json()["detail"]
 
 
-def test_what_is_wrong_with_an_actor_is_said_without_the_secret_in_it(bench: ServerBench) -> None:
+def test_errors_of_an_actor_do_not_contain_its_secrets(bench: ServerBench) -> None:
     secret = "sk-live-0123456789abcdefghijklmnop"
     yaml = f"name: team/x\n{secret}: 1\n"
     said = bench.operator.post("/api/actors/validation", json={"yaml": yaml})

@@ -100,7 +100,7 @@ def test_output_of_a_plan_of_another_project_is_not_shown(two: Tenants, base: st
     assert ours.id not in watched.seen_by(user)
 
 
-def test_who_is_removed_sees_no_more_of_the_project_on_an_open_stream(
+def test_an_open_stream_ends_for_a_removed_member(
     two: Tenants, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rights are looked up with every chunk here; else every 30 seconds."""
