@@ -16,7 +16,7 @@ _ORIGIN = "http://page.test"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mine = [item for item in items if "tests/browser/" in item.path.as_posix()]
     for item in mine:
-        # Longer than any wait: what is waited for in vain is told with all that is known of it.
+        # Longer than any wait, so that a failed wait reports its details.
         item.add_marker(pytest.mark.timeout(600))
     if CHROMIUM is None:
         reason = "no Chromium on this machine: install it (Debian: apt-get install chromium)"
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_are_forked(commands_are_forked: None) -> None:
-    """What a server imports is imported once for all of them."""
+    """Fork servers from one process, so that imports happen once."""
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_a_token_in_the_address_logs_in_and_is_gone_from_it(bench: PageBench) ->
     assert not any(bench.token in url for url in visit.asked)
     assert visit.page.evaluate("document.cookie") == ""  # no script can read it
     other = _token_of(bench, "olaf")
-    visit.page.goto(f"{bench.url}/login#{other}")  # a link does not make somebody else of who is logged in
+    visit.page.goto(f"{bench.url}/login#{other}")  # a link does not switch the user
     expect(visit.page.get_by_text("You are already logged in as admin")).to_be_visible()
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("Board")
     assert visit.page.evaluate("location.href") == f"{bench.url}/"
@@ -47,7 +47,7 @@ def test_a_new_login_in_one_tab_continues_in_the_other(bench: PageBench) -> None
     expect(other.get_by_text("otto")).to_be_visible()
     page.get_by_role("button", name="Add project").click()
     page.get_by_label("Name").fill("as-another")
-    for _ in range(2):  # nor is it done as somebody else when it is asked once more
+    for _ in range(2):  # a retry is not done as the other user either
         with page.expect_response(lambda answer: answer.request.method == "POST") as refused:
             page.get_by_role("button", name="Add", exact=True).click()
         assert refused.value.status == 403
@@ -61,7 +61,7 @@ def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(ben
     expect(field).to_be_focused()
     field.fill("agents_sk_nothing")
     page.get_by_role("button", name="Log in").click()
-    expect(field).to_have_accessible_description(re.compile("That token is not known here"))
+    expect(field).to_have_accessible_description(re.compile("Invalid token"))
     field.fill(bench.token)
     field.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Context")  # where the visitor wanted to go
@@ -70,7 +70,7 @@ def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(ben
     page.reload()
     expect(page.get_by_label("Token")).to_be_visible()
     page.goto(f"{bench.url}/login#cut")
-    expect(field).to_have_accessible_description(re.compile("That token is not known here"))
+    expect(field).to_have_accessible_description(re.compile("Invalid token"))
 
 
 def test_without_plans_the_board_says_what_to_do(bench: PageBench) -> None:
@@ -104,9 +104,7 @@ def test_a_double_click_makes_one_plan_and_another_browser_sees_it_come_and_be_d
 def test_missing_and_refused_fields_show_their_error(bench: PageBench) -> None:
     page = bench.visit().go("/new")
     page.get_by_role("button", name="Start plan").click()
-    expect(page.get_by_label("Goal", exact=True)).to_have_accessible_description(
-        re.compile("Say what the plan is to reach")
-    )
+    expect(page.get_by_label("Goal", exact=True)).to_have_accessible_description(re.compile("Enter a goal"))
     page.get_by_label("Goal", exact=True).fill("x")
     page.get_by_label("Steps").fill("0")
     page.get_by_role("button", name="Start plan").click()
@@ -121,7 +119,7 @@ def test_missing_and_refused_fields_show_their_error(bench: PageBench) -> None:
     page.get_by_label("Model").fill("")
     page.get_by_role("button", name="Start plan").click()
     expect(page.get_by_label("Model")).to_have_accessible_description(re.compile("Choose a model"))
-    # What concerns no field that can be seen is said all the same.
+    # An error without a visible field is shown above the form.
     page.get_by_label("Action").select_option("builtin/command")
     page.get_by_label("Command", exact=True).fill("true")
     page.get_by_label("Dollars").fill("1")
@@ -137,7 +135,7 @@ def test_a_command_is_typed_as_in_a_shell_and_is_not_sent_before_its_quotes_are_
     command = page.get_by_label("Command", exact=True)
     command.fill("sh -c 'echo teal")
     page.get_by_role("button", name="Start plan").click()
-    expect(command).to_have_accessible_description(re.compile("is not closed"))
+    expect(command).to_have_accessible_description(re.compile("Missing closing quote"))
     command.fill("sh -c 'echo teal >> colours.txt'")
     words = page.get_by_role("list", name="Arguments").get_by_role("listitem")
     expect(words).to_have_text(["sh", "-c", "echo teal >> colours.txt"])
@@ -384,12 +382,12 @@ def test_the_theme_is_the_systems_until_it_is_chosen(bench: PageBench) -> None:
     page = bench.visit(color_scheme="dark").page
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     dark = page.evaluate(ground)
-    page.get_by_role("button", name="Theme: auto. Change it").click()
-    # What is computed changes with the next frame, not with the click.
+    page.get_by_role("button", name="Change theme (auto)").click()
+    # Computed styles change with the next frame, not with the click.
     expect(page.locator("html")).not_to_have_css("background-color", dark)
     light = page.evaluate(ground)
     page.reload()
-    page.get_by_role("button", name="Theme: light. Change it").wait_for()
+    page.get_by_role("button", name="Change theme (light)").wait_for()
     assert page.evaluate(ground) == light
 
 
@@ -402,7 +400,7 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(bench: PageBench) -> 
     expect(page.get_by_role("link", name="Users")).to_have_count(0)
     for path in ("/new", "/context", "/users"):
         page.goto(f"{bench.url}{path}")
-        expect(page.get_by_role("main").get_by_text(re.compile("^For (operators|admins)$"))).to_be_visible()
+        expect(page.get_by_role("main").get_by_text(re.compile("^(Operators|Admins) only$"))).to_be_visible()
         expect(page.get_by_role("main").get_by_role("textbox")).to_have_count(0)
 
 
@@ -420,11 +418,11 @@ def test_users_and_tokens_are_added_and_removed_on_the_page(bench: PageBench) ->
     role = page.get_by_label("Role of olga")
     expect(role).to_have_value("viewer")
     role.select_option("operator")
-    expect(page.get_by_text("olga is operator now.")).to_be_visible()
+    expect(page.get_by_text("olga is now operator")).to_be_visible()
     assert bench.ask("GET", "/users/olga")["role"] == "operator"
     page.get_by_role("button", name="Tokens of olga").click()
     dialog = page.get_by_role("dialog", name="Tokens of olga")
-    dialog.get_by_role("button", name="New token").click()
+    dialog.get_by_role("button", name="Create token").click()
     token = dialog.locator(".secret code").inner_text()
     other = bench.visit(token=token).page
     expect(other.get_by_text("olga")).to_be_visible()
@@ -449,7 +447,7 @@ def _without_items(route: Route) -> None:
 
 
 def _controls(page: Page) -> list[tuple[str, str]]:
-    """Role and name of everything one can operate, as a screen reader is told."""
+    """Return role and name of every control, as a screen reader gets them."""
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     shown = [node for node in nodes if not node.get("ignored")]

@@ -1,4 +1,4 @@
-"""The parts of the stream by themselves: whatever arrives in whatever order, each thing is handed on once."""
+"""The parts of the live stream: items in any order are delivered once."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ REVIEWED = """async ({modules, text}) => {
 
 
 def test_direction_changing_characters_are_spelt_out(page: Page) -> None:
-    """Whoever reads a diff, or a command, before they say yes to it, reads what there is."""
+    """A person approves exactly the text of the diff or command that they see."""
     text = "a\u202eb\u2066c\x1bd\u05e9\te\nf\u200bg\U000e0041h\xadi"
     title, shown = page.evaluate(DRAWN, {"modules": MODULES, "text": text})
     assert title == text

@@ -1,4 +1,4 @@
-"""The live part of the page: what a browser is told while tabs, connections and servers come and go."""
+"""The live stream of the page while tabs, connections and servers come and go."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_server_that_goes_away_and_comes_back_costs_no_event_and_shows_none_tw
     expect(other.get_by_role("button", name="Try again")).to_be_visible()
     bench.start()
     bench.ask("POST", "/projects", json={"name": "after", "description": ""})
-    expect(other.get_by_text("after", exact=True)).to_be_visible()  # though nobody has asked for it again
+    expect(other.get_by_text("after", exact=True)).to_be_visible()  # without a reload
     other.close()
     expect(page.get_by_role("alert").filter(has_text="Cannot reach the server")).to_have_count(0)
     expect(page.get_by_role("cell", name="after", exact=True)).to_have_count(1)
@@ -99,7 +99,7 @@ def test_two_browsers_see_the_same_board_while_plans_run(bench: PageBench) -> No
         review = page.get_by_role("region", name="Ready for review")
         for goal in (GOALS["catalogue"], GOALS["tax"]):
             expect(review.get_by_role("link", name=goal)).to_have_count(1)
-    # What changed last is first, and one may not have read yet what the other has.
+    # Sorted by the latest change; one tab may be behind the other.
     until("the same order in both", lambda: _rows(pages[0]) == _rows(pages[1]))
 
 

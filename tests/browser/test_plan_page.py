@@ -127,7 +127,7 @@ def test_a_cancel_in_one_browser_shows_in_the_other(bench: PlanPageBench, ids: d
 
 
 def _processes(bench: PlanPageBench) -> list[int]:
-    """Those that the plan's command started, whoever is their parent by now."""
+    """Return the processes of the plan's command, whatever their parent is now."""
     found = []
     for process in psutil.process_iter(["cmdline", "cwd"]):
         words = " ".join(process.info["cmdline"] or [])
@@ -215,7 +215,7 @@ def test_the_slower_of_two_users_sees_the_conflict_and_the_current_state(
 ) -> None:
     plan_id = ids["catalogue"]
     bench.go(page, plan_id)
-    # The page hears of nothing for a moment: somebody else is faster.
+    # The page gets no events for a moment: another user is faster.
     page.get_by_role("group", name="Actions").get_by_role("button", name="Discard").click()
     page.route("**/api/plans/*/reject", lambda route: _rejected_first(bench, plan_id, route))
     page.get_by_role("dialog").get_by_role("button", name="Discard", exact=True).click()

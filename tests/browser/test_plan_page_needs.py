@@ -1,4 +1,4 @@
-"""What a plan needs from a person, given on its page: an answer, a decision between sides, a second try."""
+"""Responses to a plan's pending request on its page: an answer, a resolved conflict, a retry."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_conflicts_of_sub_plans_are_resolved_and_the_plan_is_resumed(
     plan_id = bench.begin("Paint it", model=f"scripted/{script}", checks=[])
     bench.go(page, plan_id, "plans")
     needs = page.get_by_role("region", name="Pending request")
-    expect(needs).to_contain_text("sub-plans disagree about README.md")
+    expect(needs).to_contain_text("sub-plans conflict in README.md")
     expect(page.locator(".p-family .badge")).to_have_text(["merged", "merged"])
     needs.get_by_role("button", name="Take the sub-plan's").click()
     expect(needs).to_contain_text("Can be resumed")

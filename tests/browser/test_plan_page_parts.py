@@ -1,4 +1,4 @@
-"""What a plan's page computes before it draws: lines, pairs of lines, places of nodes, words for events."""
+"""The pure functions of a plan's page: lines, pairs of lines, graph layout, texts of events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cleveragents.plans.model.status import PlanStatus
 
 
 def computed(page: Page, module: str, expression: str, given: Any = None) -> Any:
-    """What the expression gives; `m` is the module, `given` the argument."""
+    """Return the value of the expression; `m` is the module, `given` the argument."""
     script = (
         f"async (given) => {{ const m = await import('/static/js/plan/{module}'); return {expression}; }}"
     )

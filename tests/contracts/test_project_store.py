@@ -187,7 +187,7 @@ def test_a_project_goes_after_its_resources_and_its_name_is_free_again(
 def test_no_resource_is_left_without_its_project_and_no_name_is_given_twice(
     store: SqlProjectStore, database: Database
 ) -> None:
-    """Some add resources while others remove the project: either is told, never neither."""
+    """Some add resources while others remove the project: one of them gets an error."""
     for turn in range(5):
         store.add("shop", now=NOW)
         added: list[int] = []

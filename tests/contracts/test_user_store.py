@@ -209,7 +209,7 @@ class Meanwhile:
 def test_of_two_tokens_in_a_line_that_are_revoked_alone_at_once_none_breaks_the_line(
     store: SqlUserStore, database: Database, database_url: str
 ) -> None:
-    """What is below would else be of a token that is gone, and outlive those above."""
+    """Otherwise tokens below it would refer to a missing token and outlive those above."""
     first, second, third, last = line_of(store, 4)
     meanwhile = Meanwhile(database, lambda: store.revoke(third, now=LATER, alone=True))
     with open_database(database_url, faults=meanwhile) as other:
@@ -246,7 +246,7 @@ def test_revoking_a_token_between_does_not_detach_tokens_from_a_stolen_one(
 def test_a_revoked_token_cannot_revoke_another_alone(
     store: SqlUserStore,
 ) -> None:
-    """From whom that one was, nobody could tell any more."""
+    """The issuer of that token is no longer known."""
     stolen, asked_with = line_of(store, 2)
     kept, _ = store.issue("ada", PROGRAM, "", now=NOW, made_with=stolen)
     store.revoke(asked_with, now=LATER)

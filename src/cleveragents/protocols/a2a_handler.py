@@ -262,8 +262,7 @@ def _question_in(params: SendMessageRequest) -> str | None:
 
 
 def _only_resource(caller: Caller) -> str:
-    """Return the only resource that the user can see. Raises `InvalidParamsError` if it is not unique.
-    """
+    """Return the only resource that the user can see. Raises `InvalidParamsError` if it is not unique."""
     if caller.claim is not None and caller.claim.made:  # guard: by now there may be several
         return ""
     resources = caller.client.resources

@@ -31,7 +31,7 @@ def admin(client_of: ClientOf) -> Client:
 
 @pytest.fixture
 def paint(admin: Client) -> Iterator[str]:
-    """A project in which nobody but its creator is a member."""
+    """A project whose only member is its creator."""
     yield admin.projects.add("paint", description="colours", max_parallel=4).name
     admin.projects.remove("paint")
 

@@ -32,7 +32,7 @@ def admin(client_of: ClientOf) -> Client:
 
 @pytest.fixture
 def foreign(admin: Client) -> Iterator[str]:
-    """A resource of a project in which nobody but its creator is a member."""
+    """A resource of a project whose only member is its creator."""
     admin.projects.add("away")
     yield admin.resources.add("away-main", "away", remote="file:///nowhere/away.git", check=False).name
     admin.resources.remove("away-main")

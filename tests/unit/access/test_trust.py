@@ -1,4 +1,4 @@
-"""Trust: what a repository brings along counts by content, once the user said so, and from inside only."""
+"""Trust in files of a repository: by content, given by the user, and only inside the repository."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_a_client_runs_its_own_plans_and_no_others(client: Client, repository: Path) -> None:
-    """What others queued may need isolation, which a worker ensures."""
+    """Plans queued by others may need isolation, which only a worker ensures."""
     assert isinstance(client, LocalClient)
     lifecycle = client.access.container.plan_parts.lifecycle
     others = [

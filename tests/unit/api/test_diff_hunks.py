@@ -26,7 +26,7 @@ def diff(directory: Path, *names: str) -> bytes:
 
 
 def replayed(before: Sequence[str], hunks: Sequence[Hunk]) -> list[str]:
-    """What comes of the lines before, if all that the hunks say is done to them."""
+    """Apply the hunks to the old lines."""
     now = list(before)
     for hunk in reversed(hunks):
         old = [text for kind, _, _, text in hunk.lines if kind != "add"]

@@ -358,7 +358,7 @@ def test_reports_a_server_that_does_not_answer() -> None:
         ("file://relative", "names no target"),
         ("", "names no target"),
         ("git+ext::sh -c id#main", "remote"),
-        ("git+https://name:word@git.example/a.git#main", "no user name or password"),
+        ("git+https://name:word@git.example/a.git#main", "without user name and password"),
         ("git+https://git.example/a.git#../main", "branch"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Work handed over by the Agent2Agent protocol, with its official client."""
+"""Tasks over the Agent2Agent protocol, with its official client."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def asked(
     secret: str = "",
     address: str = "",
 ) -> T:
-    """What the work returns, with a client that has that user's token, or that secret."""
+    """Run the work with a client that has that user's token, or that secret, and return its result."""
 
     async def main() -> T:
         token = secret or server.bench.tokens.get(user, "nobody's")

@@ -85,7 +85,7 @@ class World:
         sets: tuple[str, ...] = (),
         server: tuple[str, ...] = (),
     ) -> T:
-        """What the work returns, with a client of a server of its own."""
+        """Run the work with a client of a new server, and return its result."""
         settings = [word for pair in sets for word in ("--set", pair)]
         parameters = StdioServerParameters(
             command=sys.executable,
@@ -193,7 +193,7 @@ def test_an_agent_applies_a_result_if_the_profile_allows_it(world: World) -> Non
         made = await called(client, "create_plan", goal="paint it", **asked)
         done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
         if done["state"] == "complete":
-            # Its worker applies it as well: who comes second is told that it is done.
+            # The worker applies it as well: the second apply is refused.
             await client.call_tool("apply_plan", {"plan": made["id"]})
         while done["state"] != "applied":
             await anyio.sleep(0.1)

@@ -94,7 +94,7 @@ class Peers:
 
 
 def read_all(peer: socket.socket, *, trickling: bool = False) -> bytes:
-    """What the server sends before it closes the connection; meanwhile, send it a byte now and then."""
+    """Return what the server sends before it closes the connection, while sending a byte now and then."""
     pieces: list[bytes] = []
     ends = time.monotonic() + SECONDS
     with suppress(ConnectionError):

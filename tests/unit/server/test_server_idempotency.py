@@ -37,7 +37,7 @@ WANTED = {
 
 
 class Desk:
-    """Routes that count what reaches them, and do as they are told."""
+    """Routes that count their requests and respond as configured."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -64,7 +64,8 @@ class Desk:
         return Response(f"answer {self.done}", 201, {"Location": "/there"}, "text/special")
 
     def _make(self, request: Request) -> Response:
-        """Makes a plan for the request; the first to ask waits for leave before that, and breaks after."""
+        """Creates a plan for the request; the first request waits for a signal before that, and fails
+        after."""
         app: FastAPI = request.app
         first = self.done == 1
         if first:

@@ -28,7 +28,7 @@ def scope_of(path: str = "/api/x", method: str = "GET", **headers: str) -> Scope
 
 
 def ask(app: ASGIApp, scope: Scope, pieces: Sequence[bytes] = (b"",)) -> list[Message]:
-    """What the application sends, given a body in these pieces."""
+    """Return the application's response to a body in these chunks."""
     sent: list[Message] = []
     left = list(pieces)
 
@@ -203,7 +203,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def ask_slowly(scope: Scope, piece: bytes, *, count: int, seconds: float) -> list[Message]:
-    """As `ask`, with a body in equal pieces, one after so many seconds each."""
+    """As `ask`, with a body in equal chunks and a pause before each."""
     with closing(SkippingLoop()) as loop:
         sent: list[Message] = []
         left = [piece] * count

@@ -1,4 +1,5 @@
-"""What plans need and what can be done with them: in parts, out of reach, on a remote, begun before."""
+"""Pending requests and possible actions of plans: with sub-plans, out of reach, on a remote, of an earlier
+version."""
 
 from __future__ import annotations
 

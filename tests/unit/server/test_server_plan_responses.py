@@ -1,4 +1,4 @@
-"""Who may do what to plans over HTTP, and who of several was first."""
+"""Responses to plans over HTTP: roles, and races between users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
 
 
 def at_once(*asks: Callable[[], httpx.Response]) -> list[httpx.Response]:
-    """All of it from threads of their own, that begin together."""
+    """Run all calls in their own threads, which start together."""
     ready = threading.Barrier(len(asks))
     answers: list[httpx.Response | None] = [None] * len(asks)
 
@@ -100,7 +100,7 @@ def test_the_log_says_who_decided_whatever_it_was(server: PlanServer) -> None:
     assert by[0] == ("plan.created", "operator")
     assert [who for kind, who in by if kind == "review.changed"] == ["operator"]
     assert ("plan.deleted", "admin") in by
-    # What a worker does, it does in nobody's name.
+    # A worker has no acting user.
     assert {who for kind, who in by if kind == "tool_call.started"} == {None}
     moved = [event["facts"] for event in found if event["type"] == "plan.moved"]
     assert [facts["by"] for facts in moved if facts["state"] == "rejected"] == ["operator"]
@@ -128,7 +128,7 @@ def test_a_result_is_applied_once_for_all_callers(server: PlanServer) -> None:
     where = f"/plans/{plan['id']}/apply"
     answers = posts([server.bench.operator, server.bench.admin, server.bench.operator], where, where, where)
     statuses = sorted(answer.status_code for answer in answers)
-    # Who comes when it is applied already is told that, and no job is made.
+    # A request after the apply is refused and creates no job.
     assert statuses == [202, 409, 409], [answer.text for answer in answers]
     (job,) = [answer.json() for answer in answers if answer.status_code == 202]
     assert server.done(job)["state"] == "succeeded"

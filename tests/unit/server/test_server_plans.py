@@ -133,12 +133,12 @@ def test_a_patch_is_what_git_takes(
         for client in (server.bench.operator, server.bench.viewer)
     )
     assert patch.headers["content-type"].startswith("text/x-diff")
-    # Who may not apply it reads it without known secrets.
+    # A user who may not apply it sees no known secrets.
     assert (SECRET in patch.text, SECRET in masked.text) == (True, False)
     assert "+THREE" in masked.text
     assert ("MIIEvAIBADANBg" in masked.text, "+end" in masked.text) == (True, True)
     assert "GIT binary patch" not in masked.text
-    # While a text is looked through for secrets, nobody else is answered.
+    # Masking a text blocks other requests.
     assert ("+99999\n" in patch.text, "+99999\n" in masked.text) == (True, False)
     assert re.search(r"\+\+\+ b/large.txt\n\([0-9]+ bytes are not shown: .*\ndiff --git", masked.text)
     other = server.rested(server.command("true", apply="review"))
@@ -297,7 +297,7 @@ def test_an_answer_that_names_no_call_is_to_the_first_that_asks_and_to_no_other(
     assert (second["needs"], len(asking)) == ("approval", 1)
     late = server.post(f"{where}/approve", status=409)
     assert f"call {asking[0]} is pending now" in late["detail"]
-    # What it may spend is raised while it waits for something else, and that does not answer for anybody.
+    # Raising the budget while another request is pending does not answer that request.
     assert "budget" in second["can"]
     assert server.post(f"{where}/budget", {"steps": 40})["limits"]["steps"] == 40
     assert server.get(where)["needs"] == "approval"
@@ -335,7 +335,7 @@ def test_a_question_is_answered(server: PlanServer) -> None:
     assert (plan["waiting_for"]["remedy"], plan["waiting_for"]["remedies"]) == ("Answer", [answer])
     question = plan["waiting_for"]["question"]
     server.post(f"/plans/{plan['id']}/answer", {"text": "red"}, 422)
-    # The answer to a question before, which somebody else has answered, is not one to this.
+    # An answer to an earlier question, which another user has answered, does not answer this one.
     late = server.post(f"/plans/{plan['id']}/answer", {"text": "red", "question": "another"}, 409)
     assert "another question is pending: Which colour?" in late["detail"]
     server.post(f"/plans/{plan['id']}/answer", {"text": "red", "question": question})
@@ -390,7 +390,7 @@ def test_a_conflict_shows_in_the_plan_and_nothing_is_touched(server: PlanServer)
     assert refused["waiting_for"] is None
     assert (server.repository / "folder" / "c.txt").read_text() == "somebody's\n"
     assert {"apply", "reject", "review"} <= set(refused["can"])
-    # Once nothing stands in the way it is applied, by a second job for the same plan.
+    # Without the conflict a second job applies the same plan.
     (server.repository / "folder" / "c.txt").write_text("gamma\n")
     assert server.done(server.post(f"/plans/{plan['id']}/apply", status=202))["state"] == "succeeded"
     assert server.get(f"/plans/{plan['id']}")["in_the_way"] is None

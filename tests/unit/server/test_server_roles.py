@@ -1,4 +1,4 @@
-"""Who may ask for what: every operation of the API refuses whoever its description says may not."""
+"""Roles: every operation of the API refuses users without the role in its description."""
 
 from __future__ import annotations
 

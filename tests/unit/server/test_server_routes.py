@@ -50,7 +50,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bench(tmp_path_factory: pytest.TempPathFactory, shop: Path) -> Iterator[ServerBench]:
     home = tmp_path_factory.mktemp("server")
     with pytest.MonkeyPatch.context() as patch, server_bench(home) as bench:
-        patch.setenv("HOME", str(home))  # actors of whoever runs the tests do not count
+        patch.setenv("HOME", str(home))  # ignore the actors of the user who runs the tests
         patch.delenv("XDG_CONFIG_HOME", raising=False)
         now = bench.container.clock.now()
         bench.project("paint")
@@ -69,7 +69,7 @@ def got(client: TestClient, path: str) -> Any:
 
 
 def refused(answer: Any, status: int, code: str) -> str:
-    """What the problem says."""
+    """Return the detail of the problem."""
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     return str(answer.json()["detail"])
@@ -374,7 +374,7 @@ def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench,
         "  cwd sub",
     ]
     seen = {"files": [{"path": file["path"], "digest": file["digest"]}]}
-    # Whoever can change the repository does so between the look and the word.
+    # The repository changes between the survey and the trust.
     (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "rm"}}}')
     refused(bench.admin.post(where, json=seen), 409, "changed-meanwhile")
     gone = {"files": [*seen["files"], {"path": "../.mcp.json", "digest": file["digest"]}]}
@@ -420,7 +420,7 @@ def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(
     script = tmp_path / "script.yaml"
     script.write_text(json.dumps({"rules": [{"reply": {"text": "Hello."}}]}))
     trial = {"model": f"scripted/{script}"}
-    for _ in range(5):  # one after the other, as many as anybody likes
+    for _ in range(5):  # sequential requests are not limited
         assert bench.operator.post("/api/models/trial", json=trial).status_code == 200
     with ExitStack() as under_way:
         for _ in range(4):
@@ -556,7 +556,7 @@ def test_a_missing_directory_is_reported(bench: ServerBench, tmp_path: Path) -> 
 def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
     bench: ServerBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a database says of its own statements is nobody's business, and somebody's work."""
+    """Errors of the database do not reveal SQL to clients, and are in the log."""
     database = bench.container.database
     database.write(lambda connection: connection.exec_driver_sql("ALTER TABLE resources RENAME TO elsewhere"))
     try:

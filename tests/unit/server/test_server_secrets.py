@@ -24,7 +24,7 @@ from cleveragents.storage.tables import METADATA
 from tests.server_bench import ServerBench, server_bench
 
 SECONDS_LIMIT = 60.0
-# Whole only when a command prints it: what it is told to run must be kept as it is, or it could not be run.
+# Complete only in the output of a command: its arguments are stored unchanged, or it could not run.
 HALVES = ("sk-live", "0123456789abcdefghijklmnop")
 PLANTED = "-".join(HALVES)
 TYPED = "glpat-0123456789abcdefghij"
@@ -50,7 +50,7 @@ def ran(bench: ServerBench, request: dict[str, Any]) -> str:
 
 
 def read_everywhere(bench: ServerBench, plan_id: str) -> dict[str, str]:
-    """What every GET of the API answers of it, in each role's eyes the same, and the page."""
+    """Return the response of every GET of the API, the same for each role, and the page."""
     ids = {"plan_id": plan_id, "job_id": bench.operator.get("/api/jobs").json()["items"][0]["id"]}
     ids |= {"number": "1", "name": "operator", "namespace": "builtin"}
     said: dict[str, str] = {}

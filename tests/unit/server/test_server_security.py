@@ -1,4 +1,4 @@
-"""What the server defends against: each threat of docs/explanation/security.md, tried."""
+"""The threats of docs/explanation/security.md, each tried against the server."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_every_role_may_what_it_may_and_no_more(bench: ServerBench) -> None:
 
 
 def test_a_viewer_changes_nothing_and_an_operator_manages_nothing(bench: ServerBench) -> None:
-    """Whoever adds a route that changes something for the wrong role finds out here."""
+    """Fails for a new route that lets the wrong role change something."""
     own = {"/api/session", "/api/tokens/{token_id}"}
     trusted = "/api/resources/{name}/trust"  # for server admins, and of a project
     managed = ("/api/users", "/api/projects", "/api/resources", "/api/actions")
@@ -258,7 +258,7 @@ def test_a_viewer_changes_nothing_and_an_operator_manages_nothing(bench: ServerB
 
 
 def test_a_route_of_the_api_that_asks_for_no_user_is_the_login_alone(bench: ServerBench) -> None:
-    """Whoever adds a route without `who:` finds out here."""
+    """Fails for a new route without an access rule."""
     open_paths = {("POST", "/api/session")}
     found: set[tuple[str, str]] = set()
     for path, methods in bench.app.openapi()["paths"].items():

@@ -138,7 +138,7 @@ def test_tokens_are_revoked_with_their_issuer(bench: ServerBench) -> None:
 
 
 def test_a_token_cannot_make_its_issued_tokens_outlive_it(bench: ServerBench) -> None:
-    """Whoever stole it has what they made with it, too."""
+    """A thief also has the tokens issued with a stolen one."""
     for user, client in (("viewer", bench.viewer), ("admin", bench.admin)):
         stolen = client.post(f"/api/users/{user}/tokens", json={"label": "stolen"}).json()
         thief = _with(bench, stolen["token"])

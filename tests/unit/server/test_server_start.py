@@ -66,7 +66,7 @@ def container(state: Path) -> Iterator[Container]:
 
 
 def waited_for(look: Callable[[], object]) -> object:
-    """What it gives as soon as that is something."""
+    """Return the first true value."""
     give_up = time.monotonic() + SECONDS_LIMIT
     while not (found := look()):
         assert time.monotonic() < give_up
@@ -482,7 +482,7 @@ def test_a_process_that_serves_from_its_start_to_its_end(
 
 
 def _visited(process: subprocess.Popen[str], state: Path, at_its_port: Callable[[str], str]) -> str:
-    """What it said last, once it was asked and told to stop."""
+    """Return the last message of a server that served a request and was stopped."""
     assert process.stderr is not None
     said = iter(process.stderr.readline, "")
     # Where commands cannot be isolated, it begins with a warning.

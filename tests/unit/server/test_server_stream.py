@@ -274,7 +274,7 @@ def test_the_state_that_a_stream_tells_is_the_state_that_is_kept(bench: ServerBe
     told: list[tuple[str, str]] = []
     last = start
     for move in moves:
-        # Each move is made while nobody is connected.
+        # Each move happens while no client is connected.
         one = plans.move(one, move, now=bench.container.clock.now())
         with stream(base, bench.tokens["admin"], f"?after={start}", **{"Last-Event-ID": str(last)}) as answer:
             frames = events_in(answer)

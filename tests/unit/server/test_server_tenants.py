@@ -45,7 +45,7 @@ ROUTES: dict[str, Where] = {
     "listProjects": "user",
     "listResources": "user",
     "getMetrics": "user",
-    # What belongs to no project.
+    # Objects without a project.
     "getAbout": "user",
     "getSession": "user",
     "logOut": "user",
@@ -181,7 +181,7 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
 
 
 def wording(answer: httpx.Response) -> dict[str, Any]:
-    """What the refusal says, but for what was asked for."""
+    """Return the refusal without the name of the object."""
     said = answer.json()
     quoted = ("detail", "errors", "facts")
     return {key: value for key, value in said.items() if key not in quoted}
@@ -203,7 +203,7 @@ def test_every_route_says_to_whom_it_belongs(two: Tenants, operations: list[Oper
 
 
 def test_every_route_takes_its_rule_from_the_access_module(operations: list[Operation]) -> None:
-    """What the description says, which comes from the rule, is what `ROUTES` says."""
+    """The OpenAPI document, built from the access rules, agrees with `ROUTES`."""
     for one in operations:
         where = ROUTES[one.id]
         if where == "anybody" or not one.path.startswith("/api/"):
@@ -313,7 +313,7 @@ QUESTIONS: list[tuple[str, dict[str, str]]] = [
     ("/api/projects", {}),
     ("/api/resources", {}),
 ]
-"""Lists, and every way to ask one for what is somebody else's."""
+"""Lists, with every filter that could select objects of another project."""
 
 
 def list_of(two: Tenants, name: str, path: str, query: dict[str, str], plan: Plan) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""YAML, paths and refs that somebody sends run nothing by being sent, and then only what a policy allows."""
+"""Uploaded YAML, paths and refs run nothing by themselves; plans run them under their policy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.tenants import MEMBERS, OTHERS, OURS, SECRETS, Tenants, tenants
 
 UNKNOWN = -32001
 REFUSED = -32004
-"""What the protocol answers for a task that does not exist, and for what the caller may not do."""
+"""The protocol's errors for an unknown task and for a forbidden action."""
 
 PUSH = {"taskId": "PLAN", "id": "1", "url": "https://agents.example"}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -128,7 +128,7 @@ def test_an_open_stream_ends_for_a_removed_member(
 
 
 def called(two: Tenants, name: str, method: str, plan_id: str) -> tuple[httpx.Response, dict[str, Any]]:
-    """What the endpoint answers; of a stream, its first event."""
+    """Return the response of the endpoint; for a stream, its first event."""
     params = json.loads(json.dumps(METHODS[method][1]).replace("PLAN", plan_id))
     if "message" in params:
         params["message"] |= {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "red"}]}

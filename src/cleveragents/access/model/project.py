@@ -120,7 +120,7 @@ def ensure_branch(branch: str) -> None:
         raise InvalidName("branch", branch, "a branch name, not HEAD and without refs/")
     parts = branch.split("/")
     if any(part.startswith(".") or part.endswith(".lock") for part in parts):  # guard: git refuses these
-        raise InvalidName("branch", branch, "path components that do not begin with . or end in .lock")
+        raise InvalidName("branch", branch, "a name whose parts do not begin with . or end in .lock")
 
 
 def ensure_safe_branch(branch: str) -> None:
@@ -172,7 +172,10 @@ def _ensure_no_secret(location: str) -> None:
     # Over ssh a user name is the account; elsewhere it may be a token.
     if secret is not None or (name is not None and scheme != "ssh"):  # guard: it would be shown and logged
         place = f"{scheme}://{parts.netloc.rpartition('@')[2]}"
-        allowed = "no user name or password, because all users see it; use ssh or a credential helper"
+        allowed = (
+            "an address without user name and password, because all users see it; "
+            "use ssh or a credential helper"
+        )
         raise InvalidName("remote", place, allowed)
 
 
