@@ -125,10 +125,10 @@ class Actions(Protocol):
         limit: int = 100,
         after: str | None = None,
     ) -> Page[ActionRow]:
-        """Return one page of actions, by name. `UnknownResource`."""
+        """Return one page of actions, by name. Raises `UnknownResource`."""
 
     def get(self, name: str, *, resource: str | None = None, repository: Path | None = None) -> ActionView:
-        """Return an action. `UnknownAction`, `NotTrusted`, `InvalidAction`, `UnknownResource`."""
+        """Return an action. Raises `UnknownAction`, `NotTrusted`, `InvalidAction`, `UnknownResource`."""
 
     def add(self, yaml: str | bytes, *, source: str = "the request", replace: bool = False) -> ActionView:
         """Store an action without running it; `source` names the YAML in errors.

@@ -134,10 +134,10 @@ class Actors(Protocol):
         limit: int = 100,
         after: str | None = None,
     ) -> Page[ActorRow]:
-        """Return one page of actors, by name. `UnknownResource`."""
+        """Return one page of actors, by name. Raises `UnknownResource`."""
 
     def get(self, name: str, *, resource: str | None = None, repository: Path | None = None) -> ActorView:
-        """Return an actor. `UnknownActor`, `NotTrusted`, `InvalidActor`, `UnknownResource`."""
+        """Return an actor. Raises `UnknownActor`, `NotTrusted`, `InvalidActor`, `UnknownResource`."""
 
     def validate(self, yaml: str) -> ActorVerdict:
         """Validate the YAML of an actor. Nothing is stored or run, and files that it names are not read.

@@ -93,12 +93,12 @@ class Jobs(Protocol):
         """Return one page of jobs, oldest first unless `newest_first`, in these states and of this plan."""
 
     def get(self, job_id: str) -> JobView:
-        """Return a job. `UnknownJob`."""
+        """Return a job. Raises `UnknownJob`."""
 
     def cancel(self, job_id: str, *, reason: str = _REASON) -> JobView:
         """Cancel a job: a queued job at once, a running job as soon as its processes have ended.
 
-        A second call changes nothing. `UnknownJob`, `JobAlreadyEnded`, `NotAllowed`.
+        A second call changes nothing. Raises `UnknownJob`, `JobAlreadyEnded`, `NotAllowed`.
         """
 
 

@@ -89,7 +89,7 @@ class Models(Protocol):
     def get(self, name: str) -> ModelView:
         """Return what is known about a model, listed or not. Raises `UnknownModel`.
 
-        A script is a file: `NotAllowed` unless the user is an operator of some project.
+        A script is a file: raises `NotAllowed` unless the user is an operator of some project.
         """
 
     def test(

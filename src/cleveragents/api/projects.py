@@ -59,7 +59,7 @@ class Projects(Protocol):
         """
 
     def members(self, name: str, *, limit: int = 100, after: str | None = None) -> Page[MemberView]:
-        """Return one page of a project's members, by name. `UnknownProject`."""
+        """Return one page of a project's members, by name. Raises `UnknownProject`."""
 
     def set_member(self, name: str, user: str, role: Role) -> MemberView:
         """Add a user to a project, or change their role in it, from their next request on.

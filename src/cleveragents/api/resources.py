@@ -69,7 +69,7 @@ class Resources(Protocol):
     def list(
         self, *, project: str | None = None, limit: int = 100, after: str | None = None
     ) -> Page[ResourceView]:
-        """Return one page of resources, by name, of this project. `UnknownProject`."""
+        """Return one page of resources, by name, of this project. Raises `UnknownProject`."""
 
     def add(
         self,

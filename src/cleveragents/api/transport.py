@@ -79,7 +79,7 @@ class HttpTransport:
     for an answer this version does not know; `ServerUnreachable`, `NotAuthenticated`; `Closed` after
     `close()`. No message contains the token.
 
-    `ConfigurationError` for an address or a token that no request can be sent with.
+    Raises `ConfigurationError` for an invalid address or token.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class HttpTransport:
             yield response.iter_lines()
 
     def trying(self) -> Iterator[None]:
-        """Yield once per attempt, with growing pauses, until the patience is used up. `Closed`."""
+        """Yield once per attempt, with growing pauses, until the patience is used up. Raises `Closed`."""
         self._ensure_open()
         patience = 0.0 if getattr(self._thread, "is_impatient", False) else self._patience
         began = time.monotonic()
@@ -218,7 +218,7 @@ class HttpTransport:
             yield
 
     def sleep(self, seconds: float) -> None:
-        """Sleep. `Closed` as soon as the transport is closed."""
+        """Sleep. Raises `Closed` as soon as the transport is closed."""
         self._ended.wait(seconds)
         self._ensure_open()
 
@@ -414,7 +414,7 @@ def _in_words(problem: Exception) -> str:
 
 
 def _ensure_api(response: httpx.Response, url: str) -> httpx.Response:
-    """Raise `ServerUnreachable` if another program responds at this address."""
+    """Return the response. Raises `ServerUnreachable` if another program responds at this address."""
     kind = response.headers.get("content-type", "")
     if response.is_redirect or kind.startswith("text/html"):
         raise ServerUnreachable(url, "another program responds at this address")

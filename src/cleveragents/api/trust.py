@@ -361,7 +361,7 @@ def _of_servers(content: bytes) -> Iterator[str]:
 
 
 def _of_server(server: McpServer) -> Iterator[str]:
-    """Return the program or address of an MCP server, and everything it receives by name, variables first."""
+    """Yield the program or address of an MCP server, and everything it receives by name, variables first."""
     from cleveragents.tools.mcp.server_entry import variables_of
 
     yield f"server {server.name}: {server.url or shlex.join(server.command)}"

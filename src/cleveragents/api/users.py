@@ -63,7 +63,7 @@ class Users(Protocol):
     """The users of a server. Managing them needs a server admin; every user manages their own tokens."""
 
     def list(self, *, limit: int = 100, after: str | None = None) -> Page[UserView]:
-        """Return one page of users, by name. `NotAllowed`."""
+        """Return one page of users, by name. Raises `NotAllowed`."""
 
     def get(self, name: str) -> UserView:
         """Return a user. Raises `UnknownUser`; `NotAllowed` for another user, unless a server admin asks."""
@@ -245,19 +245,19 @@ def _token_json(token: Token) -> dict[str, JsonValue]:
 
 
 def _known(name: str) -> str:
-    """Return the name; `UnknownUser` if no user can have it."""
+    """Return the name. Raises `UnknownUser` if it is invalid."""
     if not is_user_name(name):  # guard: not the address of something else
         raise UnknownUser(name)
     return name
 
 
 def _end_of(days: int | None, made_with: Token | None, now: datetime) -> datetime | None:
-    """Return when a new token ends. `RequestRefused` if that is later than the token that makes it allows."""
+    """Return when a new token expires. Raises `RequestRefused` if it would outlive its issuer."""
     latest = None if made_with is None else made_with.issues_until
     if days is None:
         return latest
     expires = now + timedelta(days=days)
-    if latest is not None and expires > latest:  # guard: who has a token for a day does not keep it for ever
+    if latest is not None and expires > latest:  # guard: a limited token stays limited
         raise RequestRefused(
             f"your own token expires at {timestamp(latest)}, and a new token cannot outlive it; "
             "omit `days`, or use a token that expires later",

@@ -274,7 +274,7 @@ def _only_resource(caller: Caller) -> str:
 
 
 def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
-    """Return the plans of a list request, newest first."""
+    """Yield the plans of a list request, newest first."""
     found = _plans_after(client, params) if not params.context_id else _plan_of_context(client, params)
     for plan in found:
         if plan.parent is None and params.status in (0, _task_state(plan.phase, plan.state)):

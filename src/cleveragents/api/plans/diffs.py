@@ -183,7 +183,7 @@ def _left_out(file: bytes) -> bytes:
 
 
 def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:
-    """Return the files whose lines fit into the limits."""
+    """Yield the files whose lines fit into the limits."""
     room = bounds.lines
     for row in rows:
         size = sum(value for name in ("added", "removed") if isinstance(value := row[name], int))

@@ -76,7 +76,7 @@ def get_file(path: str, request: Request) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Return the page for unknown addresses opened in a browser, with status 404. Programs get a problem."""
+    """Answer unknown addresses in a browser with the page and status 404. Programs get a problem."""
     problem = app.router.default
 
     async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
