@@ -57,8 +57,7 @@ JAVASCRIPT = re.compile(
 
 # Lower the number of an area with the change that rewrites it.
 ALLOWED = {
-    "CHANGELOG.md": 16,
-    "docs/reference": 32,
+    "docs/reference": 1,
     "src/access": 33,
     "src/api": 147,
     "src/app": 30,
