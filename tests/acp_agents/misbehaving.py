@@ -1,4 +1,4 @@
-"""Agents that go wrong, each in its own way, written by hand so that they can. Run with the way's name.
+"""Agents that misbehave, each in its own way, written without the library. Run with the name of the way.
 
 `ACP_PIDS` names a pipe into which every process writes its pid.
 """
@@ -44,7 +44,7 @@ def text(words: str) -> None:
 
 
 def ask(method: str, **params: Any) -> Any:
-    """The answer to it, whatever else comes before."""
+    """Return the answer to a request, whatever else arrives before."""
     say({"jsonrpc": "2.0", "id": "mine", "method": method, "params": {"sessionId": "s", **params}})
     for line in sys.stdin:
         message = json.loads(line)
@@ -58,7 +58,7 @@ def done(number: Any) -> None:
 
 
 def serve(on_prompt: Callable[[Any], None], **answers: Any) -> None:
-    """Answers all that the protocol asks for, and leaves prompts to `on_prompt`."""
+    """Answer all requests of the protocol, and pass prompts to `on_prompt`."""
     for line in sys.stdin:
         message = json.loads(line)
         number, method = message.get("id"), message.get("method")
@@ -100,7 +100,7 @@ def babbles(number: Any) -> None:
 
 
 def odd_messages(number: Any) -> None:
-    """All of it is passed over."""
+    """Send messages that must all be skipped."""
     for odd in (5, [1], "x", None, {"id": [1]}, {"id": 3, "error": "x"}, {"method": 5}, {"jsonrpc": "2.0"}):
         say(odd)
     sys.stdout.write("[" * 100_000 + "\n")
@@ -153,7 +153,7 @@ def asks_too_much(number: Any) -> None:
 
 
 def forks(number: Any) -> None:
-    """A child that ignores SIGTERM, in a session of its own, and a grandchild; then its turn is over."""
+    """Start a child that ignores SIGTERM, in its own session, and a grandchild; then end the turn."""
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.setsid()
@@ -166,7 +166,7 @@ def forks(number: Any) -> None:
 
 
 def keeps_writing(number: Any) -> None:
-    """One file after the other, from another process, until it is ended."""
+    """Write one file after the other, from another process, until it is killed."""
     announce()
     if os.fork() == 0:
         for count in range(10_000_000):

@@ -1,5 +1,6 @@
-"""An agent that behaves, written by hand so that it starts at once. Its prompt says what it does, as that of
-`well_behaved.py` does: a JSON list of steps, each a list whose first word is one of the functions below."""
+"""A well-behaved agent without the library, so that it starts quickly. Its prompt says what it does, as for
+`well_behaved.py`: a JSON list of steps, each a list that starts with the name of a function below.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def send(**message: Any) -> None:
 
 
 def asked(method: str, **params: Any) -> Any:
-    """The whole answer, an error included."""
+    """Return the whole answer, including an error."""
     number = next(NUMBERS)
     send(id=number, method=method, params={"sessionId": "s", **params})
     while True:
@@ -58,7 +59,7 @@ def write(name: str, content: str) -> None:
 
 
 def write_at_once(name: str, times: int) -> None:
-    """Asks for all of it before it hears of any."""
+    """Send all requests before reading any answer."""
     for number in range(times):
         params = {"sessionId": "s", "path": path(name), "content": f"version {number}\n"}
         send(id=f"w{number}", method="fs/write_text_file", params=params)
@@ -87,7 +88,7 @@ def terminal(command: str, *arguments: str) -> None:
 
 
 def until_ready(command: str) -> str:
-    """A command that goes on; its terminal."""
+    """Start a command that keeps running; return its terminal."""
     name: str = asked("terminal/create", command=command)["result"]["terminalId"]
     while "ready" not in asked("terminal/output", terminalId=name)["result"]["output"]:
         pass
@@ -105,7 +106,7 @@ def leave_running(command: str) -> None:
 
 
 def busy(command: str, name: str) -> None:
-    """Writes while a command of its own runs."""
+    """Write while its own command runs."""
     terminal = until_ready(command)
     write(name, "x")
     asked("terminal/release", terminalId=terminal)
@@ -125,7 +126,7 @@ def environment(*names: str) -> None:
 
 
 def betray(name: str) -> str:
-    """Says it in every way that there is; in two pieces, too. Then it fails."""
+    """Reveal the value in every possible way, also in two pieces; then fail."""
     value = os.environ[name]
     half = len(value) // 2
     for kind in ("agent_thought_chunk", "agent_message_chunk"):
@@ -154,7 +155,7 @@ def announce(pipe: str) -> None:
 
 
 def wait_for(name: str) -> None:
-    """Until the file is there."""
+    """Wait until the file exists."""
     while not Path(name).exists():
         pass
 

@@ -1,6 +1,6 @@
-"""An agent made with the protocol's own library. What it does is in its prompt: a JSON list of steps.
+"""An agent made with the protocol's own library. Its prompt says what it does: a JSON list of steps.
 
-Each step is a list, whose first word is one of the methods of `Steps`.
+Each step is a list that starts with the name of a method of `Steps`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Agent:
 
 
 class Steps:
-    """What it can be told to do."""
+    """The possible steps."""
 
     def __init__(self, agent: Agent, session: str, told: str) -> None:
         self.agent = agent
@@ -90,17 +90,17 @@ class Steps:
             await self.say(f"refused:{error}")
 
     async def direct(self, name: str, content: str, kind: str = "edit") -> None:
-        """By itself, and tells of it."""
+        """Act without the client, and report it."""
         await self.update(acp.start_tool_call(f"call-{name}", f"edit {name}", kind=kind))
         Path(self.path(name)).write_text(content)
         await self.update(acp.update_tool_call(f"call-{name}", status="completed"))
 
     async def secretly(self, name: str, content: str) -> None:
-        """By itself, without a word."""
+        """Act without the client, and report nothing."""
         Path(self.path(name)).write_text(content)
 
     async def ask(self, kind: str, title: str) -> None:
-        """For leave; says what it was given."""
+        """Request permission, and report the answer."""
         options = [
             schema.PermissionOption(option_id=kind, name=kind, kind=kind)
             for kind in ("allow_always", "allow_once", "reject_once", "reject_always")
@@ -127,7 +127,7 @@ class Steps:
         await self.say(f"exit:{ended.exit_code}:{seen.output}")
 
     async def serve(self, command: str) -> None:
-        """A command that does not end by itself: it is looked at, and killed."""
+        """Start a command that does not end by itself, read its output, and kill it."""
         made = await self.client.create_terminal(session_id=self.session, command=command)
         name = made.terminal_id
         output = ""

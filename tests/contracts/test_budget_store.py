@@ -1,4 +1,4 @@
-"""Budgets: what is spent and reserved never exceeds a limit, and nothing reserved is ever forgotten."""
+"""Budgets: spent plus reserved never exceeds a limit, and no reservation is ever lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LangGraph's published suite for checkpointers, on ours, on both databases."""
+"""LangGraph's published conformance suite for checkpointers, on both databases."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from cleveragents.storage.database import Database
 
 
 def test_the_conformance_suite_passes_for_every_claimed_capability(database: Database) -> None:
-    """Those that every saver has. To copy threads and to thin them out is nothing that a run needs: what is
-    superseded goes with the checkpoint that supersedes it."""
+    """The capabilities of every saver. Runs need neither copying nor thinning out of threads: superseded
+    checkpoints are deleted with the one that supersedes them.
+    """
 
     async def factory() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
         yield DatabaseCheckpointSaver(SqlCheckpointStore(database))

@@ -46,7 +46,7 @@ def store(database: Database) -> SqlCheckpointStore:
 def checkpoint(
     number: int, parent: int | None = None, thread: str = "t", **values: object
 ) -> StoredCheckpoint:
-    """The checkpoint of that number; `values` are (version, blob)."""
+    """Return the checkpoint with this number; `values` are (version, blob)."""
     return StoredCheckpoint(
         thread,
         "",
@@ -67,7 +67,7 @@ def ids(found: Sequence[StoredCheckpoint]) -> list[str]:
 
 
 def rows(database: Database) -> list[int]:
-    """How many there are of checkpoints, values and writes."""
+    """Return the numbers of checkpoints, values and writes."""
     with database.read() as connection:
         return [
             connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -75,7 +75,7 @@ def rows(database: Database) -> list[int]:
         ]
 
 
-# ── keeping and finding ──
+# ── storing and finding ──
 
 
 def test_any_checkpoint_is_read_back_unchanged(store: SqlCheckpointStore) -> None:
@@ -254,11 +254,11 @@ def test_unstorable_text_is_refused_and_never_found(store: SqlCheckpointStore, d
     assert rows(database) == [0, 0, 0]
 
 
-# ── who may write ──
+# ── fences ──
 
 
 class ForgetfulStore(SqlCheckpointStore):
-    """As it is written first: a fence is taken, and never looked at."""
+    """A naive store that accepts a fence and never checks it."""
 
     def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
         super().put(checkpoint)
@@ -306,7 +306,7 @@ def check_that_a_stale_worker_writes_nothing(store: SqlCheckpointStore, database
     jobs.reclaim(ann.id, ann.fence, ann.beat, error="silent", now=NOW)
     refused(anns)  # queued again
     bob = claimed_job(jobs, BOB)
-    refused(anns)  # running, but not for her
+    refused(anns)  # running, but for another worker
     bobs = Fence(bob.id, bob.fence)
     store.put(checkpoint(2, 1), fence=bobs)
     jobs.finish(bob.id, bob.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
@@ -334,7 +334,7 @@ def test_a_write_waits_for_the_worker_that_takes_over_the_job(
     jobs.submit(NewJob("plan", {}), now=NOW)
     job = claimed_job(jobs)
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
-        other.execute("SELECT 1 FROM jobs FOR UPDATE")  # as whoever moves a job does first
+        other.execute("SELECT 1 FROM jobs FOR UPDATE")  # as every transition of a job does first
         other.execute("UPDATE jobs SET state = 'queued'")
         late = pool.submit(store.put, checkpoint(1), fence=Fence(job.id, job.fence))
         wait_until(lambda: late.done() or someone_waits(database_url))
@@ -352,7 +352,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def someone_waits(url: str) -> bool:
-    """Whether a transaction waits for another one's lock."""
+    """Return whether a transaction waits for another one's lock."""
     with psycopg.connect(url) as connection:
         return connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None
 
@@ -384,7 +384,7 @@ def test_late_writes_do_not_bring_a_deleted_thread_back(
     store.put_writes("plan/run", "", "000001", [write("late", 0)], replace=False)
     assert store.get("plan/run") is None
     assert list(store.list(None)) == []
-    store.put(checkpoint(3, thread="plan/run"))  # a new beginning, which is another thing
+    store.put(checkpoint(3, thread="plan/run"))  # a new start, which is a different thread
     begun = store.get("plan/run")
     assert begun is not None
     assert begun.writes == ()
@@ -462,7 +462,7 @@ def test_deleting_while_others_write_leaves_all_or_nothing_of_a_thread(
     assert rows(database) == [0, 0, 0]
 
 
-# ── what there is ──
+# ── listing ──
 
 
 def test_threads_are_known_by_their_names_for_as_long_as_something_is_kept(store: SqlCheckpointStore) -> None:

@@ -20,7 +20,7 @@ from cleveragents.models.script_document import read_script
 from cleveragents.models.scripted_model import ScriptedModel
 from cleveragents.testing.scripted_server import ScriptedServer
 
-# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+# Found without importing: imports take seconds, and every collection would pay for them.
 if find_spec("langchain_openai") is None:
     pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
@@ -128,7 +128,7 @@ TOOLS = [
 
 @dataclass
 class Asking:
-    """A model, and whoever listens to it."""
+    """A model and its listener."""
 
     model: Model
     pieces: list[str] = field(default_factory=list)
@@ -183,7 +183,7 @@ def test_calls_come_with_their_own_names_and_arguments(ask: Asking) -> None:
     assert (first.tool, first.arguments, first.problem) == ("mail.send", {"to": "é — 漢字"}, None)
     assert (second.tool, second.arguments, second.problem) == ("read", {"path": "b"}, None)
     assert first.id != second.id
-    assert ask.pieces == ["I ", "look.", "", ""]  # a call that begins is heard, too
+    assert ask.pieces == ["I ", "look.", "", ""]  # the start of a call is reported as well
 
 
 def test_malformed_arguments_are_a_precise_problem(ask: Asking) -> None:
@@ -235,11 +235,13 @@ def test_an_estimate_is_at_least_the_actual_usage(ask: Asking) -> None:
     assert reply.usage is not None
     assert estimate >= reply.usage.input_tokens
     ask("counted")
-    assert isinstance(ask.model, ScriptedModel) or ask.model.count_tokens(request) >= 40  # it has learnt
+    assert (
+        isinstance(ask.model, ScriptedModel) or ask.model.count_tokens(request) >= 40
+    )  # the estimator has learned
 
 
 def test_a_conversation_goes_on_with_the_answers_of_tools(ask: Asking) -> None:
-    """Both requests have the same id, as some servers give it: each answer still finds its own."""
+    """Both requests have the same id, as some servers assign it; each result still finds its request."""
     asked = Message(
         MessageRole.ASSISTANT,
         "",
@@ -270,7 +272,9 @@ def test_the_system_prompt_is_heard(ask: Asking) -> None:
 
 def test_a_model_knows_which_tools_it_is_offered(ask: Asking) -> None:
     offered = ask("may you mail", tools=TOOLS).message.text
-    assert offered == ("yes" if isinstance(ask.model, ScriptedModel) else "no")  # elsewhere it is mail_send
+    assert offered == (
+        "yes" if isinstance(ask.model, ScriptedModel) else "no"
+    )  # over HTTP, its name is mail_send
     assert ask("may you mail").message.text == "no"
 
 

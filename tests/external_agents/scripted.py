@@ -1,6 +1,6 @@
-"""A command-line agent that is told what to do, and does it, or does what no agent should.
+"""A command-line agent that does what its arguments say, including what no agent should do.
 
-Run as `python scripted.py MODE …`; alone, without anything of ours.
+Run as `python scripted.py MODE …`; it uses nothing of CleverAgents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 
 def edits(*arguments: str) -> int:
-    """Writes what it was told, by its input or an argument or a file, and says so."""
+    """Write the prompt, from standard input, an argument or a file, and report it."""
     told = sys.stdin.read() if not arguments else " ".join(arguments)
     if arguments[:1] == ("--file",):
         told = Path(arguments[1]).read_text(encoding="utf-8")
@@ -34,14 +34,14 @@ def edits(*arguments: str) -> int:
 
 
 def fails(*arguments: str) -> int:
-    """Does half of it."""
+    """Do half of the work and fail."""
     Path("half.txt").write_text("half\n", encoding="utf-8")
     say("I cannot go on")
     return int(arguments[0]) if arguments else 7
 
 
 def fails_once(marker: str) -> int:
-    """Fails unless the file is there, outside of its sandbox, that says that it did before."""
+    """Fail unless a file outside of the sandbox says that it failed before."""
     if Path(marker).exists():
         return edits()
     Path(marker).write_text("", encoding="utf-8")
@@ -49,7 +49,7 @@ def fails_once(marker: str) -> int:
 
 
 def stays(token: str) -> int:
-    """Starts what does not want to end, edits, and stays, deaf to SIGTERM."""
+    """Start processes that do not want to end, edit, and stay, ignoring SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sleep = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"]
     subprocess.Popen([*sleep, token])
@@ -66,7 +66,7 @@ def stays(token: str) -> int:
 
 
 def floods(*arguments: str) -> int:
-    """Says more than anybody reads."""
+    """Print far too much."""
     for number in range(5_000):
         sys.stdout.write(f"line {number} {'x' * 500}\n")
     say("the end")
@@ -74,7 +74,7 @@ def floods(*arguments: str) -> int:
 
 
 def crowds(many: str, token: str) -> int:
-    """Has that many processes."""
+    """Start that many processes."""
     sleep = [sys.executable, "-c", "import time; time.sleep(1000)", token]
     Path("crowd.txt").write_text("crowd\n", encoding="utf-8")
     for _ in range(int(many)):
@@ -85,7 +85,7 @@ def crowds(many: str, token: str) -> int:
 
 
 def writes_outside(path: str) -> int:
-    """Tries to."""
+    """Try to write outside."""
     Path("inside.txt").write_text("inside\n", encoding="utf-8")
     try:
         Path(path).write_text("outside\n", encoding="utf-8")
@@ -97,7 +97,7 @@ def writes_outside(path: str) -> int:
 
 
 def tells(*names: str) -> int:
-    """What it finds in its variables and its home."""
+    """Print its variables and its home."""
     for name in names:
         say(f"{name}={os.environ.get(name)}")
     say(f"home={sorted(str(path.relative_to(Path.home())) for path in Path.home().rglob('*'))}")
@@ -105,7 +105,7 @@ def tells(*names: str) -> int:
 
 
 def works(seconds: str) -> int:
-    """Edits files for so long."""
+    """Edit files for that many seconds."""
     until = time.monotonic() + float(seconds)
     number = 0
     while time.monotonic() < until:
