@@ -99,6 +99,7 @@ class _OnARepository:
 
 class RecordingAChange(_OnARepository):
     """Recording a change of 4 kB with its content, compared with writing and fsyncing 4 kB.
+
     Aim: at most 2.
     """
 

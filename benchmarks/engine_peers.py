@@ -67,8 +67,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine under test. `fill` queues numbers in an empty database; `work` runs jobs until the stop event
-    is set; `done` returns the numbers reported as done and the number of known jobs.
+    """An engine under test.
+
+    `fill` queues numbers in an empty database; `work` runs jobs until the stop event is set; `done` returns
+    the numbers reported as done and the number of known jobs.
     """
 
     name: str
@@ -80,8 +82,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of one engine. CPU time includes its processes, from the moment when they are connected, and
-    PostgreSQL. `wrong` lists inconsistencies.
+    """One run of one engine.
+
+    CPU time includes its processes, from the moment when they are connected, and PostgreSQL. `wrong` lists
+    inconsistencies.
     """
 
     engine: str

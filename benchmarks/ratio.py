@@ -23,8 +23,9 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def ratio(ours: Callable[[], object], floor: Callable[[], object], *, rounds: int = 9) -> float:
-    """Return the median of `ours / floor` over rounds in which both ran back to back. Below 1, ours is
-    faster.
+    """Return the median of `ours / floor` over rounds in which both ran back to back.
+
+    Below 1, ours is faster.
     """
     ours()
     floor()

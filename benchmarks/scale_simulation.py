@@ -198,9 +198,10 @@ def _alone(name: str, units: float, own: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one deployment. `longer` is how many times longer plans take than without waiting;
-    `gives_way` lists the resources that are too small, the worst first, with the factor by which they would
-    have to grow.
+    """The result for one deployment.
+
+    `longer` is how many times longer plans take than without waiting; `gives_way` lists the resources that
+    are too small, the worst first, with the factor by which they would have to grow.
     """
 
     plans: int

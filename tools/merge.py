@@ -414,8 +414,9 @@ def _private_renamed(module: str, name: str, new: str, path: str, text: str) -> 
 
 
 def _explained(merges: Merges, found: re.Match[str]) -> str:
-    """Return a mutant's key with its new file name. The key has only a file name; its definition identifies
-    the module.
+    """Return a mutant's key with its new file name.
+
+    The key has only a file name; its definition identifies the module.
     """
     for source, target in merges.targets.items():
         if source.rpartition(".")[2] == found[1]:

@@ -65,8 +65,9 @@ class Condition:
         self._check(names)
 
     def holds(self, values: Mapping[str, JsonValue]) -> bool:
-        """Evaluate the condition. Raises `InvalidCondition` if that is impossible: a missing part, or a
-        string compared with a number.
+        """Evaluate the condition.
+
+        Raises `InvalidCondition` if that is impossible: a missing part, or a string compared with a number.
         """
         from simpleeval import EvalWithCompoundTypes, InvalidExpression
 

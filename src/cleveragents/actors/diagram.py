@@ -66,8 +66,9 @@ def mermaid(actor: Actor) -> str:
 
 
 def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], summaries: Mapping[str, str]) -> Tree:
-    """Return the graph as a tree, starting at the entry. A repeated node appears without its successors.
-    `summaries` describes each node.
+    """Return the graph as a tree, starting at the entry.
+
+    A repeated node appears without its successors. `summaries` describes each node.
     """
     from rich.text import Text
     from rich.tree import Tree

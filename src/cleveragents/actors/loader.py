@@ -89,10 +89,10 @@ def load_actor(
     actors: ActorSource | None = None,
     prompts: PromptReader | None = None,
 ) -> Actor:
-    """Load an actor from YAML. `source` names it in errors; `tools` and `actors` are the existing ones, if
-    known; `prompts` reads prompt files.
+    """Load an actor from YAML.
 
-    Raises `InvalidActor` with every mistake, in the order of the lines.
+    `source` names it in errors; `tools` and `actors` are the existing ones, if known; `prompts` reads prompt
+    files. Raises `InvalidActor` with every mistake, in the order of the lines.
     """
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     document = read_yaml(raw, source, _KIND)
@@ -199,8 +199,9 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
 
 
 def _in_file(data: Mapping[str, JsonValue], place: Place) -> Place:
-    """Return the place in the file. An actor that is not a graph has the fields of its only node at the top
-    level.
+    """Return the place in the file.
+
+    An actor that is not a graph has the fields of its only node at the top level.
     """
     return place[2:] if data.get("type") in ONLY_NODE and place[:1] == ("nodes",) else place
 

@@ -277,8 +277,9 @@ def place_in_file(place: Place) -> Place:
 
 
 def keys_at(actor: type[ActorModel], node_type: str, place: Place) -> list[str]:
-    """Return the keys that are allowed at a place of an actor, in the order of the documentation. `node_type`
-    is the type of the node at that place, if any.
+    """Return the keys that are allowed at a place of an actor, in the order of the documentation.
+
+    `node_type` is the type of the node at that place, if any.
     """
     model: type[_Model] = actor
     if place[:1] == ("state",):

@@ -62,16 +62,17 @@ class ActorHost(Protocol):
     """
 
     def facts(self, model: str | None) -> ModelFacts:
-        """Return the facts about a node's model; None means the run's default model. Raises `UnknownModel` or
-        `ConfigurationError`.
+        """Return the facts about a node's model; None means the run's default model.
+
+        Raises `UnknownModel` or `ConfigurationError`.
         """
         ...
 
     def models(self, model: str | None) -> Sequence[ModelFacts]:
-        """Return the models that may answer: the node's model or the run's default, then its fallback. After
-        this call, counting tokens does not block.
+        """Return the models that may answer: the node's model or the run's default, then its fallback.
 
-        Blocks: it may import a library or look up a key. Raises `UnknownModel` or `ConfigurationError`.
+        After this call, counting tokens does not block. Blocks: it may import a library or look up a key.
+        Raises `UnknownModel` or `ConfigurationError`.
         """
         ...
 
@@ -93,8 +94,9 @@ class ActorHost(Protocol):
         node: str,
         on_token: Callable[[str], None] | None = None,
     ) -> ModelReply:
-        """Make one model call: reserve, call, settle. Raises `BudgetExhausted` before the call, and the
-        errors of `Model.reply`.
+        """Make one model call: reserve, call, settle.
+
+        Raises `BudgetExhausted` before the call, and the errors of `Model.reply`.
         """
         ...
 
@@ -148,9 +150,11 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorRequest:
-    """A run to start or to continue. `thread_id` is its permanent name: a finished run is not repeated, and
-    an interrupted run continues after its last finished call. `answer` answers the question that the run
-    waits for. `actors` resolves the names of subgraphs.
+    """A run to start or to continue.
+
+    `thread_id` is its permanent name: a finished run is not repeated, and an interrupted run continues after
+    its last finished call. `answer` answers the question that the run waits for. `actors` resolves the names
+    of subgraphs.
     """
 
     actor: Actor
@@ -198,8 +202,10 @@ class ActorRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRequest:
-    """A session to run: the external agent, its prompt and its permissions. `name` is the display name;
-    `network` states whether the network was granted. The other fields are those of `AgentNode`.
+    """A session to run: the external agent, its prompt and its permissions.
+
+    `name` is the display name; `network` states whether the network was granted. The other fields are those
+    of `AgentNode`.
     """
 
     name: str
@@ -224,8 +230,9 @@ class AgentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AgentOutcome:
-    """The outcome of a session: the protocol's stop reason and the last message. Only `end_turn` is a
-    success.
+    """The outcome of a session: the protocol's stop reason and the last message.
+
+    Only `end_turn` is a success.
     """
 
     stop: StopReason
@@ -234,8 +241,9 @@ class AgentOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """An action for which the agent requests permission before it performs it. `kind` is the protocol's kind
-    of action; the other fields are taken from the request.
+    """An action for which the agent requests permission before it performs it.
+
+    `kind` is the protocol's kind of action; the other fields are taken from the request.
     """
 
     kind: str
@@ -267,8 +275,9 @@ class AgentClient(Protocol):
         ...
 
     def read(self, path: str, line: int | None, limit: int | None) -> str:
-        """Return the text of a file, or `limit` lines from line `line` (starting at 1). Raises `ToolRefused`
-        instead of truncating.
+        """Return the text of a file, or `limit` lines from line `line` (starting at 1).
+
+        Raises `ToolRefused` instead of truncating.
         """
         ...
 
@@ -279,8 +288,9 @@ class AgentClient(Protocol):
     def run(
         self, command: TerminalCommand, ended: StopSignal, on_output: Callable[[bytes], None]
     ) -> int | None:
-        """Run a command and return its exit code; None if it was stopped by `ended` or ran out of time. No
-        process of it remains.
+        """Run a command and return its exit code; None if it was stopped by `ended` or ran out of time.
+
+        No process of it remains.
         """
         ...
 
@@ -301,16 +311,17 @@ class Agents(Protocol):
     """Runs external agents. Any number may run concurrently, from any thread."""
 
     def ensure_there(self, request: AgentRequest) -> None:
-        """Raise `ToolRefused` with installation instructions if the agent is not installed. Call it before
-        asking for an approval.
+        """Raise `ToolRefused` with installation instructions if the agent is not installed.
+
+        Call it before asking for an approval.
         """
         ...
 
     def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
-        """Run one session with one prompt. When this returns or raises, all processes of the agent have
-        ended.
+        """Run one session with one prompt.
 
-        Raises `Cancelled` if `stop` is set, after asking the agent to cancel. Raises `ToolRefused` if the
-        agent cannot be started, does not speak the protocol, exceeds its limits, or ends before it answers.
+        When this returns or raises, all processes of the agent have ended. Raises `Cancelled` if `stop` is
+        set, after asking the agent to cancel. Raises `ToolRefused` if the agent cannot be started, does not
+        speak the protocol, exceeds its limits, or ends before it answers.
         """
         ...

@@ -76,8 +76,9 @@ class BridgeActorRunner:
         self._numbers = count(1)
 
     def run(self, request: ActorRequest) -> ActorOutcome:
-        """Run an actor, as the port describes. Also raises `ThreadBusy`, and `QueueFull` and `Closed` of the
-        bridge.
+        """Run an actor, as the port describes.
+
+        Also raises `ThreadBusy`, and `QueueFull` and `Closed` of the bridge.
         """
         request.stop.raise_if_cancelled()
         name = f"{ACTORS}-{next(self._numbers)}"
@@ -228,8 +229,9 @@ class ActorGraph:
         del self._active_runs[active_run.request.thread_id]
 
     def compiled(self, actor: Actor, actors: ActorSource) -> CompiledStateGraph[Any, Any, Any, Any]:
-        """Return the actor's compiled graph, cached until the actor or one of its subgraphs changes. Reads
-        files, so call it on the caller's thread. Raises the errors of `compile_actor`.
+        """Return the actor's compiled graph, cached until the actor or one of its subgraphs changes.
+
+        Reads files, so call it on the caller's thread. Raises the errors of `compile_actor`.
         """
         every = _with_those_it_runs(actor, actors)
         known = self._compiled.get(actor.name)
@@ -242,8 +244,9 @@ class ActorGraph:
         return graph
 
     async def ainvoke(self, input_: Any, config: RunnableConfig | None = None, /) -> dict[str, Any]:
-        """Run the thread from its last checkpoint. Return the `values` of its state, and its `question` if it
-        asks one.
+        """Run the thread from its last checkpoint.
+
+        Return the `values` of its state, and its `question` if it asks one.
         """
         configurable = (config or {}).get("configurable", {})
         active_run = self._active_runs[configurable["thread_id"]]

@@ -45,8 +45,9 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """The state of an index: `files` in the place, and how many of them are `indexed`. `notes` report
-    problems.
+    """The state of an index: `files` in the place, and how many of them are `indexed`.
+
+    `notes` report problems.
     """
 
     files: int
@@ -111,8 +112,9 @@ class CodeSnapshot(Protocol):
         ...
 
     def text(self, path: str) -> str:
-        """Return the content as it was when the snapshot was made. Raises `SourceChanged` if it is no longer
-        available, and `KeyError` for an unknown path.
+        """Return the content as it was when the snapshot was made.
+
+        Raises `SourceChanged` if it is no longer available, and `KeyError` for an unknown path.
         """
         ...
 

@@ -164,8 +164,9 @@ class ExecutionOptions:
 
 
 class StrategyExecution:
-    """One invocation of the executor. Not thread-safe: used by the thread that called `execute`; `_Attempt`
-    documents what other threads access.
+    """One invocation of the executor.
+
+    Not thread-safe: used by the thread that called `execute`; `_Attempt` documents what other threads access.
     """
 
     def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, crew: StrategyCrew) -> None:
@@ -319,8 +320,9 @@ class _Attempt:
         return 0.0 if began is None else now - began
 
     def retrieve(self) -> _Answer:
-        """Run the strategy on a thread of the crew. Returns whatever the strategy does, if the strategy ever
-        ends.
+        """Run the strategy on a thread of the crew.
+
+        Returns whatever the strategy does, if the strategy ever ends.
         """
         began = self._terms.clock()
         self.began = began

@@ -26,8 +26,9 @@ ENTRY_POINTS = "cleveragents.context"
 def replaced_parts(
     settings: ContextSettings, entries: Iterable[EntryPoint] | None = None
 ) -> dict[str, LoadPart]:
-    """Return a loader for each part that the settings name. Raises `ConfigurationError` if a part is not
-    installed.
+    """Return a loader for each part that the settings name.
+
+    Raises `ConfigurationError` if a part is not installed.
     """
     named = {part: str(getattr(settings, part)) for part in PARTS}
     loads: dict[str, LoadPart] = {}

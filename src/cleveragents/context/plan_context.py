@@ -42,8 +42,10 @@ class ContextLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Answers the questions of one plan about its sandbox. Any thread may ask. The remaining tokens are
-    shared, so an actor's calls run one after the other, as all calls of a plan do.
+    """Answers the questions of one plan about its sandbox.
+
+    Any thread may ask. The remaining tokens are shared, so an actor's calls run one after the other, as all
+    calls of a plan do.
     """
 
     pipeline: ContextPipeline

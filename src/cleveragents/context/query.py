@@ -60,6 +60,7 @@ class ContextQuery:
     @property
     def asked(self) -> str:
         """The part of the question that is read: its start, and its end, where a traceback states the error.
+
         Lone surrogates, which cannot be encoded, are replaced.
         """
         text = self.question

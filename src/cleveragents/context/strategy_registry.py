@@ -25,8 +25,9 @@ ENTRY_POINTS = "cleveragents.context_strategies"
 
 
 class StrategyRegistry:
-    """Built-in and installed strategies. Any thread may use it: a value that is computed
-    twice is the same.
+    """Built-in and installed strategies.
+
+    Any thread may use it: a value that is computed twice is the same.
     """
 
     def __init__(self, entries: Iterable[EntryPoint] | None = None) -> None:
@@ -81,8 +82,9 @@ class _Installed:
 
 
 def _is_offered(name: str) -> bool:
-    """Return whether a strategy is offered. One that cannot be imported is offered as well: its report will
-    state the error.
+    """Return whether a strategy is offered.
+
+    One that cannot be imported is offered as well: its report will state the error.
     """
     try:
         module = import_module(f"{strategies.__name__}.{name}")

@@ -211,8 +211,9 @@ class ThreadPool(Generic[Answer]):
         return True
 
     def _start_reserved(self, call: ThreadCall[Answer] | None) -> bool:
-        """Start the thread that was counted before. If the system refuses it, `call` leaves the queue as
-        well.
+        """Start the thread that was counted before.
+
+        If the system refuses it, `call` leaves the queue as well.
         """
         try:
             self._start_thread(self._serve, f"strategy-{next(self._numbers)}")
@@ -228,8 +229,9 @@ class ThreadPool(Generic[Answer]):
         return True
 
     def _serve(self) -> None:
-        """Run calls until the thread ends. The locals of each call are released before the thread waits
-        again.
+        """Run calls until the thread ends.
+
+        The locals of each call are released before the thread waits again.
         """
         while self._serve_one():
             pass

@@ -49,8 +49,9 @@ def out_of_time(plan_id: str) -> BudgetExhausted:
 
 @dataclass(frozen=True, slots=True)
 class CallName:
-    """The identity of a call. `key` is unique within its plan: a repeated call with the same key forfeits the
-    reservation of the first.
+    """The identity of a call.
+
+    `key` is unique within its plan: a repeated call with the same key forfeits the reservation of the first.
     """
 
     key: str
@@ -291,8 +292,9 @@ class ModelCalls:
 
 
 class _Heard:
-    """A listener that records whether any piece arrived and passes pieces on. Not thread-
-    safe: one per call.
+    """A listener that records whether any piece arrived and passes pieces on.
+
+    Not thread-safe: one per call.
     """
 
     def __init__(self, listener: Callable[[str], None] | None) -> None:

@@ -63,8 +63,9 @@ _KEYS = {"input", "output", "cached", "context_tokens", "output_tokens", "tool_c
 
 
 class PriceList:
-    """Facts about models by `provider/name`. The user's list takes precedence over the shipped one.
-    Immutable.
+    """Facts about models by `provider/name`.
+
+    The user's list takes precedence over the shipped one. Immutable.
     """
 
     def __init__(self, own: str = "") -> None:
@@ -209,8 +210,10 @@ class ModelCatalogue:
         return self._wrapped(provider.open(opening), provider)
 
     def _mode(self, provider: Provider, facts: ModelFacts) -> ToolCallMode | None:
-        """Return how the model makes tool calls: as the user's list says, as probed, or as known of it. The
-        makers' own servers take native calls."""
+        """Return how the model makes tool calls: as the user's list says, as probed, or as known of it.
+
+        The makers' own servers take native calls.
+        """
         server = self._base_url(provider)
         if facts.tool_calls is not None:
             return facts.tool_calls
@@ -355,8 +358,9 @@ class ModelCatalogue:
 
 
 def _load_entry(entry: EntryPoint) -> Provider:
-    """Load the provider of an installed package. Raises `ConfigurationError` that names the package for any
-    error of its code.
+    """Load the provider of an installed package.
+
+    Raises `ConfigurationError` that names the package for any error of its code.
     """
     try:
         offered = entry.load()

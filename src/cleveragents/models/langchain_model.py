@@ -238,8 +238,9 @@ class _Heard:
         return replace(failure, charged=True, took=self.took)
 
     def _take_call(self, call: CallChunk) -> bool:
-        """Add a piece of a tool call and return whether a new call starts. A changed id starts a new call,
-        because some servers give all calls the same index.
+        """Add a piece of a tool call and return whether a new call starts.
+
+        A changed id starts a new call, because some servers give all calls the same index.
         """
         writing = self.open.get(call.index)
         began = writing is None or bool(call.id and writing.id and call.id != writing.id)
@@ -253,8 +254,9 @@ class _Heard:
         return began
 
     def reply(self, model: str) -> ModelReply:
-        """Return the complete answer. Raises `ModelUnavailable` if the answer is incomplete, `ModelRefused`
-        if a content filter stopped it.
+        """Return the complete answer.
+
+        Raises `ModelUnavailable` if the answer is incomplete, `ModelRefused` if a content filter stopped it.
         """
         cut_off = self.endless or self.ended in _CUT_OFF
         if self.ended is None and not self.endless:  # guard: an incomplete answer is not an answer
@@ -287,8 +289,10 @@ def _fitting(name: str) -> str:
 
 @dataclass(slots=True)
 class RequestNumbers:
-    """Unique ids for the requests of one conversation. An answer gets the id of the oldest open request with
-    the same original id. Not thread-safe: create one per conversation sent.
+    """Unique ids for the requests of one conversation.
+
+    An answer gets the id of the oldest open request with the same original id. Not thread-safe: create one
+    per conversation sent.
     """
 
     given: int = 0

@@ -146,6 +146,7 @@ class WrappedModel:
 
 class LimitedModel(WrappedModel):
     """A `Model` that holds a place of its provider during each call, including the waits between retries.
+
     Another call in that place would meet the same refusal.
     """
 
@@ -209,8 +210,9 @@ class DeadlineModel(WrappedModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Limits of retrying: the number of retries and the total time. A wait that would end after `seconds` is
-    not started.
+    """Limits of retrying: the number of retries and the total time.
+
+    A wait that would end after `seconds` is not started.
     """
 
     retries: int

@@ -158,8 +158,9 @@ class StreamFailed(Exception):
 
 
 class EventLines:
-    """A parser that assembles server-sent events from chunks of bytes. Not thread-safe: each call has its
-    own.
+    """A parser that assembles server-sent events from chunks of bytes.
+
+    Not thread-safe: each call has its own.
     """
 
     def __init__(self) -> None:
@@ -169,8 +170,9 @@ class EventLines:
         self._begun = False
 
     def take(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the data of each complete event; events without data are skipped. Raises `ValueError` if an
-        event exceeds the maximum size.
+        """Yield the data of each complete event; events without data are skipped.
+
+        Raises `ValueError` if an event exceeds the maximum size.
         """
         for ended in self._lines(chunk):
             line = ended.rstrip(b"\r\n")

@@ -39,8 +39,9 @@ class ToolCallMode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Facts about a model that are known before a call. `price` None means unknown, not free. `keyed` is
-    False if the model needs an API key and none is set.
+    """Facts about a model that are known before a call.
+
+    `price` None means unknown, not free. `keyed` is False if the model needs an API key and none is set.
     """
 
     name: str
@@ -65,8 +66,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The answer of a model and its usage. `model` is the model that answered. `cut_off` means that the
-    answer reached `max_output_tokens`. `usage` is None if the provider did not report it.
+    """The answer of a model and its usage.
+
+    `model` is the model that answered. `cut_off` means that the answer reached `max_output_tokens`. `usage`
+    is None if the provider did not report it.
     """
 
     message: Message

@@ -27,8 +27,10 @@ SERVICE = "cleveragents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Arguments to open a model. `model` is its name at the provider. `timeout_seconds` bounds a whole
-    answer; the caller enforces it, and a provider's library may receive it as well.
+    """Arguments to open a model.
+
+    `model` is its name at the provider. `timeout_seconds` bounds a whole answer; the caller enforces it, and
+    a provider's library may receive it as well.
     """
 
     facts: ModelFacts

@@ -41,8 +41,9 @@ class _Part(BaseModel):
 
 
 class ScriptCondition(_Part):
-    """The conditions of a rule; all of them must hold. Texts are regular expressions that
-    may match anywhere.
+    """The conditions of a rule; all of them must hold.
+
+    Texts are regular expressions that may match anywhere.
     """
 
     system: str | None = Field(default=None, description="matches the system prompt")
@@ -86,8 +87,9 @@ class ScriptedUsage(_Part):
 
 
 class ScriptedFault(_Part):
-    """A simulated failure. An HTTP status is returned immediately; the others break the answer while it is
-    sent.
+    """A simulated failure.
+
+    An HTTP status is returned immediately; the others break the answer while it is sent.
     """
 
     status: Annotated[int, Field(ge=400, le=599)] | None = None

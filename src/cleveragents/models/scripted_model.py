@@ -40,8 +40,9 @@ def scripted_facts(name: str, script: Script) -> ModelFacts:
 
 
 class ScriptedModel:
-    """A `Model` that answers from a script. Any number of calls may run concurrently, on any event loop; see
-    `ScriptRunner`.
+    """A `Model` that answers from a script.
+
+    Any number of calls may run concurrently, on any event loop; see `ScriptRunner`.
     """
 
     def __init__(

@@ -21,8 +21,9 @@ Submit = Callable[[StreamMessage], Future[StreamMessage]]
 
 
 def answers(source: Observable[StreamMessage], submit: Submit, loop: LoopThread) -> Observable[StreamMessage]:
-    """Return the answers to the requests of `source`, in the order in which they arrive. Each subscription
-    submits its own requests.
+    """Return the answers to the requests of `source`, in the order in which they arrive.
+
+    Each subscription submits its own requests.
     """
 
     def subscribe(

@@ -114,11 +114,11 @@ class RxPyLangGraphBridge:
     # ── work ──
 
     def create_future_task(self, msg: StreamMessage) -> GraphRun:
-        """Start a run of the message's graph. The future always resolves with a message, however the run
-        ends.
+        """Start a run of the message's graph.
 
-        At the limit, this waits for room up to `admission_seconds` and then raises `QueueFull`; a thread with
-        a running event loop does not wait. Also raises `UnknownGraph` and `Closed`.
+        The future always resolves with a message, however the run ends. At the limit, this waits for room up
+        to `admission_seconds` and then raises `QueueFull`; a thread with a running event loop does not wait.
+        Also raises `UnknownGraph` and `Closed`.
         """
         if self._forked():  # guard: a fork has no loop thread, and maybe a lock held for ever
             raise Closed(f"{_NAME} of another process")
@@ -168,11 +168,10 @@ class RxPyLangGraphBridge:
         return _account(runs)
 
     def close(self, timeout: float = 5.0) -> Cleanup:
-        """Refuse new work, cancel and drain as `cleanup_tasks` does, and end the loop's thread. Closing twice
-        is safe.
+        """Refuse new work, cancel and drain as `cleanup_tasks` does, and end the loop's thread.
 
-        The thread gets two more seconds. A run that does not end in time is abandoned: its future resolves
-        with an error.
+        Closing twice is safe. The thread gets two more seconds. A run that does not end in time is abandoned:
+        its future resolves with an error.
         """
         self._refuse_on_the_loop("close()")
         if self._forked():  # guard: there is nothing to close in a fork
@@ -329,8 +328,9 @@ class AdmissionLedger(Generic[T]):
         self._closed = False
 
     def admit(self, item: T, patience_seconds: float) -> None:
-        """Admit an item, waiting for room if necessary. Raises `Closed`, or `QueueFull` after
-        `patience_seconds`.
+        """Admit an item, waiting for room if necessary.
+
+        Raises `Closed`, or `QueueFull` after `patience_seconds`.
         """
         with self._tasks_lock:
             if len(self._active) >= self._bound:  # guard: bounds the runs in flight
@@ -342,8 +342,9 @@ class AdmissionLedger(Generic[T]):
             self._active.add(item)
 
     def remove(self, item: T) -> bool:
-        """Remove an item and return whether this call removed it. Only that caller may
-        report the item's end.
+        """Remove an item and return whether this call removed it.
+
+        Only that caller may report the item's end.
         """
         with self._tasks_lock:
             if item not in self._active:  # guard: only one caller may report the item's end

@@ -122,8 +122,9 @@ class AgentTool(TypedTool[AgentArguments, AgentToolResult]):
 
 
 class AgentTools(FixedTools):
-    """A `ToolSource` for the tool that runs external agents. It lists no names, so no list of tools contains
-    it.
+    """A `ToolSource` for the tool that runs external agents.
+
+    It lists no names, so no list of tools contains it.
     """
 
     def __init__(self) -> None:

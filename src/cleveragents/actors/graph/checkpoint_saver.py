@@ -72,8 +72,10 @@ _STRICT = (
 
 @dataclass(slots=True)
 class _Step:
-    """A step with a single task. `held` is its checkpoint while it is held back; `written` resolves to
-    whether the task's writes were stored.
+    """A step with a single task.
+
+    `held` is its checkpoint while it is held back; `written` resolves to whether the task's writes were
+    stored.
     """
 
     checkpoint_id: str
@@ -357,8 +359,10 @@ async def _aside(call: Callable[..., R], *arguments: Any) -> R:
 
 
 def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
-    """Return whether exactly one task follows. With several, the writes of one could be stored before the
-    checkpoint that is held for another; with none, nothing would ever be written.
+    """Return whether exactly one task follows.
+
+    With several, the writes of one could be stored before the checkpoint that is held for another; with none,
+    nothing would ever be written.
     """
     ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
     return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))
@@ -385,10 +389,10 @@ def _config(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfi
 
 
 class PlainSerializer(JsonPlusSerializer):
-    """LangGraph's serialiser, restricted to JSON values, bytes and LangGraph's markers. Raises
-    `InvalidPayload`.
+    """LangGraph's serialiser, restricted to JSON values, bytes and LangGraph's markers.
 
-    An error is stored as text: a run never continues from a task's error, it is only displayed.
+    Raises `InvalidPayload`. An error is stored as text: a run never continues from a task's error, it is only
+    displayed.
     """
 
     def __init__(self) -> None:

@@ -241,8 +241,10 @@ def _ways(node: Node) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A meeting of branches. `target` continues when one edge of every group was taken. `name` replaces it as
-    the source of an edge where branches of an outer fork meet.
+    """A meeting of branches.
+
+    `target` continues when one edge of every group was taken. `name` replaces it as the source of an edge
+    where branches of an outer fork meet.
     """
 
     name: str
@@ -251,8 +253,9 @@ class Join:
 
 
 def joins_of(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
-    """Return all joins_of of the graph, inner ones first. `forks` maps the nodes that start parallel branches
-    to those branches.
+    """Return all meetings of the graph, inner ones first.
+
+    `forks` maps the nodes that start parallel branches to those branches.
     """
     graph = _Graph(edges)
     depth = graph.depths(entry)
@@ -355,8 +358,9 @@ def with_plain_barriers(
 
 
 class PlainSteps:
-    """The parts of a node, run one after the other in the node's task. Implements the part of `Runnable` that
-    LangGraph uses on a loop.
+    """The parts of a node, run one after the other in the node's task.
+
+    Implements the part of `Runnable` that LangGraph uses on a loop.
     """
 
     def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:

@@ -83,8 +83,9 @@ class LlmStep:
         self._keys = {key.name: key for key in actor.state}
 
     async def think(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], str]:
-        """Make one model call: the next answer, or a summary if the conversation is too long. Return the
-        update of the state, and where the conversation continues: MODEL, TOOLS or ONWARD.
+        """Make one model call: the next answer, or a summary if the conversation is too long.
+
+        Return the update of the state, and where the conversation continues: MODEL, TOOLS or ONWARD.
         """
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, self._node.name))
         place.ensure_not_stopped()
@@ -112,8 +113,9 @@ class LlmStep:
         return update, MODEL if talk.counters["open"] else ONWARD
 
     async def _fit(self, talk: _Talk, call: NodeModelCall, number: int) -> tuple[dict[str, Any], bool]:
-        """Shorten the conversation to the model's window. Return the cost, and whether the
-        model was called.
+        """Shorten the conversation to the model's window.
+
+        Return the cost, and whether the model was called.
         """
         account: dict[str, Any] = {}
         window = call.window
@@ -222,8 +224,9 @@ class StructuredAnswer:
 
 
 def structured(text: str, schema: Mapping[str, JsonValue], *, cut_off: bool = False) -> StructuredAnswer:
-    """Extract the JSON object from a text and validate it. Small models wrap the object in prose or in a code
-    fence.
+    """Extract the JSON object from a text and validate it.
+
+    Small models wrap the object in prose or in a code fence.
     """
     value, problem = _object_in(text)
     if value is None:
@@ -280,11 +283,11 @@ class ToolLoop:
         self._node = node
 
     async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
-        """Make the first call that has no answer yet. Return the update of the state, and whether more calls
-        are pending.
+        """Make the first call that has no answer yet.
 
-        The same failure too many times in a row ends the run with `ActorStopped`, but only at the next step:
-        by then the answer is in the state, and the model sees it when the run is resumed.
+        Return the update of the state, and whether more calls are pending. The same failure too many times in
+        a row ends the run with `ActorStopped`, but only at the next step: by then the answer is in the state,
+        and the model sees it when the run is resumed.
         """
         name = self._node.name
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, name))
@@ -319,9 +322,10 @@ def _refusal(request: ToolRequest, specs: Sequence[ToolSpec]) -> str | None:
 
 
 def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *, writes: bool) -> str | None:
-    """Count identical failures and return the reason to stop when there are too many. A successful call
-    resets the count only if it may have changed something: a model that reads the file and sends the same
-    edit again has learnt nothing.
+    """Count identical failures and return the reason to stop when there are too many.
+
+    A successful call resets the count only if it may have changed something: a model that reads the file and
+    sends the same edit again has learnt nothing.
     """
     if not answer.failed:
         if writes:
@@ -360,8 +364,9 @@ async def not_made(request: ToolRequest, place: NodeLabel, call: str, reason: st
 
 
 def pending_requests(messages: Sequence[Mapping[str, Any]]) -> tuple[ToolRequest, ...]:
-    """Return the unanswered requests of the model's last message. Requests are answered in order, because
-    their ids need not be unique.
+    """Return the unanswered requests of the model's last message.
+
+    Requests are answered in order, because their ids need not be unique.
     """
     answers = list(takewhile(lambda kept: kept["role"] == MessageRole.TOOL.value, reversed(messages)))
     asked = Message.from_json(messages[-1 - len(answers)])

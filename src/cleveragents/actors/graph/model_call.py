@@ -40,8 +40,10 @@ Summarise = Callable[[Sequence[Message]], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The context window of a model. `count` returns the tokens of a request with these messages. Nothing is
-    cut up to `comfortable` tokens; no request may exceed `limit`.
+    """The context window of a model.
+
+    `count` returns the tokens of a request with these messages. Nothing is cut up to `comfortable` tokens; no
+    request may exceed `limit`.
     """
 
     model: str
@@ -95,8 +97,9 @@ class NodeModelCall:
         return Window(facts.name, self._count, int(context * _COMFORT) - answer, context - answer)
 
     async def reply(self, messages: Sequence[Message], call: str) -> tuple[ModelReply, dict[str, Any]]:
-        """Return the answer and its cost as an update of the run's account. After `ContextTooLong`, the
-        model's window is smaller for the rest of the run.
+        """Return the answer and its cost as an update of the run's account.
+
+        After `ContextTooLong`, the model's window is smaller for the rest of the run.
         """
         request = self._request(messages)
         try:

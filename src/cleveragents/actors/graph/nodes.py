@@ -73,8 +73,9 @@ class CommandStep:
         self._node = node
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Run the agent to its end. Raises `AgentFailed` with the end of its output if it fails; its changes
-        up to then are recorded.
+        """Run the agent to its end.
+
+        Raises `AgentFailed` with the end of its output if it fails; its changes up to then are recorded.
         """
         node = self._node
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
@@ -130,8 +131,9 @@ class RouterStep:
 
     # Async, because LangGraph would run a synchronous function on a thread.
     async def chosen(self, state: State) -> str:
-        """Return the chosen successor. Raises `ActorStopped` if no condition holds, or if one cannot be
-        evaluated.
+        """Return the chosen successor.
+
+        Raises `ActorStopped` if no condition holds, or if one cannot be evaluated.
         """
         values = public_values(self._actor, state)
         try:
@@ -210,8 +212,9 @@ def asked_by(interrupts: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def supersteps(graph: CompiledStateGraph[Any, Any, Any, Any], steps: int) -> int:
-    """Return LangGraph's recursion limit for a number of calls. Every other node may run between two calls,
-    and a loop without calls still ends.
+    """Return LangGraph's recursion limit for a number of calls.
+
+    Every other node may run between two calls, and a loop without calls still ends.
     """
     return (steps + 1) * (len(graph.nodes) + 1)
 

@@ -54,10 +54,10 @@ A_STEP = Spend(steps=1)
 
 
 class RunSpending:
-    """The purses of one run, by the path of subgraphs to their actors. `begun` holds the earlier spend of a
-    resumed run.
+    """The purses of one run, by the path of subgraphs to their actors.
 
-    Not thread-safe: it belongs to the loop that runs the nodes.
+    `begun` holds the earlier spend of a resumed run. Not thread-safe: it belongs to the loop that runs the
+    nodes.
     """
 
     def __init__(self, begun: Mapping[str, Spend] | None = None) -> None:
@@ -97,13 +97,12 @@ class RunSpending:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunContext:
-    """The LangGraph context of all nodes; subgraphs inherit it. It belongs to the loop and to one run; a
-    resumed run gets a new one.
+    """The LangGraph context of all nodes; subgraphs inherit it.
 
-    `models` caches the models that may answer, by name. `specs` caches the tools of each list of names: they
-    stay the same throughout a run, because a model may call any tool it has been shown. `rooms` holds windows
-    that providers reported to be smaller than documented. `stopped` holds nodes that made no progress, and
-    why.
+    It belongs to the loop and to one run; a resumed run gets a new one. `models` caches the models that may
+    answer, by name. `specs` caches the tools of each list of names: they stay the same throughout a run,
+    because a model may call any tool it has been shown. `rooms` holds windows that providers reported to be
+    smaller than documented. `stopped` holds nodes that made no progress, and why.
     """
 
     host: ActorHost
@@ -129,10 +128,10 @@ class RunContext:
         return f"{self.thread_id}:{path}.{call}"
 
     def tool_step(self, path: str, call: str) -> str:
-        """Return the name of a tool call within its plan. It starts with the task, as the records of
-        strategies require.
+        """Return the name of a tool call within its plan.
 
-        In a thread `plan/phase/task`, the task is the third part; further parts stay in the name.
+        It starts with the task, as the records of strategies require. In a thread `plan/phase/task`, the task
+        is the third part; further parts stay in the name.
         """
         parts = self.thread_id.split("/")
         task = parts[2:] or parts[-1:]
@@ -192,9 +191,11 @@ def time_left() -> Callable[[], float] | None:
 
 
 class SpendingReservation:
-    """A reservation for one call. It counts at its worst case while the call runs, then as `spent`, and as
-    nothing if the call fails. Entering waits while other calls of the run hold the required amount, and
-    raises `ActorStopped` if the call might exceed a limit.
+    """A reservation for one call.
+
+    It counts at its worst case while the call runs, then as `spent`, and as nothing if the call fails.
+    Entering waits while other calls of the run hold the required amount, and raises `ActorStopped` if the
+    call might exceed a limit.
 
     Not thread-safe: it belongs to the loop. A class, because a generator per call would cost more than the
     sums.
@@ -254,8 +255,9 @@ class ActorSpending:
         return SpendingReservation(self._account, self._chain, worst)
 
     def holds(self, worst: Spend) -> bool:
-        """Return whether the call fits now; if not, it may fit when others have ended. Raises `ActorStopped`
-        if it can never fit.
+        """Return whether the call fits now; if not, it may fit when others have ended.
+
+        Raises `ActorStopped` if it can never fit.
         """
         self._ensure_within(worst)
         return self._broken(self.spent + self.reserved_sum + worst) is None
@@ -329,8 +331,9 @@ def _less(one: Spend, other: Spend) -> Spend:
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """The cost of one model call. `models` are the models that may answer: the requested one and its
-    fallback.
+    """The cost of one model call.
+
+    `models` are the models that may answer: the requested one and its fallback.
     """
 
     models: Sequence[ModelFacts]

@@ -93,8 +93,9 @@ def state_schema(actor: Actor) -> type[Any]:
 
 
 def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> dict[str, Any]:
-    """Return the initial state of a run. Raises `InvalidPayload` for an unknown input, and `ActorStopped` for
-    an input of the wrong type.
+    """Return the initial state of a run.
+
+    Raises `InvalidPayload` for an unknown input, and `ActorStopped` for an input of the wrong type.
     """
     values: dict[str, Any] = dict.fromkeys(GIVEN, "")
     for key in actor.state:
@@ -178,6 +179,7 @@ def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State)
 
 class _Spelt(dict[str, JsonValue]):
     """Keys of the state as text, converted on demand: there are many keys, and a template uses few of them.
+
     No template can name an internal channel, because templates are checked against the actor's keys.
     """
 

@@ -51,8 +51,10 @@ _SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "site-packages", "d
 
 
 def instructions_for(root: Path, *, directory: str = "", own: str = "", skills: Sequence[Skill] = ()) -> str:
-    """Return all instructions as one text; empty if there are none. `root` is the sandbox, `directory` the
-    plan's directory in it, and `own` the result of `user_instructions`.
+    """Return all instructions as one text; empty if there are none.
+
+    `root` is the sandbox, `directory` the plan's directory in it, and `own` the result of
+    `user_instructions`.
     """
     files = agents_files(root, directory)
     parts = [f"The user's own instructions:\n\n{own}"] if own else []

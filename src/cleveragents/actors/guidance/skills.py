@@ -80,8 +80,10 @@ def user_skills_directory(environment: Mapping[str, str]) -> Path:
 
 
 def load_skills(resource: Path, trust: SqlTrustStore, user_directory: Path) -> Skills:
-    """Load the skills for a repository. The user's skill takes precedence over a repository's with the same
-    name. An invalid skill is skipped with a note.
+    """Load the skills for a repository.
+
+    The user's skill takes precedence over a repository's with the same name. An invalid skill is skipped with
+    a note.
     """
     found: dict[str, Skill] = {}
     notes: list[str] = []

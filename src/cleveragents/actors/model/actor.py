@@ -76,8 +76,10 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class StateKey:
-    """A named value that nodes read and write. The reducer combines parallel writes: `replace` allows a
-    single writer at a time, `append` joins lists, `sum` adds numbers, `merge` joins objects.
+    """A named value that nodes read and write.
+
+    The reducer combines parallel writes: `replace` allows a single writer at a time, `append` joins lists,
+    `sum` adds numbers, `merge` joins objects.
     """
 
     name: str
@@ -87,8 +89,10 @@ class StateKey:
     description: str = ""
 
     def takes(self, value: object) -> bool:
-        """Return whether a value may be written to the key. A string key accepts any value as text, an
-        appended list accepts any element, and None may replace any value.
+        """Return whether a value may be written to the key.
+
+        A string key accepts any value as text, an appended list accepts any element, and None may replace any
+        value.
         """
         if self.type == "string" or self.reducer == "append":
             return True
@@ -218,8 +222,9 @@ class CommandNode(AgentNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpNode(AgentNode):
-    """An external agent that speaks the Agent Client Protocol over its standard streams. It sends us requests
-    to write files and run commands.
+    """An external agent that speaks the Agent Client Protocol over its standard streams.
+
+    It sends us requests to write files and run commands.
     """
 
 

@@ -315,8 +315,9 @@ def _output_problem(actor: Actor, place: Place, key: str) -> Iterator[_Problem]:
 
 
 def _written_problem(actor: Actor, node: LlmNode | ToolNode | HumanNode | AgentNode) -> Iterator[_Problem]:
-    """Yield a problem if the node's output does not fit its key. The output type of a tool is only known when
-    it is called.
+    """Yield a problem if the node's output does not fit its key.
+
+    The output type of a tool is only known when it is called.
     """
     kind: StateType = "object" if isinstance(node, LlmNode) and node.schema is not None else "string"
     found = next((key for key in actor.state if key.name == node.output), None)

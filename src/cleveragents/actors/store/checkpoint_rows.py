@@ -104,8 +104,9 @@ def _write_columns(write: StoredWrite) -> dict[str, object]:
 
 
 def filled(connection: Connection, rows: Sequence[Row[Any]], location: str) -> list[StoredCheckpoint]:
-    """Load the values and writes of checkpoint rows, in the same order. Raises `DatabaseFailed` if a value is
-    missing.
+    """Load the values and writes of checkpoint rows, in the same order.
+
+    Raises `DatabaseFailed` if a value is missing.
     """
     places: dict[tuple[str, str], list[Row[Any]]] = {}
     for row in rows:

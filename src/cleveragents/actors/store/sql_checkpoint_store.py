@@ -113,8 +113,10 @@ class SqlCheckpointStore:
     def list(
         self, thread_id: str | None, *, namespace: str | None = None, before: str | None = None
     ) -> Iterator[StoredCheckpoint]:
-        """Yield checkpoints, newest first. They are read in pages, so a slow or stopped reader holds no
-        resources. Checkpoints written meanwhile are newer and not included.
+        """Yield checkpoints, newest first.
+
+        They are read in pages, so a slow or stopped reader holds no resources. Checkpoints written meanwhile
+        are newer and not included.
         """
         if not all(is_storable(text or "") for text in (thread_id, namespace, before)):
             return
@@ -196,8 +198,9 @@ class SqlCheckpointStore:
         self._database.write(unit)
 
     def _putting(self, checkpoint: StoredCheckpoint) -> Callable[[Connection], None]:
-        """Return a function that stores the checkpoint in a given transaction. Raises `InvalidPayload`
-        immediately.
+        """Return a function that stores the checkpoint in a given transaction.
+
+        Raises `InvalidPayload` immediately.
         """
         row = checkpoint_row(checkpoint)
         values = value_rows(checkpoint)

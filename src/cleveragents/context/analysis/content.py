@@ -185,8 +185,9 @@ def opaque_because(path: str, data: bytes) -> str | None:
 
 
 def _is_marked(head: bytes) -> bool:
-    """Return whether the comment at the start of a file says that it is generated. Further down, it may refer
-    to other files.
+    """Return whether the comment at the start of a file says that it is generated.
+
+    Further down, it may refer to other files.
     """
     if _GENERATED.search(head) is None:
         return False

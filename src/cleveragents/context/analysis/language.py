@@ -31,8 +31,10 @@ _CAPTURE = re.compile(r"@([a-z.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A programming language. `package` and `entry` name the function that returns the grammar;
-    `interpreters` are names in a script's first line; `keywords` are words that refer to nothing.
+    """A programming language.
+
+    `package` and `entry` name the function that returns the grammar; `interpreters` are names in a script's
+    first line; `keywords` are words that refer to nothing.
     """
 
     name: str

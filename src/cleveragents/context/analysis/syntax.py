@@ -77,8 +77,10 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class Syntax:
-    """The syntax of a content. `definitions` are in order, an outer one before its contents. `names` are
-    their names, verbatim, with their lines from 0. `passages` are in order and do not overlap.
+    """The syntax of a content.
+
+    `definitions` are in order, an outer one before its contents. `names` are their names, verbatim, with
+    their lines from 0. `passages` are in order and do not overlap.
     """
 
     definitions: list[Definition] = field(default_factory=list)

@@ -93,6 +93,7 @@ def _code(error: BaseException) -> int:
 @dataclass
 class OpenedIndex:
     """A connection to the index file with this identity, or to a private one in memory.
+
     `notes` explain why.
     """
 
@@ -123,8 +124,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """The location of a repository's index. `version` is that of the analysis; a different one requires a new
-    index.
+    """The location of a repository's index.
+
+    `version` is that of the analysis; a different one requires a new index.
     """
 
     path: Path
@@ -158,8 +160,9 @@ class IndexFile:
         return opened
 
     def discard(self, opened: OpenedIndex) -> None:
-        """Remove the file, so that the next opening rebuilds it. Connections that are already open stay
-        usable.
+        """Remove the file, so that the next opening rebuilds it.
+
+        Connections that are already open stay usable.
         """
         with suppress(OSError), self._door(fcntl.LOCK_EX):
             if _identity(self.path) == opened.identity:  # guard: another process may have rebuilt it

@@ -45,8 +45,10 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GitRepository:
-    """Facts about a repository from git. `common_dir` is the same for all its work trees. `prefix` is the
-    directory's path in its work tree, with a trailing slash, or empty.
+    """Facts about a repository from git.
+
+    `common_dir` is the same for all its work trees. `prefix` is the directory's path in its work tree, with a
+    trailing slash, or empty.
     """
 
     git_dir: Path
@@ -66,8 +68,9 @@ class GitContext:
 
     @staticmethod
     def of(root: Path, git_dir: Path | None) -> GitContext:
-        """Return the place for git. For a sandbox, this is its own git directory, never the `.git` among its
-        files.
+        """Return the place for git.
+
+        For a sandbox, this is its own git directory, never the `.git` among its files.
         """
         return GitContext(root) if git_dir is None else GitContext(git_dir, git_dir)
 

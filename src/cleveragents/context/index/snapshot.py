@@ -259,9 +259,10 @@ def _is_named(data: bytes, digest: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a view in the index. `rows[document]` is the row of its analysis, 0 if there is none.
-    `places[i]` maps the chunks of segment i to chunks of the snapshot, -1 for those outside of it; `partial`
-    says whether there are any such.
+    """The layout of a view in the index.
+
+    `rows[document]` is the row of its analysis, 0 if there is none. `places[i]` maps the chunks of segment i
+    to chunks of the snapshot, -1 for those outside of it; `partial` says whether there are any such.
     """
 
     files: Sequence[CodeFile]

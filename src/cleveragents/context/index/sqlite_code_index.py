@@ -295,6 +295,7 @@ class IndexOpener:
         self, before: dict[str, tuple[str, bytes]], view: IndexView, rows: NDArray[np.int64]
     ) -> bool:
         """Store what was learned, on a separate connection, because the snapshot's is in a transaction.
+
         Return whether it was stored.
         """
         # guard: the caller waits for the answer, not for this write
@@ -338,8 +339,9 @@ class SqliteCodeIndex:
         return self._open(place, IndexDeadline.of(seconds, cancelled), progress)
 
     def prune(self, gone: Sequence[Path] = ()) -> int:
-        """Forget these directories and all that no longer exist; return the bytes freed. Indexes that are
-        being filled are skipped until the next time.
+        """Forget these directories and all that no longer exist; return the bytes freed.
+
+        Indexes that are being filled are skipped until the next time.
         """
         return prune_directory(self._directory, self._builder.analysis_version, gone)
 
@@ -412,8 +414,9 @@ def _bytes_in(directory: Path) -> int:
 
 
 def sandbox_view(ground: ResolvedPlace, stamps: FileStamps, most_files: int) -> IndexView:
-    """Return the files of a sandbox that are tracked or not ignored, in their current state. Raises
-    `SourceMissing`.
+    """Return the files of a sandbox that are tracked or not ignored, in their current state.
+
+    Raises `SourceMissing`.
     """
     tree = open_tree(ground.root.parent)
     index = tree.place.index

@@ -97,8 +97,10 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexView:
-    """The files of a place, sorted by path. `stamps` are remembered for the next time. If the view is not
-    `whole`, there was no time for the other files.
+    """The files of a place, sorted by path.
+
+    `stamps` are remembered for the next time. If the view is not `whole`, there was no time for the other
+    files.
     """
 
     entries: list[FileEntry]

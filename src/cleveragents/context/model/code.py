@@ -87,8 +87,9 @@ class LineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A class, function, method or similar. `parent` is the position of the enclosing
-    definition in its file.
+    """A class, function, method or similar.
+
+    `parent` is the position of the enclosing definition in its file.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Import:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A part of a file that is searched as a unit: a function, the head of a class, or the lines between.
+
     `definition` is the position of its definition, None for lines outside of all. `terms` counts the terms of
     each field.
     """
@@ -122,9 +124,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class FileAnalysis:
-    """The analysis of one file's content. Chunks are in order, do not overlap, and cover the file. `language`
-    is "text" if no grammar applies. `opaque` says why the content is not searched (binary, too large,
-    generated); there are no chunks then.
+    """The analysis of one file's content.
+
+    Chunks are in order, do not overlap, and cover the file. `language` is "text" if no grammar applies.
+    `opaque` says why the content is not searched (binary, too large, generated); there are no chunks then.
     """
 
     language: str

@@ -63,8 +63,9 @@ def count_terms(words: Iterable[str]) -> Counter[str]:
 
 
 def terms_of_name(name: str) -> tuple[str, ...]:
-    """Return the terms of one name: its words, then the whole name if it has several. Empty if it contains no
-    term.
+    """Return the terms of one name: its words, then the whole name if it has several.
+
+    Empty if it contains no term.
     """
     return _terms_of_names[name]
 
@@ -96,8 +97,9 @@ def _split_case(run: str) -> Iterable[str]:
 
 
 class TermCache(dict[str, T]):
-    """A bounded cache of `find` for up to `most` words, because code repeats its words. Any thread may use
-    it: at worst, two compute the same value.
+    """A bounded cache of `find` for up to `most` words, because code repeats its words.
+
+    Any thread may use it: at worst, two compute the same value.
     """
 
     def __init__(self, find: Callable[[str], T], most: int) -> None:

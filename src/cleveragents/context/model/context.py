@@ -156,8 +156,9 @@ def keep_within(answer: object, limits: FragmentLimits) -> KeptFragments:
 
 
 def _size(fragment: object) -> int:
-    """Return the number of characters. Types must match exactly, because a subclass could run code when a
-    field is read.
+    """Return the number of characters.
+
+    Types must match exactly, because a subclass could run code when a field is read.
     """
     if type(fragment) is not ContextFragment:
         raise TypeError(f"returned {type(fragment).__name__} instead of ContextFragment")
@@ -285,8 +286,10 @@ class ContextAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """The weights of signals. Signals without a weight count as `unknown`. `priors` are added for properties
-    of a path; `kinds` multiply the score of files that are not source.
+    """The weights of signals.
+
+    Signals without a weight count as `unknown`. `priors` are added for properties of a path; `kinds` multiply
+    the score of files that are not source.
     """
 
     signals: Mapping[Signal, float]

@@ -121,9 +121,10 @@ class FixedShares:
 
 
 class BestFileFirst:
-    """An `Orderer` that groups fragments by file: first the file as a whole, then its lines. Files are
-    ordered by their best fragment. The bare path of a file is dropped if more of the file is shown, because
-    those headings contain it. Immutable.
+    """An `Orderer` that groups fragments by file: first the file as a whole, then its lines.
+
+    Files are ordered by their best fragment. The bare path of a file is dropped if more of the file is shown,
+    because those headings contain it. Immutable.
     """
 
     def order(self, fragments: Sequence[PackedFragment]) -> Sequence[PackedFragment]:
@@ -155,8 +156,10 @@ class ShortPreamble:
 
 
 class AllStrategies:
-    """A `StrategySelector` that asks every strategy that is not disabled. A strategy that finds nothing costs
-    little, while one that is not asked may have known the answer. Immutable.
+    """A `StrategySelector` that asks every strategy that is not disabled.
+
+    A strategy that finds nothing costs little, while one that is not asked may have known the answer.
+    Immutable.
     """
 
     def __init__(self, switched_off: Collection[str] = ()) -> None:

@@ -159,8 +159,9 @@ class AnswerFitter:
     count: CountTokens
 
     def fitted(self, answer: ContextAnswer) -> ContextAnswer:
-        """Return the answer within the budget. It loses its last fragments, then its skeleton, then its
-        preamble, as far as necessary.
+        """Return the answer within the budget.
+
+        It loses its last fragments, then its skeleton, then its preamble, as far as necessary.
         """
         clean = replace(
             answer,

@@ -89,8 +89,10 @@ _MOST_FILES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """The parts of the pipeline. `executor` runs strategies and replaced parts, `steps` the built-in steps;
-    they are separate, so that hung threads of one do not block the other. `notes` are added to every answer.
+    """The parts of the pipeline.
+
+    `executor` runs strategies and replaced parts, `steps` the built-in steps; they are separate, so that hung
+    threads of one do not block the other. `notes` are added to every answer.
     """
 
     index: CodeIndex
@@ -106,8 +108,9 @@ class PipelineParts:
 
 
 class ContextPipeline:
-    """Answers questions about code. Any number of threads may ask at once; it keeps no state between
-    questions.
+    """Answers questions about code.
+
+    Any number of threads may ask at once; it keeps no state between questions.
     """
 
     def __init__(self, parts: PipelineParts, clock: Callable[[], float] = time.monotonic) -> None:
@@ -299,8 +302,9 @@ class ContextPipeline:
 
 
 def _search_deadline(clock: Callable[[], float], query: ContextQuery, deadline: Deadline) -> Deadline:
-    """Return the deadline of the search. Indexing may have its own time; the rest has the
-    requested deadline.
+    """Return the deadline of the search.
+
+    Indexing may have its own time; the rest has the requested deadline.
     """
     return Deadline(clock, min(query.deadline_seconds, deadline.left))
 

@@ -243,8 +243,9 @@ class MergedPlaces:
 
 
 def _joined(spans: list[tuple[LineSpan, list[Finding]]]) -> list[tuple[LineSpan, list[Finding]]]:
-    """Join partly overlapping spans. `around` holds those that may still overlap, each within the previous
-    one.
+    """Join partly overlapping spans.
+
+    `around` holds those that may still overlap, each within the previous one.
     """
     done: list[tuple[LineSpan, list[Finding]]] = []
     around: list[tuple[LineSpan, list[Finding]]] = []
@@ -270,8 +271,9 @@ def _best(findings: list[Finding]) -> tuple[Finding, ...]:
 
 
 class RerankStrategy:
-    """A `ContextStrategy` that asks the model once about the best files of a ranking. `open_model` may be
-    slow. Immutable.
+    """A `ContextStrategy` that asks the model once about the best files of a ranking.
+
+    `open_model` may be slow. Immutable.
     """
 
     name = RERANK

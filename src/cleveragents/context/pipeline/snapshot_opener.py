@@ -186,8 +186,9 @@ def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
 
 
 def _notes(code: CodeSnapshot, in_time: bool) -> tuple[str, ...]:
-    """Return the notes of a snapshot. If it is incomplete although there was time, asking again would not
-    help.
+    """Return the notes of a snapshot.
+
+    If it is incomplete although there was time, asking again would not help.
     """
     status = code.status
     notes = [str(note) for note in status.notes[:_MOST_NOTES]]

@@ -24,8 +24,9 @@ __all__ = ["Bm25Table", "Corpus", "Occurrences", "best", "pooled"]
 
 
 class Corpus:
-    """A subset of a snapshot's documents with its own term rarity and average length. Immutable; any thread
-    may use it.
+    """A subset of a snapshot's documents with its own term rarity and average length.
+
+    Immutable; any thread may use it.
     """
 
     def __init__(self, code: CodeSnapshot, documents: Collection[int] | None = None) -> None:
@@ -92,8 +93,10 @@ class Occurrences:
 
 
 class Bm25Table:
-    """Weighted occurrences in chunks or whole documents. `k1` limits the effect of repetition, and `b` sets
-    the penalty for long texts. Immutable; any thread may use it.
+    """Weighted occurrences in chunks or whole documents.
+
+    `k1` limits the effect of repetition, and `b` sets the penalty for long texts. Immutable; any thread may
+    use it.
     """
 
     def __init__(

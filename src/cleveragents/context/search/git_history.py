@@ -46,8 +46,9 @@ _MOST_COMPARED = 2_000
 
 
 class GitCommitHistory:
-    """A `CommitHistory` for git repositories; `directory` is that of the index. Stateless: any thread may
-    share it.
+    """A `CommitHistory` for git repositories; `directory` is that of the index.
+
+    Stateless: any thread may share it.
     """
 
     def __init__(

@@ -149,8 +149,9 @@ class QuestionSearch:
         return self.paths_of(FileKind.SOURCE)
 
     def text(self, path: str) -> str:
-        """Return the text of a file; empty if it is no longer available. Read without the lock, because
-        reading may hang.
+        """Return the text of a file; empty if it is no longer available.
+
+        Read without the lock, because reading may hang.
         """
         try:
             return self.code.text(path)

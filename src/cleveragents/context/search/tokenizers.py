@@ -29,8 +29,9 @@ _DIGESTS: Final = {
 def tokenizer(
     name: str, environment: Mapping[str, str], digests: Mapping[str, str] = _DIGESTS
 ) -> tuple[CountTokens, str | None]:
-    """Return the named tokenizer; or the estimate, and why it is used. `digests` are those
-    of intact files.
+    """Return the named tokenizer; or the estimate, and why it is used.
+
+    `digests` are those of intact files.
     """
     if name not in digests:
         return estimate_text, None

@@ -147,8 +147,9 @@ class WordVectors:
 
 @lru_cache(maxsize=1)
 def word_vectors() -> WordVectors:
-    """Load the vectors, once per process. Raises `FileNotFoundError` if they are missing, `ValueError` if
-    they are invalid.
+    """Load the vectors, once per process.
+
+    Raises `FileNotFoundError` if they are missing, `ValueError` if they are invalid.
     """
     files = vector_files()
     if files is None:
@@ -158,8 +159,9 @@ def word_vectors() -> WordVectors:
 
 
 def read_matrix(file: Path) -> NDArray[np.float16]:
-    """Read the single matrix of a `safetensors` file. The first eight bytes are the length of the header,
-    which gives its offset.
+    """Read the single matrix of a `safetensors` file.
+
+    The first eight bytes are the length of the header, which gives its offset.
     """
     import numpy as np
 

@@ -41,8 +41,9 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Limits of a budget; None means no limit. `picodollars` requires a known price for
-    every model in use.
+    """Limits of a budget; None means no limit.
+
+    `picodollars` requires a known price for every model in use.
     """
 
     picodollars: int | None = None

@@ -27,10 +27,11 @@ class MessageRole(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool call that a model requests. `problem` says why the call is invalid: the arguments are not a JSON
-    object, or were cut off. `arguments` is then empty.
+    """A tool call that a model requests.
 
-    `id` is assigned by the model and need not be unique: some servers count from 0 in every reply.
+    `problem` says why the call is invalid: the arguments are not a JSON object, or were cut off. `arguments`
+    is then empty. `id` is assigned by the model and need not be unique: some servers count from 0 in every
+    reply.
     """
 
     id: str

@@ -52,8 +52,9 @@ def _path(name: str, model: str) -> Path:
 
 
 def what_is_there(name: str) -> str | None:
-    """Explain why a name that the catalogue refused is not a script; None if it does not name one. The
-    explanation reveals which files exist, so show it only to users with access to this machine.
+    """Explain why a name that the catalogue refused is not a script; None if it does not name one.
+
+    The explanation reveals which files exist, so show it only to users with access to this machine.
     """
     from cleveragents.models.script_document import NO_SCRIPT
 

@@ -139,8 +139,9 @@ class SqlBudgetStore:
         now: datetime,
         priced: bool = True,
     ) -> None:
-        """Replace the reservation by the actual spend. Settling again has no effect. The cost of a call with
-        an unknown price stays unknown, not zero.
+        """Replace the reservation by the actual spend.
+
+        Settling again has no effect. The cost of a call with an unknown price stays unknown, not zero.
         """
         tokens: dict[str, Any] = {"picodollars": spent.picodollars if priced else None}
         if usage is not None:

@@ -19,8 +19,9 @@ _GRACE_SECONDS = 1.0
 
 
 class AcpAgents:
-    """Runs agents in one sandbox. Any thread may share it; each session has its own loop, on a thread that
-    ends with it.
+    """Runs agents in one sandbox.
+
+    Any thread may share it; each session has its own loop, on a thread that ends with it.
     """
 
     def __init__(self, place: ProgramEnvironment, bounds: SessionBounds | None = None) -> None:

@@ -49,8 +49,10 @@ _CANNOT_RUN = 126
 
 
 class AcpHandler:
-    """The `acp` handler for messages from the agent. `session_id` is set once the session exists; `end`
-    receives the error that ends it. Not thread-safe: only the session's loop uses it.
+    """The `acp` handler for messages from the agent.
+
+    `session_id` is set once the session exists; `end` receives the error that ends it. Not thread-safe: only
+    the session's loop uses it.
     """
 
     def __init__(
@@ -181,8 +183,9 @@ class AcpHandler:
         return {}
 
     def _did(self, what: str) -> None:
-        """Record the agent's own changes, one recording at a time. Changes that are reported meanwhile become
-        part of the next recording.
+        """Record the agent's own changes, one recording at a time.
+
+        Changes that are reported meanwhile become part of the next recording.
         """
         if self._filing is None or self._filing.done():
             self._filing = asyncio.create_task(self._file(what))
@@ -192,8 +195,10 @@ class AcpHandler:
         await self._in_thread(partial(self._client.did, what))
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """Run `work` on a thread after all earlier requests. An agent may send requests without waiting for
-        answers, and its last write must win. Raises `ToolRefused` if the turn does not come in time.
+        """Run `work` on a thread after all earlier requests.
+
+        An agent may send requests without waiting for answers, and its last write must win. Raises
+        `ToolRefused` if the turn does not come in time.
         """
         try:
             async with asyncio.timeout(self._bounds.turn_seconds):
@@ -207,8 +212,9 @@ class AcpHandler:
             self._order.release()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run `work` on a thread and return its result. An error that ends the session does so even if the
-        result is not awaited.
+        """Run `work` on a thread and return its result.
+
+        An error that ends the session does so even if the result is not awaited.
         """
         call = asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, work))
         call.add_done_callback(self._look_at)

@@ -227,10 +227,10 @@ def _details(data: Any) -> str:
 
 
 def agent_program(request: AgentRequest, place: ProgramEnvironment) -> GuardProgram:
-    """Return the program for the guard to run. Raises `ToolRefused` if it does not exist or cannot be
-    isolated as required.
+    """Return the program for the guard to run.
 
-    The caller removes the directory `private` that it names.
+    Raises `ToolRefused` if it does not exist or cannot be isolated as required. The caller removes the
+    directory `private` that it names.
     """
     bubblewrap = bubblewrap_for(place, request.name)
     command = Command(

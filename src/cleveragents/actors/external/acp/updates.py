@@ -1,5 +1,6 @@
-"""Updates of an agent while it works: collected, bounded, and reported as progress. Also the limits of a
-session.
+"""Updates of an agent while it works: collected, bounded, and reported as progress.
+
+Also the limits of a session.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class _Call:
 
 
 class Updates:
-    """The updates of one session. `tell` and `did` must not block. Not thread-safe: only the session's loop
-    uses it.
+    """The updates of one session.
+
+    `tell` and `did` must not block. Not thread-safe: only the session's loop uses it.
     """
 
     def __init__(
@@ -175,10 +177,11 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBounds:
-    """Limits of a session. `start_seconds` bounds the start, which may include a download; `cancel_seconds`
-    the end of a turn after a cancellation. `messages` and `bytes_` bound all output, `requests` the
-    concurrent requests, `turn_seconds` the wait of a request for earlier ones, `terminals` the open
-    terminals, and `shown` the progress updates.
+    """Limits of a session.
+
+    `start_seconds` bounds the start, which may include a download; `cancel_seconds` the end of a turn after a
+    cancellation. `messages` and `bytes_` bound all output, `requests` the concurrent requests, `turn_seconds`
+    the wait of a request for earlier ones, `terminals` the open terminals, and `shown` the progress updates.
     """
 
     start_seconds: float = 60.0

@@ -59,8 +59,10 @@ class AnalysisRequest:
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """The result of an order. `analyses` correspond to `digests`. `changed` are files whose content has
-    changed since, `missing` those that the repository does not have.
+    """The result of an order.
+
+    `analyses` correspond to `digests`. `changed` are files whose content has changed since, `missing` those
+    that the repository does not have.
     """
 
     segment: Segment

@@ -82,10 +82,12 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class IndexBuilder:
-    """The settings of a build. `analyse` names the function that analyses files, so that worker processes can
-    import it; `version` changes with its results. More than `alone` contents are distributed to `workers`
-    processes (by default, one per processor), `batch_files` at a time. A build by another process is waited
-    for as long as it makes progress at least every `stalled_seconds`.
+    """The settings of a build.
+
+    `analyse` names the function that analyses files, so that worker processes can import it; `version`
+    changes with its results. More than `alone` contents are distributed to `workers` processes (by default,
+    one per processor), `batch_files` at a time. A build by another process is waited for as long as it makes
+    progress at least every `stalled_seconds`.
     """
 
     analyse: str = "cleveragents.context.analysis:analyse"
@@ -297,8 +299,9 @@ def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
 
 
 def forget_views(connection: sqlite3.Connection, here: bytes) -> None:
-    """Forget all views; those still in use are stored again. Only the known files of `here`, the current
-    place, are kept.
+    """Forget all views; those still in use are stored again.
+
+    Only the known files of `here`, the current place, are kept.
     """
     with transaction(connection):
         connection.execute("DELETE FROM view")
@@ -354,9 +357,10 @@ def build_turn(
     grown: Callable[[], int] = int,
     stalled_seconds: float = STALLED_SECONDS,
 ) -> Iterator[BuildTurn]:
-    """Try to become the process that fills the index. If another process does, wait until it is done, the
-    time is over, `needless` reports that nothing is left to fill, or `grown` has not changed for
-    `stalled_seconds`. Raises `Cancelled` and `OSError`.
+    """Try to become the process that fills the index.
+
+    If another process does, wait until it is done, the time is over, `needless` reports that nothing is left
+    to fill, or `grown` has not changed for `stalled_seconds`. Raises `Cancelled` and `OSError`.
     """
     looked = moved = time.monotonic()
     held = _try(path)

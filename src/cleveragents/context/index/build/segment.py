@@ -200,8 +200,9 @@ def merged(segments: Sequence[tuple[Segment, NDArray[np.bool_]]]) -> Segment:
 def new_places(
     first_chunk: NDArray[np.int32], kept: NDArray[np.bool_], begins: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Return the new number of each chunk of a segment, -1 if its content is not kept. `begins` holds the
-    first new number of each kept content.
+    """Return the new number of each chunk of a segment, -1 if its content is not kept.
+
+    `begins` holds the first new number of each kept content.
     """
     import numpy as np
 

@@ -112,8 +112,9 @@ class _Worker:
 
 
 class WorkerPool:
-    """A group of worker processes. Not thread-safe: one per build. Leaving the context ends them, whatever
-    they are doing.
+    """A group of worker processes.
+
+    Not thread-safe: one per build. Leaving the context ends them, whatever they are doing.
     """
 
     def __init__(self, analyse: str, size: int, *, batch_seconds: float = _BATCH_SECONDS) -> None:
@@ -138,8 +139,9 @@ class WorkerPool:
         self._workers.clear()
 
     def batches(self, orders: Iterable[AnalysisRequest], patience: IndexDeadline) -> Iterator[IndexBatch]:
-        """Yield a batch for each order as they arrive, until the time is over. Raises `Cancelled` and
-        `WorkerPoolUnusable`.
+        """Yield a batch for each order as they arrive, until the time is over.
+
+        Raises `Cancelled` and `WorkerPoolUnusable`.
         """
         waiting = deque(part for order in orders for part in _parts(order))
         for _ in range(min(self._size, len(waiting))):
