@@ -58,7 +58,7 @@ UNKNOWN_CONTEXT = 32_768
 UNKNOWN_OUTPUT = 4_096
 """Limits assumed for unlisted models; all but the smallest models meet them."""
 _DATED = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|latest|\d{3}|0)$")
-_PICODOLLARS_A_TOKEN = 10**6  # for a price for one dollar per million tokens
+_PICODOLLARS_A_TOKEN = 10**6  # for a price of one dollar per million tokens
 _KEYS = {"input", "output", "cached", "context_tokens", "output_tokens", "tool_calls"}
 
 

@@ -62,8 +62,8 @@ _PROBE_TOOL = ToolSpec(
 
 _GIVEN = (MessageRole.TOOL, MessageRole.USER)
 _COPIED = "the same call occurs in a file or in output that you were shown, so it was not made"
-_HALF = "the call ends in the middle of a text; send it again, whole"
-_CUT_OFF = "the call was cut off, because the answer reached its limit; do less in one call"
+_HALF = "the call ends inside a string; send the whole call again"
+_CUT_OFF = "the call was cut off, because the answer reached its limit; split the work into smaller calls"
 _NO_JSON = "the call is not JSON; send one object with `name` and `arguments`"
 
 
@@ -230,10 +230,10 @@ def _named_one(value: Any) -> tuple[str, Mapping[str, Any], str | None] | None:
     if isinstance(arguments, str):
         arguments = _parsed(arguments) if arguments.strip() else {}
     if not isinstance(arguments, dict) or not all(isinstance(key, str) for key in arguments):
-        return name, {}, "the arguments have to be one JSON object"
+        return name, {}, "the arguments must be one JSON object"
     problem = unkeepable(arguments)
     if problem is not None:  # guard: no checkpoint could keep it
-        return name, {}, f"the arguments cannot be used: {problem}; write them without"
+        return name, {}, f"the arguments contain {problem}; remove it"
     return name, arguments, None
 
 
