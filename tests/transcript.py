@@ -25,7 +25,7 @@ _VARYING = (
     (re.compile(r"[\d,]+ tokens"), "TOKENS"),
 )
 # Printed on machines without bubblewrap; the pages show one with it.
-_NOT_ISOLATED = re.compile(r"^\{.*\"event\": \"command\.not_isolated\".*\n", re.MULTILINE)
+_NOT_ISOLATED = re.compile(r"^note: .*isolat.*\n", re.MULTILINE)
 _ISOLATION = re.compile(r"^(isolation +)none:.*$", re.MULTILINE)
 _SECONDS = 120
 # In debug mode, slow callbacks of a busy machine are logged between the lines that a reader sees.

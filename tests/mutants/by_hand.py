@@ -35,7 +35,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "except ZeroDivisionError as away:",
     ),
     ("cli/admin/serve.py", "a log, which others read"): (" and sys.stderr.isatty()", ""),
-    ("config/logging.py", "does not count as shown"): (" and sys.stderr.isatty()", ""),
+    ("config/logging.py", "does not count as shown"): ("sys.stderr.isatty() and not", "not"),
     ("cli/run/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
     ("protocols/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
     ("plans/apply_policy.py", "it quotes files"): (

@@ -69,9 +69,10 @@ _BYPASSES = frozenset({"buffer", "detach", "reconfigure"})
 def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
     """Configure logging to stderr for this process.
 
-    An event may carry a sentence for people in `told`. If `is_news` is given, the log format is `auto` and
-    stderr is a terminal, such an event prints only that sentence, and nothing if it is not news. All other
-    events are logged in full.
+    An event may carry a sentence for people in `told`. If `is_news` is given, which a command for people
+    does, and the log format is `auto`, such an event prints only that sentence; on a terminal nothing, if it
+    is not news. All other events are logged in full: as lines for people, in a service without a terminal as
+    JSON.
     """
     for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
         sys.meta_path.remove(finder)
@@ -150,6 +151,7 @@ def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> Non
     import structlog
 
     password = url_password(settings.database.url)
+    for_people = settings.log.format == "auto" and is_news is not None
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -159,7 +161,7 @@ def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> Non
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
             redactor((password,) if password else ()),
-            _in_words(_renderer(settings.log.format), is_news if _is_read_by_people(settings) else None),
+            _in_words(_renderer(settings.log.format, for_people), is_news if for_people else None),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log.level]),
         logger_factory=structlog.PrintLoggerFactory(unguarded(sys.stderr)),
@@ -188,22 +190,18 @@ def _in_words(renderer: Processor, is_news: Callable[[str], bool] | None) -> Pro
         told = event.pop("told", None)
         if told is None or is_news is None:
             return renderer(logger, method, event)
-        if not is_news(str(told)):
+        # guard: a line that no person reads, as in the log of a background plan, does not count as shown
+        if sys.stderr.isatty() and not is_news(str(told)):
             raise structlog.DropEvent
         return f"note: {escape_controls(str(told))}"
 
     return render
 
 
-def _is_read_by_people(settings: Settings) -> bool:
-    # guard: a line that no person reads, as in the log of a background plan, does not count as shown
-    return settings.log.format == "auto" and sys.stderr.isatty()
-
-
-def _renderer(format_name: str) -> Processor:
+def _renderer(format_name: str, for_people: bool) -> Processor:
     import structlog
 
-    if format_name == "console" or (format_name == "auto" and sys.stderr.isatty()):
+    if format_name == "console" or (format_name == "auto" and (for_people or sys.stderr.isatty())):
         return _on_one_line(
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback

@@ -327,7 +327,7 @@ class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = "warning"
     format: Annotated[
         Literal["auto", "console", "json"],
-        Meta(description="console for people, json for programs; auto: console if stderr is a terminal"),
+        Meta(description="console for people, json for programs; auto: json in a service without a terminal"),
     ] = "auto"
 
 

@@ -305,7 +305,7 @@ def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     ("log_format", "kind", "read"),
     [
         ("auto", Terminal, ["note: it is so\n", ""]),
-        ("auto", io.StringIO, ['{"event": "it.is"'] * 2),
+        ("auto", io.StringIO, ["note: it is so\n"] * 2),
         ("json", Terminal, ['{"event": "it.is"'] * 2),
     ],
     ids=["for people", "in a file", "for programs"],
