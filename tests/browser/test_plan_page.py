@@ -48,11 +48,11 @@ def test_a_page_whose_server_is_started_anew_in_the_middle_shows_all_that_happen
     plan_id = ids["catalogue"]
     until("its command", lambda: len(bench.account(plan_id)["calls"]) > 2)
     bench.server.stop()
-    expect(page.get_by_text("may be out of date")).to_be_visible()
+    expect(page.get_by_text("Not connected")).to_be_visible()
     bench.server.start()
     expect(page.locator(".p-state")).to_contain_text("ready")
     bench.agrees(page, plan_id)
-    expect(page.get_by_text("may be out of date")).to_have_count(0)
+    expect(page.get_by_text("Not connected")).to_have_count(0)
     # The account is read before the events that were missed meanwhile, of which the timeline is drawn.
     calls = [str(call["number"]) for call in bench.account(plan_id)["calls"]]
     expect(page.locator(".p-entry-number")).to_have_text(calls)
