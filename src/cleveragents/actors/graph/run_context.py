@@ -54,7 +54,7 @@ A_STEP = Spend(steps=1)
 
 
 class RunSpending:
-    """The purses of one run, by the path of subgraphs to their actors.
+    """The spending of one run's actors, by the path of subgraphs to them.
 
     `begun` holds the earlier spend of a resumed run. Not thread-safe: it belongs to the loop that runs the
     nodes.
@@ -66,14 +66,14 @@ class RunSpending:
         self._waiting: list[asyncio.Future[None]] = []
 
     def purse(self, actor: Actor, state: State) -> ActorSpending:
-        """Return the purse of the actor with this state."""
+        """Return the spending of the actor with this state."""
         account = state[ACCOUNT]
         purse = self._purses.get(account["path"]) or self._opened(actor, account["path"], None)
         purse.spent = _larger(purse.spent, account)
         return purse
 
     def open_below(self, above: ActorSpending, actor: Actor, path: str) -> None:
-        """Open a purse for an actor that runs as a subgraph. Its spend also counts for the purses above."""
+        """Start counting for an actor that runs as a subgraph. Its spend also counts for the actors above."""
         self._opened(actor, path, above)
 
     async def settling(self) -> None:
