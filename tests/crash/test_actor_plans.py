@@ -95,7 +95,7 @@ def test_a_killed_actor_plan_repeats_no_finished_call(runner: Runner, tmp_path: 
     """sipyourdrink-ltd/bernstein#3376: a kill destroyed the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
-    tokens = ensure_root_plan(whole, before=None)
+    tokens = ensure_complete(whole, before=None)
     points = chosen(distinct(json.loads((whole / "points.json").read_text())))
     reached = 0
     for name, nth in points:
@@ -110,7 +110,7 @@ def test_a_killed_actor_plan_repeats_no_finished_call(runner: Runner, tmp_path: 
         try:
             plan = carried_through(home)
             assert plan.phase_state == (Phase.APPLY, PlanState.APPLIED), plan
-            assert ensure_root_plan(home, before=before) >= tokens
+            assert ensure_complete(home, before=before) >= tokens
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")
             raise
@@ -119,7 +119,7 @@ def test_a_killed_actor_plan_repeats_no_finished_call(runner: Runner, tmp_path: 
 
 
 def chosen(points: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return as many points as time permits, evenly distributed up request the apply; all of them on request.
+    """Return as many points as time permits, evenly distributed up to the apply; all of them on request.
 
     Applies, sandboxes and the audit log have their own tests. The writer of the log reaches a point depending
     on how many events it finds, so there is no n-th time to come back to.
@@ -150,7 +150,7 @@ def thoughts_of(bench: ActorPlanBench) -> list[tuple[str, str]]:
         return [(key, state) for key, state in connection.execute(query)]
 
 
-def ensure_root_plan(home: Path, before: Known | None) -> int:
+def ensure_complete(home: Path, before: Known | None) -> int:
     """Assert that the result exists once and only a running call was repeated. Returns the spending."""
     with actor_plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()

@@ -118,7 +118,7 @@ class Scene:
         git(self.world.resource, "read-tree", "HEAD")
         assert self.world.files() == self.before
 
-    def ensure_root_plan(self) -> str:
+    def ensure_complete(self) -> str:
         """Assert the state `before` or `after`, never anything else, and no orphans."""
         files = self.world.files()
         assert files in (self.before, self.after), "files of two states are mixed"
@@ -158,7 +158,7 @@ def scene(tmp_path: Path, walker: Walker) -> Iterator[Scene]:
 
 def test_an_apply_killed_at_any_step_leaves_all_files_old_or_all_new(scene: Scene) -> None:
     points = scene.points("apply")
-    assert scene.ensure_root_plan() == "after"
+    assert scene.ensure_complete() == "after"
     scene.reset()
     assert len([point for point, _ in points if point == "apply.move.before"]) == len(EDITS)
     outcomes = {}
@@ -166,13 +166,13 @@ def test_an_apply_killed_at_any_step_leaves_all_files_old_or_all_new(scene: Scen
         index = scene.index()
         assert scene.run("apply", point, nth) == "signal 9", point
         scene.recover()
-        outcomes[point, nth] = scene.ensure_root_plan()
+        outcomes[point, nth] = scene.ensure_complete()
         assert scene.index() == index, "the index is not ours to touch"
         assert scene.branch() == scene.head
         assert scene.recover() == [], "what is settled is settled"
         if nth == 1:
             scene.world.apply("p")
-            assert scene.ensure_root_plan() == "after", "nothing is applied twice, or not at all"
+            assert scene.ensure_complete() == "after", "nothing is applied twice, or not at all"
         scene.reset()
     assert outcomes["apply.move.after", 1] == "before"
     assert outcomes["apply.move.after", len(EDITS)] == "after"
@@ -189,7 +189,7 @@ def test_a_commit_killed_at_any_step_keeps_files_index_and_branch_consistent(sce
         index = scene.index()
         assert scene.run("commit", point, nth) == "signal 9", point
         scene.recover()
-        outcomes[point] = scene.ensure_root_plan()
+        outcomes[point] = scene.ensure_complete()
         if outcomes[point] == "before":
             assert scene.branch() == scene.head
             assert scene.index() == index, "a commit that did not happen leaves the index as it was"
@@ -204,27 +204,27 @@ def test_a_commit_killed_at_any_step_keeps_files_index_and_branch_consistent(sce
 def test_an_undo_killed_at_any_step_leaves_all_files_old_or_all_new(scene: Scene) -> None:
     scene.world.apply("p")
     points = scene.points("undo")
-    assert scene.ensure_root_plan() == "before"
+    assert scene.ensure_complete() == "before"
     for point, nth in points:
         scene.world.apply("p")
         assert scene.run("undo", point, nth) == "signal 9", point
         scene.recover()
-        if scene.ensure_root_plan() == "after":
+        if scene.ensure_complete() == "after":
             scene.world.undo("p")
-        assert scene.ensure_root_plan() == "before"
+        assert scene.ensure_complete() == "before"
 
 
 def test_the_next_recovery_completes_a_killed_one(scene: Scene) -> None:
     middle = ("apply.move.after", len(EDITS) - 1)
     assert scene.run("apply", *middle) == "signal 9"
     points = scene.points("recover")
-    assert scene.ensure_root_plan() == "before"
+    assert scene.ensure_complete() == "before"
     assert ("recover.move.before", 1) in points
     for point, nth in points:
         assert scene.run("apply", *middle) == "signal 9"
         assert scene.run("recover", point, nth) == "signal 9", point
         scene.recover()
-        assert scene.ensure_root_plan() == "before"
+        assert scene.ensure_complete() == "before"
 
 
 def test_the_next_recovery_completes_a_killed_undo_of_a_commit(scene: Scene) -> None:
@@ -235,7 +235,7 @@ def test_the_next_recovery_completes_a_killed_undo_of_a_commit(scene: Scene) -> 
         assert scene.run("commit", "apply.ref.before") == "signal 9"
         assert scene.run("recover", point, nth) == "signal 9", point
         scene.recover()
-        assert scene.ensure_root_plan() == "before"
+        assert scene.ensure_complete() == "before"
         assert scene.index() == index
         assert scene.branch() == scene.head
 
@@ -289,7 +289,7 @@ def test_concurrent_recoveries_recover_once(scene: Scene) -> None:
     told = [int(program.communicate(timeout=240)[0]) for program in programs]
     assert sum(told) <= 1
     scene.recover()
-    assert scene.ensure_root_plan() == "before"
+    assert scene.ensure_complete() == "before"
 
 
 def test_every_started_apply_ends_once_in_the_log(scene: Scene) -> None:
@@ -310,7 +310,7 @@ def test_full_durability_survives_the_same_kills(scene: Scene) -> None:
     for point, nth in (("apply.move.after", 2), ("apply.done.before", 1), ("apply.done.after", 1)):
         assert scene.run("apply", point, nth, durability="full") == "signal 9"
         scene.recover()
-        if scene.ensure_root_plan() == "after":
+        if scene.ensure_complete() == "after":
             scene.reset()
 
 
@@ -318,4 +318,4 @@ def test_this_test_catches_files_written_one_by_one(scene: Scene) -> None:
     assert scene.run("naive", "apply.move.after", 2) == "signal 9"
     scene.recover()
     with pytest.raises(AssertionError, match="mixed"):
-        scene.ensure_root_plan()
+        scene.ensure_complete()

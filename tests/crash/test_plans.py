@@ -98,7 +98,7 @@ def test_a_killed_plan_loses_and_repeats_nothing(runner: Runner, tmp_path: Path)
     """sipyourdrink-ltd/bernstein#3376: a kill destroyed the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
-    ensure_root_plan(whole)
+    ensure_complete(whole)
     points = distinct(json.loads((whole / "points.json").read_text()))
     assert {name.partition(".")[0] for name, _ in points} == {"store", "job", "sandbox", "tool", "apply"}
     for name, nth in points:
@@ -108,7 +108,7 @@ def test_a_killed_plan_loses_and_repeats_nothing(runner: Runner, tmp_path: Path)
         try:
             plan = carried_through(home)
             assert plan.phase_state == (Phase.APPLY, PlanState.APPLIED), plan
-            ensure_root_plan(home)
+            ensure_complete(home)
             runs = (next((home / "state/sandboxes").iterdir()) / "tree" / "runs.log").read_text()
             assert runs in ({"ran\n"} if "2" in done else {"ran\n", "ran\nran\n"})
         except BaseException as error:
@@ -148,7 +148,7 @@ def finished_calls(home: Path) -> set[str]:
         }
 
 
-def ensure_root_plan(home: Path) -> None:
+def ensure_complete(home: Path) -> None:
     """Assert that the result exists once, and nothing else."""
     with plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()

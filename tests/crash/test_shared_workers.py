@@ -133,7 +133,7 @@ def test_a_killed_workers_concurrency_slot_is_released(tmp_path: Path) -> None:
         child = world.spawn(crash_at="job.run.before", queues=("plans",), **PATIENT)
         assert child.wait(240) == -signal.SIGKILL
         assert world.job(ids[0]).state is JobState.RUNNING
-        # Another worker that claims over nothing finds the concurrency limit reached.
+        # Another worker that takes over nothing finds the concurrency limit reached.
         peer = make_worker(world.database, NoFaults(), name="peer", queues=("plans",), **PATIENT)
         peer._claim_ready()
         assert peer.statistics().claimed == 0

@@ -64,7 +64,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     made.close()
 
 
-def ensure_root_plan(home: Path) -> None:
+def ensure_complete(home: Path) -> None:
     """Check that both are merged and the conflict is resolved, each once, and that records
     and files agree.
     """
@@ -93,7 +93,7 @@ def test_a_killed_merge_happens_once_and_loses_nothing(runner: Runner, tmp_path:
     home, template = tmp_path / "template", tmp_path / "untouched"
     shutil.copytree(home, template, symlinks=True)
     assert runner.run() == 0
-    ensure_root_plan(home)
+    ensure_complete(home)
     counts = Counter(json.loads((home / "points.json").read_text()))
     every = os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT")
     names = [name for name in counts if name.startswith(OURS) and (every or name not in SAME)]
@@ -108,7 +108,7 @@ def test_a_killed_merge_happens_once_and_loses_nothing(runner: Runner, tmp_path:
             assert runner.run(point=name, nth=nth) == -signal.SIGKILL, (name, nth)
             try:
                 carried_through(home)
-                ensure_root_plan(home)
+                ensure_complete(home)
             except BaseException as error:
                 error.add_note(f"killed at {name}, the {nth}th time")
                 raise

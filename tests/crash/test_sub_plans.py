@@ -88,7 +88,7 @@ def wanted(reached: list[str]) -> list[tuple[str, int]]:
 def test_a_killed_plan_tree_loses_nothing_and_merges_nothing_twice(runner: Runner, tmp_path: Path) -> None:
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
-    ensure_root_plan(whole)
+    ensure_complete(whole)
     points = wanted(json.loads((whole / "points.json").read_text()))
     assert {name.partition(".")[0] for name, _ in points} == {"store", "sub_plan", "merge"}
     for name, nth in points:
@@ -97,14 +97,14 @@ def test_a_killed_plan_tree_loses_nothing_and_merges_nothing_twice(runner: Runne
         try:
             plan = carried_through(home)
             assert plan.phase_state == COMPLETE, (plan.phase_state, plan.error, plan.waiting_for)
-            ensure_root_plan(home)
+            ensure_complete(home)
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")
             raise
         shutil.rmtree(home)
 
 
-def ensure_root_plan(home: Path) -> None:
+def ensure_complete(home: Path) -> None:
     """Assert that every sub-plan exists and is merged once, and the result contains all their changes."""
     with tree_bench(home) as bench:
         [root] = [plan for plan in bench.parts.plans.list() if plan.parent_id is None]

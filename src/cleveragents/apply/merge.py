@@ -58,7 +58,7 @@ class MergeResult:
 
 
 def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str) -> MergeResult:
-    """MergeResult the change base → theirs into `ours`. Objects go to the repository; no file changes."""
+    """Merge the change base → theirs into `ours`. Objects go to the repository; no file changes."""
     if theirs in (base, ours):
         return MergeResult(base, ours, theirs, ours, {})
     merged = theirs

@@ -143,7 +143,7 @@ class ApplyTarget:
         return self.converts or holds_attributes(self.index)
 
     def merge(self, base: str, ours: str, theirs: str) -> MergeResult:
-        """MergeResult the change base → theirs into `ours`, the tree just captured."""
+        """Merge the change base → theirs into `ours`, the tree just captured."""
         merge = self._merged(base, ours, theirs)
         overlooked = self._overlooked(merge)
         if overlooked:
@@ -360,7 +360,7 @@ def merge_following_renames(
     untracked: Untracked = lambda paths: (),
     hint: str = "",
 ) -> MergeResult:
-    """MergeResult the change base → theirs into `ours`, and list the followed renames.
+    """Merge the change base → theirs into `ours`, and list the followed renames.
 
     `untracked` returns the files added by `ours` to which no rename is followed. `hint` is added to conflicts
     that may be due to that.
@@ -383,7 +383,7 @@ def _merged_apart(
     drift: Mapping[str, Difference],
     apart: Sequence[str],
 ) -> MergeResult:
-    """MergeResult without the files in `apart`, then add them to the result."""
+    """Merge without the files in `apart`, then add them to the result."""
     base, ours, theirs = trees
     scratch = repository.directory / f"merge-{secrets.token_hex(8)}.index"
     tracked = repository.tree_with(ours, (index_line(0, "0" * len(ours), path) for path in apart), scratch)

@@ -175,7 +175,7 @@ def absence_of(program: str, install: str = "") -> str | None:
 
 
 def absence_of_acp() -> str | None:
-    """What is missing before anybody can be talked to by the Agent Client Protocol, if it is."""
+    """Return what the Agent Client Protocol lacks here; None if it is available."""
     if find_spec("acp") is not None:
         return None
     return f"agents that speak ACP need the extra `acp`: {install_command('acp')}"

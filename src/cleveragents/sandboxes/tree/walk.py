@@ -157,7 +157,7 @@ class KnownPaths:
 
 
 def survey(root: Path, known: KnownPaths, ignores: Ignores) -> TreeSurvey:
-    """TreeSurvey every file below `root` that is tracked or not ignored.
+    """Survey every file below `root` that is tracked or not ignored.
 
     The result has a `problem` if a path is too long for a system call, or the ignore rules are too large or
     unusable.
