@@ -83,6 +83,7 @@ class EventType(str, Enum):
     GRAPH_RUN_SUCCEEDED = "graph.run_succeeded"
     GRAPH_RUN_FAILED = "graph.run_failed"
     GRAPH_RUN_CANCELLED = "graph.run_cancelled"
+    GRAPH_RUN_PAUSED = "graph.run_paused"
 
     # Enum's hash is written in Python, and every emit looks up its type in a table.
     __hash__ = str.__hash__

@@ -27,6 +27,7 @@ from cleveragents.core.errors import (
     Closed,
     DeadlineExceeded,
     GraphFailed,
+    NeedsHuman,
     QueueFull,
     UnknownGraph,
 )
@@ -332,6 +333,17 @@ def test_every_run_is_announced_once_at_each_end(gate: Gate) -> None:
     ]
     failure = recorder.events[3].payload
     assert failure == {"graph": "fail", "message_id": "message-1", "error": "GraphFailed"}
+
+
+def test_a_run_that_needs_a_person_is_announced_as_paused() -> None:
+    async def ask(state: State) -> State:
+        raise NeedsHuman("plan-1", "run `pytest -q`")
+
+    recorder = Recorder()
+    events = RunEvents(recorder, CountingIdentifiers(), FakeClock())
+    with RxPyLangGraphBridge({"ask": chain(ask)}, events=events) as bridge:
+        bridge.create_future_task(request("ask")).result(LIMIT)
+    assert [event.event_type for event in recorder.events][-1] is EventType.GRAPH_RUN_PAUSED
 
 
 def test_a_publisher_that_fails_costs_no_answer() -> None:

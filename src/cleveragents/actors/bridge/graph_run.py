@@ -24,11 +24,13 @@ from cleveragents.actors.streams.message import MessageKind, StreamMessage
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     BlockingOnLoop,
+    BudgetExhausted,
     Cancelled,
     CleverAgentsError,
     DeadlineExceeded,
     GraphFailed,
     LoopStopped,
+    NeedsHuman,
     QueueFull,
 )
 from cleveragents.core.event import DomainEvent, EventPublisher, EventType
@@ -236,8 +238,10 @@ class RunEvents:
         self._emit(EventType.GRAPH_RUN_STARTED, run_id, request)
 
     def ended(self, run_id: str, answer: StreamMessage) -> None:
-        """Publish that the run ended as the answer says."""
-        self._emit(_ENDINGS[answer.kind], run_id, answer)
+        """Publish that the run ended as the answer says; a run that needs a person is paused."""
+        cause = None if answer.error is None else answer.error.__cause__
+        waits = isinstance(cause, NeedsHuman | BudgetExhausted)
+        self._emit(EventType.GRAPH_RUN_PAUSED if waits else _ENDINGS[answer.kind], run_id, answer)
 
     def _emit(self, event_type: EventType, run_id: str, message: StreamMessage) -> None:
         payload = {"graph": message.graph, "message_id": message.id}
