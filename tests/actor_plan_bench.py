@@ -170,13 +170,13 @@ class ActorPlanBench(PlanBench):
         return found
 
     def spent(self, plan: Plan) -> BudgetState:
-        return self.parts.thinking.budgets.view(plan.root_id or plan.id)
+        return self.parts.actor_parts.budgets.view(plan.root_id or plan.id)
 
     def thoughts(self, plan: Plan) -> Sequence[ModelCall]:
-        return self.parts.thinking.budgets.calls_of(plan.id)
+        return self.parts.actor_parts.budgets.calls_of(plan.id)
 
     def raise_limits(self, plan: Plan, limits: BudgetLimits) -> None:
-        self.parts.thinking.raise_limits(plan, limits)
+        self.parts.actor_parts.raise_limits(plan, limits)
 
     def tools_of(self, plan: Plan) -> list[str]:
         """Return the tools it used, in order."""

@@ -41,12 +41,12 @@ PATHS = list(TEXTS)
 class World:
     """Two executors on one fake clock, and a gate that blocks hanging components."""
 
-    def __init__(self, **crew: Any) -> None:
+    def __init__(self, **pool: Any) -> None:
         self.clock = FakeClock()
         self.gate = threading.Event()
         self.hanging = threading.Event()
         clock = self.clock.monotonic
-        self.executor = ParallelStrategyExecutor(CircuitBreaker(clock=clock), clock=clock, **crew)
+        self.executor = ParallelStrategyExecutor(CircuitBreaker(clock=clock), clock=clock, **pool)
         never = CircuitBreaker(failure_threshold=sys.maxsize, clock=clock)
         self.steps = ParallelStrategyExecutor(never, clock=clock)
 
@@ -81,8 +81,8 @@ class World:
 
 
 @contextmanager
-def world(**crew: Any) -> Iterator[World]:
-    made = World(**crew)
+def world(**pool: Any) -> Iterator[World]:
+    made = World(**pool)
     try:
         yield made
     finally:

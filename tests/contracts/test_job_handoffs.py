@@ -171,10 +171,10 @@ class HeldBack:
 class Together:
     """Turns of several threads: the first is held back until the others wait for it."""
 
-    def __init__(self, store: SqlJobStore, held: HeldBack, wishes: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, store: SqlJobStore, held: HeldBack, handoffs: Sequence[tuple[str, int]]) -> None:
         self.answers: dict[str, JobHandoff | Exception] = {}
         self._store = store
-        threads = [threading.Thread(target=self._turn, args=wish) for wish in wishes]
+        threads = [threading.Thread(target=self._turn, args=handoff) for handoff in handoffs]
         held.go_on = lambda: len(store._turns._group._queue) == len(threads) - 1
         held.armed = True
         threads[0].start()
@@ -223,8 +223,8 @@ def test_of_two_who_end_the_same_attempt_in_one_transaction_one_does(url: str) -
         store = SqlJobStore(database, CountingIdentifiers("id"))
         for name in "abc":
             submit(store, name)
-        wish = HandoffRequest(claimed(store).id, 1, DONE, BUILDS, NOW)
-        first, second = turns._commit([wish, wish])
+        handoff = HandoffRequest(claimed(store).id, 1, DONE, BUILDS, NOW)
+        first, second = turns._commit([handoff, handoff])
         assert isinstance(first, JobHandoff)
         assert isinstance(second, StaleFence)
         assert len(store.list(states=[JobState.QUEUED])) == 1
@@ -238,14 +238,14 @@ def test_jobs_in_lanes_are_claimed_one_in_a_transaction_and_in_their_turn(url: s
         store = SqlJobStore(database, CountingIdentifiers("id"))
         for name in ("a", "b", "c"):
             submit(store, name)
-        wishes = [HandoffRequest(claimed(store).id, 1, DONE, BUILDS, NOW) for _ in range(3)]
+        handoffs = [HandoffRequest(claimed(store).id, 1, DONE, BUILDS, NOW) for _ in range(3)]
         submit(store, "plain", priority=3)
         submit(store, "laned", priority=2, lanes=(Lane("x", 1),))
         submit(store, "bounded", priority=1, at_most=9)
         submit(store, "last")
-        got = [following(turn) for turn in turns._commit(wishes[:2]) if isinstance(turn, JobHandoff)]
+        got = [following(turn) for turn in turns._commit(handoffs[:2]) if isinstance(turn, JobHandoff)]
         assert got == ["plain", None], "what comes after is not claimed before what is more urgent"
-        got = [following(turn) for turn in turns._commit(wishes[2:]) if isinstance(turn, JobHandoff)]
+        got = [following(turn) for turn in turns._commit(handoffs[2:]) if isinstance(turn, JobHandoff)]
         assert got == ["laned"]
 
 
@@ -305,7 +305,7 @@ def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: Po
         for name in "abcd":
             submit(store, name)
         held, *others = (claimed(store).id for _ in range(4))
-        wishes = [HandoffRequest(job_id, 1, DONE, BUILDS, NOW) for job_id in (held, others[0])]
+        handoffs = [HandoffRequest(job_id, 1, DONE, BUILDS, NOW) for job_id in (held, others[0])]
 
         def hold(connection: Connection) -> None:
             connection.execute(select(jobs.c.id).where(jobs.c.id == held).with_for_update()).one()
@@ -314,7 +314,7 @@ def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: Po
                 others, Heartbeat(1, None)
             )
             assert store.heartbeats({held: 2}, now=NOW) == {}, "that one has lost it, whoever holds the row"
-            waits, ended = store._turns._commit(wishes)
+            waits, ended = store._turns._commit(handoffs)
             assert waits is None
             assert ended == JobHandoff(store.get(others[0]), None)
             with pytest.raises(StoreBusy):  # it waits for itself alone
@@ -382,18 +382,18 @@ class ForAllWhoAsk(JobHandoffs):
     """Claims as many as there are askers, and looks afterwards who may have them."""
 
     def _claims(
-        self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]
+        self, connection: Connection, handoffs: Sequence[HandoffRequest], unkept: list[Move]
     ) -> Sequence[Move]:
-        return super()._claims(connection, [*wishes, wishes[-1]], unkept)
+        return super()._claims(connection, [*handoffs, handoffs[-1]], unkept)
 
 
 class AllOrNothing(JobHandoffs):
     """One that fails fails for all."""
 
-    def _commit(self, wishes: Sequence[HandoffRequest]) -> Sequence[JobHandoff | CleverAgentsError]:
-        answers = super()._commit(wishes)
+    def _commit(self, handoffs: Sequence[HandoffRequest]) -> Sequence[JobHandoff | CleverAgentsError]:
+        answers = super()._commit(handoffs)
         failed = [answer for answer in answers if isinstance(answer, Conflict)]
-        return failed[:1] * len(wishes) if failed else answers
+        return failed[:1] * len(handoffs) if failed else answers
 
 
 @pytest.mark.parametrize(("naive", "wrong"), [(ForAllWhoAsk, "unowned"), (AllOrNothing, "told nothing")])

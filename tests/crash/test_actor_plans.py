@@ -239,7 +239,7 @@ def facts_of(bench: ActorPlanBench, plan: Plan) -> object:
         bench.now(plan),
         list(bench.calls(plan)),
         list(bench.parts.history.changes(plan.id)),
-        list(bench.parts.thinking.decisions.of_plan(plan.id)),
+        list(bench.parts.actor_parts.decisions.of_plan(plan.id)),
         kept,
     )
 

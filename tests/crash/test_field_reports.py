@@ -757,4 +757,4 @@ def test_an_interrupt_cancels_a_streaming_model_call(agents: Agents) -> None:
     with agents.container() as container:
         [plan] = container.plan_parts.plans.list()
         assert plan.state is PlanState.CANCELLED
-        assert container.plan_parts.thinking.budgets.view(plan.id).reserved.tokens == 0
+        assert container.plan_parts.actor_parts.budgets.view(plan.id).reserved.tokens == 0

@@ -70,9 +70,9 @@ def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
     bench.ensure_consistent(plan)
     assert "settings.json" not in bench.diff(plan)
     assert "settings.yaml" in bench.diff(plan)
-    states = [one.state.value for one in bench.parts.thinking.decisions.of_plan(plan.id)]
+    states = [one.state.value for one in bench.parts.actor_parts.decisions.of_plan(plan.id)]
     assert states == ["active"] * (2 - superseded) + ["superseded"] * superseded + ["active"]
-    assert len(bench.parts.thinking.corrections.of_plan(plan.id)) == 1
+    assert len(bench.parts.actor_parts.corrections.of_plan(plan.id)) == 1
     assert Strategy.from_json(plan.strategy).round == 1
 
 
@@ -89,7 +89,7 @@ def test_a_killed_correction_is_repeated_or_the_plan_resumed(
         (plan,) = bench.parts.plans.list()
         plan = bench.parts.lifecycle.reconciled(plan)
         bench.ensure_consistent(plan)
-        kept = bench.parts.thinking.corrections.of_plan(plan.id)
+        kept = bench.parts.actor_parts.corrections.of_plan(plan.id)
         assert len(kept) == (point == "correct.kept")
         if kept:
             assert plan.phase_state != COMPLETE
@@ -109,5 +109,5 @@ def test_a_plan_killed_during_its_own_correction_plans_again(corrector: Correcto
         bench.ensure_consistent(plan)
         plan = bench.work(bench.parts.lifecycle.resume(plan))
         ensure_sound(bench, plan, superseded=2)
-        (kept,) = bench.parts.thinking.corrections.of_plan(plan.id)
+        (kept,) = bench.parts.actor_parts.corrections.of_plan(plan.id)
         assert kept.made.by_itself

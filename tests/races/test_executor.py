@@ -1,6 +1,6 @@
 """The executor's threads under every interleaving the explorers can find, and under real callers.
 
-The crew is given `start_thread`, so that a worker of the scenario plays the crew's thread.
+The pool is given `start_thread`, so that a worker of the scenario plays the pool's thread.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 
 
 class World:
-    """A crew whose threads the scenario runs itself, and calls that record that they ran."""
+    """A pool whose threads the scenario runs itself, and calls that record that they ran."""
 
     def __init__(self, max_workers: int = 1, max_stragglers: int = 1) -> None:
         self.lives: list[Callable[[], None]] = []
         self.born = threading.Event()
-        self.crew: Any = ThreadPool(
+        self.pool: Any = ThreadPool(
             max_workers=max_workers,
             max_stragglers=max_stragglers,
             max_queued=8,
             idle_seconds=0.0,
             start_thread=self.start,
         )
-        self.batch = self.crew.batch()
+        self.batch = self.pool.batch()
         self.ran: list[str] = []
         self.calls = {name: ThreadCall(name, self.function(name), self.batch) for name in ("a", "b")}
         self.notes: dict[str, Any] = {}
@@ -50,22 +50,22 @@ class World:
         return run
 
     def submit(self, name: str) -> bool:
-        return self.crew.submit(self.calls[name])
+        return self.pool.submit(self.calls[name])
 
     def live(self) -> None:
-        """Play the first thread that the crew starts, from start to end."""
+        """Play the first thread that the pool starts, from start to end."""
         self.born.wait()
         self.lives.pop(0)()
 
     def finish(self) -> None:
-        """Run threads that the crew started and that no worker played."""
+        """Run threads that the pool started and that no worker played."""
         while self.lives:
             self.lives.pop(0)()
 
     def settled(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return which calls ran and which can be collected, once no thread and no queued call is left."""
         self.finish()
-        now = self.crew.statistics()
+        now = self.pool.statistics()
         assert (now.threads, now.idle, now.stragglers, now.queued) == (0, 0, 0, 0), now
         return tuple(self.ran), tuple(call.name for call in self.batch.ended)
 
@@ -90,13 +90,13 @@ def scenario(
         setup(world)
         return world
 
-    return Scenario("crew", build, workers, outcome, allowed.__contains__, frozenset(allowed))
+    return Scenario("pool", build, workers, outcome, allowed.__contains__, frozenset(allowed))
 
 
 def an_answer_is_seen_or_the_call_was_given_up() -> Scenario[World]:
     """Never both, never neither: a withdrawn call does not run, an abandoned one is not collected."""
     return scenario(
-        [note("was", lambda w: w.crew.abandon(w.calls["a"])), World.live],
+        [note("was", lambda w: w.pool.abandon(w.calls["a"])), World.live],
         lambda w: (w.notes["was"], w.settled()),
         {
             (ThreadCallState.QUEUED, ((), ())),
@@ -115,7 +115,7 @@ def a_straggler_is_replaced() -> Scenario[World]:
         world.submit("b")
 
     return scenario(
-        [note("was", lambda w: w.crew.abandon(w.calls["a"])), World.live],
+        [note("was", lambda w: w.pool.abandon(w.calls["a"])), World.live],
         lambda w: (w.notes["was"], w.settled()),
         {
             (ThreadCallState.QUEUED, (("b",), ("b",))),
@@ -131,7 +131,7 @@ def a_thread_that_leaves_strands_nobody() -> Scenario[World]:
 
     def outcome(world: World) -> Hashable:
         settled = world.settled()
-        return settled, world.crew.statistics().threads_started
+        return settled, world.pool.statistics().threads_started
 
     return scenario(
         [World.live, lambda w: w.submit("b")],
@@ -144,7 +144,7 @@ def a_thread_that_leaves_strands_nobody() -> Scenario[World]:
 def callers_share_the_threads_there_are() -> Scenario[World]:
     def outcome(world: World) -> Hashable:
         ran, ended = world.settled()
-        return world.crew.statistics().threads_started, frozenset(ran), frozenset(ended), len(ran), len(ended)
+        return world.pool.statistics().threads_started, frozenset(ran), frozenset(ended), len(ran), len(ended)
 
     both = frozenset({"a", "b"})
     return scenario([lambda w: w.submit("a"), lambda w: w.submit("b")], outcome, {(1, both, both, 2, 2)})
@@ -158,7 +158,7 @@ def a_close_withdraws_or_lets_run() -> Scenario[World]:
         return world.calls["a"].state, ran, ended
 
     return scenario(
-        [lambda w: w.submit("a"), lambda w: w.crew.close(0.0)],
+        [lambda w: w.submit("a"), lambda w: w.pool.close(0.0)],
         outcome,
         {(ThreadCallState.WITHDRAWN, (), ("a",))},
     )
@@ -166,7 +166,7 @@ def a_close_withdraws_or_lets_run() -> Scenario[World]:
 
 def a_close_takes_no_call_that_runs() -> Scenario[World]:
     return scenario(
-        [World.live, lambda w: w.crew.close(0.0)],
+        [World.live, lambda w: w.pool.close(0.0)],
         lambda w: (w.calls["a"].state, w.settled()),
         {(ThreadCallState.WITHDRAWN, ((), ("a",))), (ThreadCallState.DONE, (("a",), ("a",)))},
         lambda w: w.submit("a"),
@@ -177,7 +177,7 @@ def statistics_are_of_one_moment() -> Scenario[World]:
     """A call is never seen in the queue without the thread that was reserved for it."""
 
     def look(world: World) -> Hashable:
-        now = world.crew.statistics()
+        now = world.pool.statistics()
         return now.threads, now.queued
 
     return scenario(
@@ -199,7 +199,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
-def test_the_crew_holds(make: Callable[[], Scenario[World]]) -> None:
+def test_the_pool_holds(make: Callable[[], Scenario[World]]) -> None:
     assert_holds(make(), effort=60)
 
 

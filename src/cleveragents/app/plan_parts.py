@@ -246,7 +246,7 @@ class PlanParts:
         pausing = PlanPause(
             self.plans, container.jobs, container.processes, self.lifecycle, container.clock, grace
         )
-        kept = self.thinking.decisions, self.thinking.corrections
+        kept = self.actor_parts.decisions, self.actor_parts.corrections
         return PlanCorrection(*kept, self.sandbox_edits, pausing, container.clock, container.faults)
 
     @Once
@@ -328,7 +328,7 @@ class PlanParts:
         )
 
     @Once
-    def thinking(self) -> ActorParts:
+    def actor_parts(self) -> ActorParts:
         """The components of actors, for plans that have some."""
         from cleveragents.app.actor_parts import ActorParts
 
@@ -389,7 +389,7 @@ class PlanParts:
 
         one = PlanWatch(progress, on_output, told)
         watching = watch or (lambda plan: one)
-        thinking = self.thinking
+        actor_parts = self.actor_parts
 
         def open_execution(plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution:
             return self._execution(plan, strategy, sandbox, job, watching(plan).on_output)
@@ -410,12 +410,12 @@ class PlanParts:
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
             sandbox_edits=self.sandbox_edits,
             checks=self.checks,
-            strategize_phase=lambda by: thinking.strategize_phase(by.progress, by.told, by.on_output),
-            execute_phase=lambda by: thinking.execute_phase(by.progress, by.told, by.on_output),
+            strategize_phase=lambda by: actor_parts.strategize_phase(by.progress, by.told, by.on_output),
+            execute_phase=lambda by: actor_parts.execute_phase(by.progress, by.told, by.on_output),
             sub_plans=self.sub_plans,
             think_again=self.correction.think_again,
             lifecycle=self.lifecycle,
-            time_left=thinking.time_left,
+            time_left=actor_parts.time_left,
             clock=self._container.clock,
             watch=watching,
             directory_of=self.directory_of,

@@ -77,11 +77,11 @@ class TreeApplier:
     def prepare(
         self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
-        presence = _presence_of(plan_id, sandbox)
-        wish = MergeInput("apply", plan_id, sandbox.base, tree)
+        apply_target = _apply_target_of(plan_id, sandbox)
+        merge_input = MergeInput("apply", plan_id, sandbox.base, tree)
         with (
-            _lock(presence.resource, terms),
-            self._prepared(presence, wish) as preparation,
+            _lock(apply_target.resource, terms),
+            self._prepared(apply_target, merge_input) as preparation,
         ):
             yield preparation
 
@@ -89,14 +89,14 @@ class TreeApplier:
     def prepare_undo(
         self, plan_id: str, sandbox: Sandbox, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
-        presence = _presence_of(plan_id, sandbox)
-        with _lock(presence.resource, terms):
-            self._engine.recovery.recover_held(presence.resource, plan_id)
+        apply_target = _apply_target_of(plan_id, sandbox)
+        with _lock(apply_target.resource, terms):
+            self._engine.recovery.recover_held(apply_target.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
                 raise ApplyRefused(plan_id, "it has no apply to undo")
-            wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
-            with self._prepared(presence, wish) as preparation:
+            merge_input = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
+            with self._prepared(apply_target, merge_input) as preparation:
                 yield preparation
 
     def is_busy(self, resource: str) -> bool:
@@ -134,26 +134,32 @@ class TreeApplier:
         return self._engine.recovery.give_up(plan_id)
 
     @contextmanager
-    def _prepared(self, presence: ApplyTarget, wish: MergeInput) -> Iterator[TreePreparation]:
+    def _prepared(self, apply_target: ApplyTarget, merge_input: MergeInput) -> Iterator[TreePreparation]:
         """Yield the decided merge. The caller holds the resource's lock."""
-        self._engine.recovery.recover_held(presence.resource, wish.plan_id)
-        presence.ensure_no_other_journal(wish.plan_id)
-        presence.begin()
-        if wish.undoes is not None:
-            presence.know({file.path: file.after for file in wish.undoes.files if file.after is not None})
+        self._engine.recovery.recover_held(apply_target.resource, merge_input.plan_id)
+        apply_target.ensure_no_other_journal(merge_input.plan_id)
+        apply_target.begin()
+        if merge_input.undoes is not None:
+            apply_target.know(
+                {file.path: file.after for file in merge_input.undoes.files if file.after is not None}
+            )
         try:
-            merge = presence.merge(wish.base, presence.capture(), wish.theirs)
-            if wish.undoes is None:  # guard: an undo restores the user's own files
-                ensure_no_git_directory(wish.plan_id, presence.repository, merge, presence.resource)
+            merge = apply_target.merge(merge_input.base, apply_target.capture(), merge_input.theirs)
+            if merge_input.undoes is None:  # guard: an undo restores the user's own files
+                ensure_no_git_directory(
+                    merge_input.plan_id, apply_target.repository, merge, apply_target.resource
+                )
             if merge.conflicts:
-                merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
-            preparation = TreePreparation(self._engine, presence, wish, merge)
+                merge = replace(
+                    merge, conflicts=blamed(self._engine.journal, apply_target, merge_input.plan_id, merge)
+                )
+            preparation = TreePreparation(self._engine, apply_target, merge_input, merge)
             try:
                 yield preparation
             finally:
                 preparation.close()
         finally:
-            presence.end()
+            apply_target.end()
 
 
 def _lock(resource: Path, terms: ApplyOptions) -> AbstractContextManager[None]:
@@ -162,7 +168,7 @@ def _lock(resource: Path, terms: ApplyOptions) -> AbstractContextManager[None]:
     )
 
 
-def _presence_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
+def _apply_target_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
     resource = Path(sandbox.facts.resource)
     if not resource.is_dir():
         raise ApplyRefused(plan_id, f"{resource} is no longer a directory")
@@ -176,14 +182,14 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
 
 
 def blamed(
-    journal: ApplyJournal, presence: ApplyTarget, plan_id: str, merge: MergeResult
+    journal: ApplyJournal, apply_target: ApplyTarget, plan_id: str, merge: MergeResult
 ) -> tuple[FileConflict, ...]:
     """Return the conflicts with their causes: a file still as an earlier apply left it is caused by that
     plan.
     """
     paths = [conflict.path for conflict in merge.conflicts]
-    present = states_in(presence.repository, merge.ours, paths)
-    left = _left_behind(journal, str(presence.resource), set(paths))
+    present = states_in(apply_target.repository, merge.ours, paths)
+    left = _left_behind(journal, str(apply_target.resource), set(paths))
     found = []
     for conflict in merge.conflicts:
         state, author = left.get(conflict.path, (None, plan_id))

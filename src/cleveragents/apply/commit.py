@@ -42,7 +42,7 @@ class CommitBuilder:
     """The preparation of one commit. Not thread-safe: used only by its creating call."""
 
     plan_id: str
-    presence: ApplyTarget
+    apply_target: ApplyTarget
     scratch: Path
 
     def lock(self) -> None:
@@ -56,9 +56,9 @@ class CommitBuilder:
         """
         user = self._user()
         head = user.head()
-        tree = head.tree or self.presence.repository.text("hash-object", "-t", "tree", os.devnull)
+        tree = head.tree or self.apply_target.repository.text("hash-object", "-t", "tree", os.devnull)
         base, theirs = self._as_committed(merge, tree)
-        merged = merge_trees(self.presence.repository, base, tree, theirs)
+        merged = merge_trees(self.apply_target.repository, base, tree, theirs)
         if merged.conflicts:
             named = ", ".join(conflict.path for conflict in merged.conflicts)
             raise self._refused(
@@ -70,22 +70,22 @@ class CommitBuilder:
         self._ensure_committable(user, tree, {*merge.changes, *merged.changes})
         self._hand_over(user, merged.merged, tree, len(merged.changes))
         new = self._commit(user, head, merged.merged, message)
-        index = self.presence.required_git_directory / "index"
+        index = self.apply_target.required_git_directory / "index"
         before = fingerprint_of(index)
         after = self._new_index(user, index, merged.changes)
         return CommitFacts(str(user.git_directory), head.ref, head.commit, new, before, after)
 
     def _as_committed(self, merge: MergeResult, head: str) -> tuple[str, str]:
         """Return both trees in the form in which git commits files (line endings and the like)."""
-        repository, forms = self.presence.repository, self.presence.forms
+        repository, forms = self.apply_target.repository, self.apply_target.forms
         changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)
-        if forms is None or not (self.presence.has_other_forms or any(map(_is_attributes, changes))):
+        if forms is None or not (self.apply_target.has_other_forms or any(map(_is_attributes, changes))):
             return merge.base, merge.theirs
         return forms.to_commit(head, merge.base, changes)
 
     def ensure_possible(self) -> None:
         """Raise `ApplyRefused` if no commit can be made here."""
-        if self.presence.git_directory is None:
+        if self.apply_target.git_directory is None:
             raise self._refused("the directory is not a git repository; apply without a commit")
         user = self._user()
         under_way = user.under_way()
@@ -100,7 +100,7 @@ class CommitBuilder:
             )
 
     def _user(self) -> UserGit:
-        return UserGit(self.presence.required_git_directory, self.presence.resource)
+        return UserGit(self.apply_target.required_git_directory, self.apply_target.resource)
 
     def _ensure_committable(self, user: UserGit, tree: str, paths: set[str]) -> None:
         staged = sorted(user.staged(tree) & paths)
@@ -122,7 +122,7 @@ class CommitBuilder:
     def _hand_over(self, user: UserGit, tree: str, known: str, changes: int) -> None:
         """Copy the commit's objects into the user's store."""
         feed = f"{tree}\n^{known}\n".encode("ascii")
-        pack = self.presence.repository.git("pack-objects", "--revs", "--stdout", "-q", feed=feed)
+        pack = self.apply_target.repository.git("pack-objects", "--revs", "--stdout", "-q", feed=feed)
         if changes <= _LOOSE_LIMIT:
             user.git("unpack-objects", "-q", feed=pack)
         else:

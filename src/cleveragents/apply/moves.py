@@ -161,9 +161,9 @@ class Mover:
             raise FileChanged(file.path)
 
     def _is_expected(self, slot: Place, file: MovedFile) -> bool:
-        sight = look(slot)
-        self._written[file.path] = sight.written
-        return sight.fingerprint == file.was
+        observation = look(slot)
+        self._written[file.path] = observation.written
+        return observation.fingerprint == file.was
 
     def _ensure_nobody_wrote(self) -> None:
         """Raise `FileChanged` if a program that had a file open wrote to it after it was swapped out."""
@@ -258,9 +258,9 @@ class Mover:
         return True
 
     def _now(self, file: MovedFile) -> str:
-        sight = self._folder.look(file.path)
+        observation = self._folder.look(file.path)
         # A directory counts as no file: it exists if the file was replaced by files below its name.
-        return ABSENT if sight.is_directory else sight.fingerprint
+        return ABSENT if observation.is_directory else observation.fingerprint
 
     def _spare(self, number: int, *, beside: bool = False) -> Place:
         return self._old.place(f"{number}.spare" if beside else str(number))

@@ -58,8 +58,8 @@ class ApplyEngine:
 class PreparedMerge:
     """The read-only part of `Preparation`. Not thread-safe: use it in the block that prepared it, once."""
 
-    def __init__(self, wish: MergeInput, merge: MergeResult, faults: FaultPoints) -> None:
-        self._wish = wish
+    def __init__(self, merge_input: MergeInput, merge: MergeResult, faults: FaultPoints) -> None:
+        self._merge_input = merge_input
         self._merge = merge
         self._faults = faults
         self._usable = True
@@ -83,25 +83,25 @@ class PreparedMerge:
     def _use(self) -> None:
         """Claim the single use. Raises `ApplyRefused`, `ApplyConflict`."""
         if not self._usable:  # guard: never without the resource's lock, and never twice
-            raise ApplyRefused(self._wish.plan_id, "its preparation has ended; prepare it again")
+            raise ApplyRefused(self._merge_input.plan_id, "its preparation has ended; prepare it again")
         if self._merge.conflicts:
             paths = tuple(conflict.path for conflict in self._merge.conflicts)
-            raise ApplyConflict(self._wish.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
+            raise ApplyConflict(self._merge_input.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
         self._usable = False
 
     def _reach(self, step: str) -> None:
-        self._faults.reach(f"{self._wish.kind}.{step}")
+        self._faults.reach(f"{self._merge_input.kind}.{step}")
 
 
 class TreePreparation(PreparedMerge):
     """A `Preparation` that moves files. Not thread-safe: use it in the block that prepared it, once."""
 
     def __init__(
-        self, engine: ApplyEngine, presence: ApplyTarget, wish: MergeInput, merge: MergeResult
+        self, engine: ApplyEngine, apply_target: ApplyTarget, merge_input: MergeInput, merge: MergeResult
     ) -> None:
-        super().__init__(wish, merge, engine.faults)
+        super().__init__(merge_input, merge, engine.faults)
         self._engine = engine
-        self._presence = presence
+        self._apply_target = apply_target
 
     @property
     def landed(self) -> bool:
@@ -111,12 +111,12 @@ class TreePreparation(PreparedMerge):
         self._use()
         merge = self._merge
         if commit is None:
-            self._presence.ensure_known_submodules(self._wish.plan_id, merge.changes)
+            self._apply_target.ensure_known_submodules(self._merge_input.plan_id, merge.changes)
         entry = JournalEntry(
             self._engine.identifiers.new(),
-            self._wish.plan_id,
-            str(self._presence.resource),
-            self._wish.kind,
+            self._merge_input.plan_id,
+            str(self._apply_target.resource),
+            self._merge_input.kind,
             STAGING,
             Journal(
                 "",
@@ -139,14 +139,14 @@ class TreePreparation(PreparedMerge):
         the merge saw only its stored form. Other files that the user changed since the merge are not touched.
         """
         files = files_in(self._merge.changes)
-        seen = see(self._presence.resource, files)
-        strange = strange_content(self._presence, files, seen)
-        filtered = self._presence.filtered(strange)
+        seen = see(self._apply_target.resource, files)
+        strange = strange_content(self._apply_target, files, seen)
+        filtered = self._apply_target.filtered(strange)
         if filtered:
             reason = f"{', '.join(filtered)} uses a filter that only your own git runs"
             text = "Leave it out and change it yourself"
-            review = Remedy("plan.review", self._wish.plan_id, {"reject": None}, text)
-            raise ApplyRefused(self._wish.plan_id, reason, remedies=(review,))
+            review = Remedy("plan.review", self._merge_input.plan_id, {"reject": None}, text)
+            raise ApplyRefused(self._merge_input.plan_id, reason, remedies=(review,))
         if strange:  # guard: later edits are detected when the bytes are swapped out
             raise self._changed_since(strange)
         return seen
@@ -182,34 +182,34 @@ class TreePreparation(PreparedMerge):
 
     def _begun(self, entry: JournalEntry, commit: CommitRequest | None) -> JournalEntry:
         """Start the journal entry with every place in which a crash could leave files."""
-        presence = self._presence
+        apply_target = self._apply_target
         scratch = ""
         if commit is not None:
-            CommitBuilder(entry.plan_id, presence, Path()).ensure_possible()
-            scratch = str(presence.required_git_directory / "cleveragents" / entry.id)
-        staging = staging_directory(presence.resource, presence.git_directory, entry.id)
+            CommitBuilder(entry.plan_id, apply_target, Path()).ensure_possible()
+            scratch = str(apply_target.required_git_directory / "cleveragents" / entry.id)
+        staging = staging_directory(apply_target.resource, apply_target.git_directory, entry.id)
         entry = replace(entry, journal=replace(entry.journal, staging=str(staging), scratch=scratch))
         self._reach("stage.before")
         self._engine.journal.begin(entry)
         return entry
 
     def _staged(self, entry: JournalEntry, commit: CommitRequest | None) -> JournalEntry:
-        presence, changes = self._presence, self._merge.changes
+        apply_target, changes = self._apply_target, self._merge.changes
         facts = None
         staging = Path(entry.journal.staging)
         if commit is not None:
             scratch = Path(entry.journal.scratch)
             scratch.mkdir(parents=True)
-            making = CommitBuilder(entry.plan_id, presence, scratch)
+            making = CommitBuilder(entry.plan_id, apply_target, scratch)
             making.lock()
             facts = making.make(self._merge, commit.message)
-        with Staging(presence, staging, files_in(changes), self._wish.undoes) as arriving:
-            presence.keep(self._merge)  # guard: an undo needs content that the user may delete
+        with Staging(apply_target, staging, files_in(changes), self._merge_input.undoes) as arriving:
+            apply_target.keep(self._merge)  # guard: an undo needs content that the user may delete
             files, metadata = arriving.finish(self._looked_again())
-        made, emptied = made_by(presence.resource, changes), emptied_by(presence.resource, changes)
+        made, emptied = made_by(apply_target.resource, changes), emptied_by(apply_target.resource, changes)
         permissions: dict[str, Metadata | int] = {}
-        if self._wish.undoes is not None:
-            before = self._wish.undoes
+        if self._merge_input.undoes is not None:
+            before = self._merge_input.undoes
             # A directory that existed before the apply stays, and one that it removed is restored.
             gone = {*before.made, *before.submodules}
             emptied = {path: had for path, had in emptied.items() if path in gone}
@@ -230,8 +230,8 @@ class TreePreparation(PreparedMerge):
         return replace(entry, journal=journal)
 
     def _moved(self, entry: JournalEntry) -> None:
-        resource = self._presence.resource
-        with Mover(resource, entry.journal, self._engine.faults, self._wish.kind) as mover:
+        resource = self._apply_target.resource
+        with Mover(resource, entry.journal, self._engine.faults, self._merge_input.kind) as mover:
             mover.forward()
         facts = entry.journal.commit
         if facts is not None:
@@ -244,10 +244,10 @@ class TreePreparation(PreparedMerge):
         publish_index(facts, Path(entry.journal.scratch), entry.plan_id)
         self._reach("index.after")
         if self._engine.full:
-            sync_filesystem(self._presence.resource)
+            sync_filesystem(self._apply_target.resource)
         self._reach("ref.before")
-        user = UserGit(Path(facts.git_directory), self._presence.resource)
-        reason = f"cleveragents: {self._wish.kind} {entry.id} of plan {entry.plan_id}"
+        user = UserGit(Path(facts.git_directory), self._apply_target.resource)
+        reason = f"cleveragents: {self._merge_input.kind} {entry.id} of plan {entry.plan_id}"
         try:
             user.move_ref(facts.ref, facts.new, facts.old, reason=reason)
         except GitFailed as error:
@@ -261,7 +261,7 @@ class TreePreparation(PreparedMerge):
             self._engine.recovery.conclude(entry)
 
     def _changed_since(self, paths: Sequence[str]) -> ApplyConflict:
-        return ApplyConflict(self._wish.plan_id, tuple(paths), "changed since the merge was prepared")
+        return ApplyConflict(self._merge_input.plan_id, tuple(paths), "changed since the merge was prepared")
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,14 +111,14 @@ class PushPreparation(PreparedMerge):
         engine: RemoteEngine,
         repository: PrivateRepository,
         target: PushTarget,
-        wish: MergeInput,
+        merge_input: MergeInput,
         merge: MergeResult,
         *,
         landed: PushedCommit | None,
         message: str,
         fence: Fence | None,
     ) -> None:
-        super().__init__(wish, merge, engine.faults)
+        super().__init__(merge_input, merge, engine.faults)
         self._engine = engine
         self._repository = repository
         self._target = target
@@ -153,9 +153,9 @@ class PushPreparation(PreparedMerge):
             home=self._engine.home,
             renames=self._merge.renames,
         )
-        wish, resource = self._wish, str(self._target.address)
+        merge_input, resource = self._merge_input, str(self._target.address)
         return JournalEntry(
-            self._engine.identifiers.new(), wish.plan_id, resource, wish.kind, PREPARED, journal
+            self._engine.identifiers.new(), merge_input.plan_id, resource, merge_input.kind, PREPARED, journal
         )
 
     def _pushed(self, entry: JournalEntry, commit: CommitRequest | None) -> Applied:

@@ -51,33 +51,36 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObse
     """Read every path that is to change. A directory that a file replaces counts as missing."""
     with DirectoryHandle(resource) as folder:
         seen = {path: folder.look(path, _any_name(changes[path])) for path in sorted(changes)}
-    return {path: FileObservation(ABSENT) if sight.is_directory else sight for path, sight in seen.items()}
+    return {
+        path: FileObservation(ABSENT) if observation.is_directory else observation
+        for path, observation in seen.items()
+    }
 
 
 def strange_content(
-    presence: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
+    apply_target: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
 ) -> list[str]:
     """Return the paths whose bytes are not the merged ones: changed since, or hidden from git by the user,
     whose index may mark a changed file as "assume unchanged".
     """
     doubtful: dict[str, str] = {}
     strange: list[str] = []
-    links_as_files = cache(presence.writes_links_as_files)
+    links_as_files = cache(apply_target.writes_links_as_files)
     for path, change in changes.items():
-        sight, before = seen[path], change.before
-        if before is None or sight.fingerprint == ABSENT:
-            if (before is None) != (sight.fingerprint == ABSENT):
+        observation, before = seen[path], change.before
+        if before is None or observation.fingerprint == ABSENT:
+            if (before is None) != (observation.fingerprint == ABSENT):
                 strange.append(path)
-        elif not (sight.is_link or sight.is_regular):
+        elif not (observation.is_link or observation.is_regular):
             strange.append(path)
-        elif stat.S_ISLNK(before.mode) != sight.is_link:
-            if sight.is_link or sight.blob != before.content or not links_as_files():
+        elif stat.S_ISLNK(before.mode) != observation.is_link:
+            if observation.is_link or observation.blob != before.content or not links_as_files():
                 strange.append(path)
-        elif sight.blob != before.content:
+        elif observation.blob != before.content:
             doubtful[path] = before.content
     # Not stored byte for byte: line endings are converted, or the file was changed.
     regular = [path for path in doubtful if seen[path].is_regular]
-    names = names_of_content(presence.repository, presence.resource, regular)
+    names = names_of_content(apply_target.repository, apply_target.resource, regular)
     strange += [path for path, blob in doubtful.items() if names.get(path) != blob]
     return sorted(strange)
 
@@ -90,12 +93,12 @@ class Staging:
 
     def __init__(
         self,
-        presence: ApplyTarget,
+        apply_target: ApplyTarget,
         directory: Path,
         changes: Mapping[str, Difference],
         undoes: Journal | None = None,
     ) -> None:
-        self._resource = presence.resource
+        self._resource = apply_target.resource
         self._new = directory / "new"
         self._changes = changes
         self._undoes = undoes
@@ -105,14 +108,14 @@ class Staging:
         (directory / ".gitignore").write_text("*\n", encoding="ascii")
         index = directory / "index"
         # The whole merged tree, because other files in it may define attributes for these.
-        copy_index(presence.index, index)
+        copy_index(apply_target.index, index)
         ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
         feed = b"".join(index_line_of(path, change) for path, change in ordered)
-        presence.repository.git("update-index", "-z", "--index-info", index=index, feed=feed)
+        apply_target.repository.git("update-index", "-z", "--index-info", index=index, feed=feed)
         arriving = [os.fsencode(path) + b"\0" for path in sorted(changes) if changes[path].after is not None]
         self._thread = ThreadPoolExecutor(1, "staging")
         self._written = self._thread.submit(
-            presence.repository.git,
+            apply_target.repository.git,
             *("checkout-index", "-z", "--stdin"),
             work_tree=self._new,
             index=index,

@@ -6,7 +6,7 @@ of `strategy_threads`, and a `StrategyExecution` manages each invocation: it sta
 them and reports each one.
 
 The result of a strategy is validated on the strategy's own thread, because even reading it can hang or raise.
-Only the thread that called `execute` settles permits, after the crew has decided under its lock whether an
+Only the thread that called `execute` settles permits, after the pool has decided under its lock whether an
 answer arrived in time. So a late answer can change nothing.
 """
 
@@ -63,7 +63,7 @@ class ParallelStrategyExecutor:
 
     Thread safety:
         Owner: the creator closes it; any number of threads may execute at once.
-        Lock: none of its own; the breaker and the crew of threads have theirs, never held together.
+        Lock: none of its own; the breaker and the pool of threads have theirs, never held together.
         Guarantee: each strategy of each execution is reported exactly once, and what ends after it was
             reported changes neither the report nor the breaker.
     Cancel safety: an execution that is cancelled or interrupted gives its permits back uncounted; what
@@ -83,7 +83,7 @@ class ParallelStrategyExecutor:
         self._circuit_breaker = circuit_breaker or CircuitBreaker(clock=clock)
         self._limits = limits or FragmentLimits()
         self._clock = clock
-        self._crew: StrategyCrew = ThreadPool(
+        self._pool: StrategyCrew = ThreadPool(
             max_workers=max_workers, max_stragglers=max_stragglers, max_queued=max_queued
         )
 
@@ -119,11 +119,11 @@ class ParallelStrategyExecutor:
     def _execute_parallel(
         self, strategies: Sequence[ContextStrategy], terms: ExecutionOptions
     ) -> ExecutionReport:
-        return StrategyExecution(terms, self._circuit_breaker, self._crew).run(strategies)
+        return StrategyExecution(terms, self._circuit_breaker, self._pool).run(strategies)
 
     def statistics(self) -> ThreadPoolStatistics:
         """Return a snapshot of the threads; the breaker has its own."""
-        return self._crew.statistics()
+        return self._pool.statistics()
 
     def close(self, timeout: float = 5.0) -> tuple[str, ...]:
         """Refuse new executions and wait for running strategies, up to `timeout` seconds.
@@ -131,7 +131,7 @@ class ParallelStrategyExecutor:
         Strategies that have not started are reported to their callers as cancelled. Return the names of the
         strategies that still run; no other thread is left.
         """
-        return self._crew.close(timeout)
+        return self._pool.close(timeout)
 
     def __enter__(self) -> ParallelStrategyExecutor:
         return self
@@ -169,11 +169,11 @@ class StrategyExecution:
     Not thread-safe: used by the thread that called `execute`; `_Attempt` documents what other threads access.
     """
 
-    def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, crew: StrategyCrew) -> None:
+    def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, pool: StrategyCrew) -> None:
         self._terms = terms
         self._breaker = breaker
-        self._crew = crew
-        self._batch = crew.batch()
+        self._pool = pool
+        self._batch = pool.batch()
         self._until = terms.clock() + terms.deadline_seconds
         self._reports: dict[int, StrategyReport] = {}
         self._waiting: dict[ThreadCall[_Answer], _Attempt] = {}
@@ -185,7 +185,7 @@ class StrategyExecution:
                 self._begin(index, strategy)
             while self._waiting:
                 left = max(0.0, self._until - self._terms.clock())
-                for call in self._crew.collect(self._batch, min(left, _LOOK_SECONDS)):
+                for call in self._pool.collect(self._batch, min(left, _LOOK_SECONDS)):
                     self._settle(call)
                 self._leave_behind()
         finally:
@@ -210,7 +210,7 @@ class StrategyExecution:
                 attempt = _Attempt(index, name, permit, strategy, self._terms)
                 call = ThreadCall(name, attempt.retrieve, self._batch)
                 self._waiting[call] = attempt
-                if not self._crew.submit(call):
+                if not self._pool.submit(call):
                     self._report(call, StrategyStatus.SATURATED, error="no thread is free")
                     permit.release()
                 return
@@ -251,7 +251,7 @@ class StrategyExecution:
     def _leave(self, call: ThreadCall[_Answer], status: StrategyStatus, now: float) -> None:
         attempt = self._waiting[call]
         attempt.given_up = True
-        was = self._crew.abandon(call)
+        was = self._pool.abandon(call)
         if was not in (
             ThreadCallState.QUEUED,
             ThreadCallState.RUNNING,
@@ -294,7 +294,7 @@ class StrategyExecution:
 class _Attempt:
     """One strategy in one execution; for the strategy, it is the cancel signal.
 
-    Shared by two threads without a lock: `began` is written once by the crew's thread, `given_up` once by the
+    Shared by two threads without a lock: `began` is written once by the pool's thread, `given_up` once by the
     caller's, and each is one attribute that the other only reads.
     """
 
@@ -320,7 +320,7 @@ class _Attempt:
         return 0.0 if began is None else now - began
 
     def retrieve(self) -> _Answer:
-        """Run the strategy on a thread of the crew.
+        """Run the strategy on a thread of the pool.
 
         Returns whatever the strategy does, if the strategy ever ends.
         """

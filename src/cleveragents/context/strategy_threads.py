@@ -35,9 +35,9 @@ class ThreadCallState(Enum):
 
 
 class ThreadCall(Generic[Answer]):
-    """A function to be called once, on a thread of the crew. The function must not raise.
+    """A function to be called once, on a thread of the pool. The function must not raise.
 
-    Not thread-safe by itself: every field that changes is guarded by the crew's lock; the thread that
+    Not thread-safe by itself: every field that changes is guarded by the pool's lock; the thread that
     collected the call may read `answer`.
     """
 
@@ -52,7 +52,7 @@ class ThreadCall(Generic[Answer]):
 
 
 class CallBatch(Generic[Answer]):
-    """The calls of one caller, which waits for any of them to end. Guarded by the crew's lock."""
+    """The calls of one caller, which waits for any of them to end. Guarded by the pool's lock."""
 
     __slots__ = ("changed", "ended")
 
@@ -63,7 +63,7 @@ class CallBatch(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class ThreadPoolStatistics:
-    """A snapshot of the crew; `threads_started` is the total since its creation."""
+    """A snapshot of the pool; `threads_started` is the total since its creation."""
 
     threads: int
     idle: int
@@ -76,7 +76,7 @@ class ThreadPool(Generic[Answer]):
     """Runs calls on at most `max_workers` threads, not counting up to `max_stragglers` abandoned ones.
 
     A straggler beyond the limit keeps its place; when stragglers hold every place, calls are refused
-    immediately. An idle thread ends after `idle_seconds`, so a crew that was never closed leaves nothing
+    immediately. An idle thread ends after `idle_seconds`, so a pool that was never closed leaves nothing
     behind.
 
     Thread safety:
@@ -126,7 +126,7 @@ class ThreadPool(Generic[Answer]):
     def submit(self, call: ThreadCall[Answer]) -> bool:
         """Queue the call; return False if the queue is full or stragglers hold every place.
 
-        If the crew was closed meanwhile, the call is withdrawn immediately, as the queued ones were.
+        If the pool was closed meanwhile, the call is withdrawn immediately, as the queued ones were.
         """
         with self._lock:
             if self._closed:  # guard: close has looked through the queue already
@@ -186,7 +186,7 @@ class ThreadPool(Generic[Answer]):
             return tuple(sorted(call.name for call in self._running))
 
     def statistics(self) -> ThreadPoolStatistics:
-        """Return a snapshot of the crew."""
+        """Return a snapshot of the pool."""
         with self._lock:
             return ThreadPoolStatistics(
                 threads=self._threads,

@@ -305,10 +305,10 @@ def _account(container: Container, plan_id: str) -> PlanRecords:
     parts = container.plan_parts
     return PlanRecords(
         plan=parts.plans.get(plan_id),
-        decisions=parts.thinking.decisions.of_plan(plan_id),
+        decisions=parts.actor_parts.decisions.of_plan(plan_id),
         calls=parts.history.calls(plan_id),
         checks=parts.check_runs.of_plan(plan_id),
-        budget=parts.thinking.budgets.view(plan_id),
+        budget=parts.actor_parts.budgets.view(plan_id),
     )
 
 

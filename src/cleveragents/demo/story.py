@@ -189,7 +189,7 @@ class DemoDriver:
 
     def _tell_strategies(self) -> None:
         until("the strategies", lambda: all(self._is_past_strategize(label) for label in GOALS))
-        decisions = self._parts.thinking.decisions
+        decisions = self._parts.actor_parts.decisions
         made = {label: decisions.of_plan(plan_id) for label, plan_id in self._story.ids.items()}
         count = counted(sum(map(len, made.values())), "decision")
         shown = []

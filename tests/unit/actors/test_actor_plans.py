@@ -62,7 +62,7 @@ def test_a_goal_is_planned_executed_and_reviewed(bench: ActorPlanBench) -> None:
     )
     assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["read", "write"]
-    assert [d.made.choice for d in bench.parts.thinking.decisions.of_plan(plan.id)] == ["so"]
+    assert [d.made.choice for d in bench.parts.actor_parts.decisions.of_plan(plan.id)] == ["so"]
     bench.ensure_consistent(plan)
     assert bench.spent(plan).reserved.tokens == 0
 
@@ -125,7 +125,7 @@ def test_decisions_form_a_tree_and_tasks_are_done_in_the_order_of_their_needs(be
     assert plan.phase_state == COMPLETE, plan.error
     written = [made.arguments["path"] for made in bench.calls(plan)]
     assert written == ["first.txt", "second.txt", "last.txt"]
-    decisions = bench.parts.thinking.decisions.of_plan(plan.id)
+    decisions = bench.parts.actor_parts.decisions.of_plan(plan.id)
     assert [(d.number, d.made.parent) for d in decisions] == [(1, None), (2, 1), (3, 2), (4, 1)]
     assert decisions[1].made.confidence == 0.5
 
@@ -431,14 +431,14 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
 
 def test_idle_time_does_not_count_for_the_plan(bench: ActorPlanBench) -> None:
     plan = bench.goal(bench.script(*WORKED), cast=ALONE, limits=BudgetLimits(seconds=100.0))
-    budgets, now = bench.parts.thinking.budgets, bench.container.clock.now()
+    budgets, now = bench.parts.actor_parts.budgets, bench.container.clock.now()
     named = {"actor": "a/b", "node": "n", "model": "m/x"}
     budgets.open(plan.id, BudgetLimits(seconds=100.0), now=now)
     ended = budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
     budgets.settle(ended, Spend(steps=1), None, now=now + timedelta(seconds=30))
     budgets.reserve(plan.id, plan.id, Spend(steps=1), key="2", now=now, **named)
     budgets.forfeit(plan.id, now=now + timedelta(days=3))
-    assert bench.parts.thinking.time_left(plan, bench.strategies[plan.id]) == pytest.approx(70.0)
+    assert bench.parts.actor_parts.time_left(plan, bench.strategies[plan.id]) == pytest.approx(70.0)
 
 
 def test_a_larger_budget_for_a_plan_that_has_not_begun_keeps_its_other_limits(bench: ActorPlanBench) -> None:

@@ -146,7 +146,7 @@ def test_decisions_and_plans_of_a_model_are_stored_masked(bench: ActorPlanBench)
     )
     plan = bench.work(bench.goal(model))
     assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
-    kept = bench.parts.thinking.decisions.of_plan(plan.id)[1].made
+    kept = bench.parts.actor_parts.decisions.of_plan(plan.id)[1].made
     assert (kept.question, kept.choice, kept.rationale) == ("With ***?", "yes, ***", "*** works")
     assert kept.alternatives == (Alternative("not ***", "*** is old"),)
     task = Strategy.from_json(plan.strategy).tasks[0]

@@ -20,11 +20,11 @@ from tests.plan_bench import PlanBench, new_repository
 @pytest.fixture(scope="module")
 def shared(engine: PlanBench, tmp_path_factory: pytest.TempPathFactory) -> SessionBench:
     """One plan for all tests that leave nothing behind that matters to another."""
-    engine.repository = new_repository(tmp_path_factory.mktemp("desk") / "repository")
+    engine.repository = new_repository(tmp_path_factory.mktemp("agent_client") / "repository")
     return SessionBench(engine)
 
 
-def desk_of(bench: SessionBench, policy: str = "full-auto", **facts: Any) -> RecordedAgentClient:
+def agent_client_of(bench: SessionBench, policy: str = "full-auto", **facts: Any) -> RecordedAgentClient:
     session = facts.pop("session", 1)
     tools = bench.sessions(policy, **facts).tools
     answered = [call for call in bench.calls() if call.approval is not None or call.state.value == "asked"]
@@ -54,7 +54,7 @@ def test_approvals_and_denials_follow_the_policy(
     shared: SessionBench, kind: str, policy: str, allowed: bool
 ) -> None:
     wanted = PermissionRequest(kind, f"{kind} under {policy}", ("a.txt",), {"command": "x"})
-    assert desk_of(shared, policy).permit(wanted) is allowed
+    assert agent_client_of(shared, policy).permit(wanted) is allowed
     last = shared.calls()[-1]
     assert (last.tool, last.state.value) == ("acp", "ended" if allowed else "failed")
     assert last.arguments["title"] == wanted.title
@@ -67,54 +67,54 @@ def test_a_person_is_asked_where_the_policy_says_so_and_once_denied_it_stays_den
     wanted = PermissionRequest(kind, f"ask for {kind}")
     for _ in range(2):  # unanswered, it is the same question
         with pytest.raises(NeedsHuman):
-            desk_of(shared, "review").permit(wanted)
+            agent_client_of(shared, "review").permit(wanted)
     assert len([call for call in shared.calls() if call.arguments.get("title") == wanted.title]) == 1
     shared.answer(granted=False)
     for session in (2, 3):
-        assert desk_of(shared, "review", session=session).permit(wanted) is False
+        assert agent_client_of(shared, "review", session=session).permit(wanted) is False
 
 
 def test_an_approval_covers_one_call_with_the_same_arguments(plans: PlanBench) -> None:
     bench = SessionBench(plans)
     path = str(bench.sandbox.root / "b.txt")
     with pytest.raises(NeedsHuman):
-        desk_of(bench, "manual").write(path, "beta\n")
+        agent_client_of(bench, "manual").write(path, "beta\n")
     bench.answer(granted=True)
-    second = desk_of(bench, "manual", session=2)
+    second = agent_client_of(bench, "manual", session=2)
     with pytest.raises(NeedsHuman):
         second.write(path, "gamma\n")  # which was not approved
     second.write(path, "beta\n")
     assert bench.text("b.txt") == "beta\n"
     with pytest.raises(NeedsHuman):
         second.write(path, "beta\n")  # again
-    third = desk_of(bench, "manual", session=3)
+    third = agent_client_of(bench, "manual", session=3)
     third.write(path, "beta\n")  # the same session again, as far as the agent knows
     bench.answer(granted=False)
-    fourth = desk_of(bench, "manual", session=4)
+    fourth = agent_client_of(bench, "manual", session=4)
     fourth.write(path, "beta\n")
     with pytest.raises(ToolRefused, match="denied"):
         fourth.write(path, "beta\n")
     with pytest.raises(ToolRefused, match="denied by a person"):
-        fifth = desk_of(bench, "manual", session=5)
+        fifth = agent_client_of(bench, "manual", session=5)
         fifth.write(path, "beta\n")
         fifth.write(path, "beta\n")
     bench.plans.ensure_consistent(bench.plan)
 
 
 def test_paths_lead_into_the_sandbox_or_are_refused(shared: SessionBench, tmp_path: Path) -> None:
-    desk = desk_of(shared)
+    agent_client = agent_client_of(shared)
     root = shared.sandbox.root
-    assert desk.read(str(root / "folder/c.txt"), None, None) == "gamma\n"
-    assert desk.read(f"{root}//folder/./c.txt", 1, 1) == "gamma\n"
+    assert agent_client.read(str(root / "folder/c.txt"), None, None) == "gamma\n"
+    assert agent_client.read(f"{root}//folder/./c.txt", 1, 1) == "gamma\n"
     (tmp_path / "link").symlink_to(root)
     beside = (str(tmp_path / "link/b.txt"), f"{root}/../x", f"{root}-beside/x")
     for path in ("/etc/passwd", *beside, "b.txt", str(root)):
         with pytest.raises(ToolRefused):
-            desk.read(path, None, None)
+            agent_client.read(path, None, None)
         with pytest.raises(ToolRefused):
-            desk.write(path, "x")
+            agent_client.write(path, "x")
     with pytest.raises(ToolRefused, match="'/etc/passwd' is outside the sandbox"):
-        desk.read("/etc/passwd", None, None)
+        agent_client.read("/etc/passwd", None, None)
 
 
 def test_a_command_killed_by_the_agent_ends_its_call(plans: PlanBench) -> None:
@@ -126,34 +126,38 @@ def test_a_command_killed_by_the_agent_ends_its_call(plans: PlanBench) -> None:
         if b"ready" in heard:
             ended.cancel("enough")
 
-    desk = desk_of(bench)
-    assert desk.run(TerminalCommand("echo ready; echo x > made.txt; sleep 600"), ended, hear) is None
+    agent_client = agent_client_of(bench)
+    assert agent_client.run(TerminalCommand("echo ready; echo x > made.txt; sleep 600"), ended, hear) is None
     assert bench.calls()[-1].state.value == "ended"
-    assert desk.run(TerminalCommand("exit 3"), CancellationToken(), hear) == 3
-    there = str(desk.directory / "folder")
-    assert desk.run(TerminalCommand("pwd", directory=there), CancellationToken(), hear) == 0
+    assert agent_client.run(TerminalCommand("exit 3"), CancellationToken(), hear) == 3
+    there = str(agent_client.directory / "folder")
+    assert agent_client.run(TerminalCommand("pwd", directory=there), CancellationToken(), hear) == 0
     assert heard.decode().endswith("/folder\n")
     with pytest.raises(ToolRefused, match="no such directory"):
-        desk.run(TerminalCommand("pwd", directory=str(desk.directory / "nowhere")), CancellationToken(), hear)
+        agent_client.run(
+            TerminalCommand("pwd", directory=str(agent_client.directory / "nowhere")),
+            CancellationToken(),
+            hear,
+        )
     with pytest.raises(ToolRefused):
-        desk.run(TerminalCommand("pwd", directory="/"), CancellationToken(), hear)
+        agent_client.run(TerminalCommand("pwd", directory="/"), CancellationToken(), hear)
     bench.plans.ensure_consistent(bench.plan)
     assert AgentUpdate(ProgressKind.TOOL, "command exit 3") in bench.told
 
 
 def test_changes_during_a_command_are_not_recorded_as_the_agents_own(plans: PlanBench) -> None:
     bench = SessionBench(plans)
-    desk = desk_of(bench)
+    agent_client = agent_client_of(bench)
 
     def hear(chunk: bytes) -> None:
-        desk.did("something")
+        agent_client.did("something")
 
-    desk.run(TerminalCommand("echo x > made.txt; echo ready"), CancellationToken(), hear)
+    agent_client.run(TerminalCommand("echo x > made.txt; echo ready"), CancellationToken(), hear)
     assert bench.made() == ["command ended made.txt"]
     (bench.sandbox.root / "own.txt").write_text("x")
-    desk.did("more")
-    desk.did("nothing")
-    desk.close()
+    agent_client.did("more")
+    agent_client.did("nothing")
+    agent_client.close()
     assert bench.made() == ["command ended made.txt", "acp ended own.txt"]
     assert bench.calls()[-1].arguments == {"agent": "x", "changed": "more"}
 

@@ -281,7 +281,7 @@ def test_an_agent_with_a_raised_time_limit_runs_again(bench: AgentBench, token: 
             bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans))
         )
     assert plan.phase_state == WAITING, plan
-    bench.parts.thinking.raise_limits(plan, BudgetLimits(seconds=600.0))
+    bench.parts.actor_parts.raise_limits(plan, BudgetLimits(seconds=600.0))
     again = bench.work(bench.parts.lifecycle.resume(plan))
     assert [call.state.value for call in bench.calls(again) if call.tool == "agent"] == ["reverted", "failed"]
     assert alive(int(token)) == []

@@ -308,7 +308,7 @@ def test_the_meter_reads_the_records(agents: Agents, repository: Path) -> None:
             return spending_text(client.plans.get(plan.id).spending) or ""
 
         spent = told()
-        budgets, now = container.plan_parts.thinking.budgets, container.clock.now()
+        budgets, now = container.plan_parts.actor_parts.budgets, container.clock.now()
         named = {"key": "k", "actor": "a/b", "node": "n", "model": "m/x"}
         budgets.reserve(ran.id, ran.id, Spend(10, 7, 1), now=now, **named)
         under_way = told()

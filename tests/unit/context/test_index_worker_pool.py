@@ -75,8 +75,8 @@ def orders(tree: Tree, texts: list[str]) -> list[AnalysisRequest]:
 
 def test_a_process_that_does_not_answer_in_time_is_replaced(bench: Bench) -> None:
     wanted = orders(bench.directory_tree(), ["one", "two"])
-    with WorkerPool("tests.unit.context.test_index_worker_pool:never", 1, batch_seconds=0.0) as crew:
-        batches = list(crew.batches(wanted, IndexDeadline()))
+    with WorkerPool("tests.unit.context.test_index_worker_pool:never", 1, batch_seconds=0.0) as pool:
+        batches = list(pool.batches(wanted, IndexDeadline()))
     assert sorted(digest for batch in batches for digest in batch.digests) == sorted(
         entry.digest for entry in wanted[0].entries
     )
@@ -96,10 +96,10 @@ def test_a_process_that_does_not_read_blocks_no_other(bench: Bench, monkeypatch:
     monkeypatch.setattr(sys, "executable", str(deaf))
     entries = [FileEntry(f"{n}" * 500, bytes(32), 1 << 40, n % 2 == 0) for n in range(10)]
     entries.append(FileEntry("\U0001f600" * 100_000, bytes(32), 1 << 40, False))
-    with WorkerPool(ANALYSE, 1) as crew:
+    with WorkerPool(ANALYSE, 1) as pool:
         assert (
             list(
-                crew.batches(
+                pool.batches(
                     [AnalysisRequest(bench.directory, entries * 100)] * 3, IndexDeadline.of(0.3, None)
                 )
             )
@@ -112,9 +112,9 @@ def test_orders_that_no_pipe_holds_are_done_in_parts(bench: Bench) -> None:
     names = [f"{n}-{'x' * 200}.py" for n in range(200)]
     tree = bench.directory_tree().write(dict.fromkeys(names, "same"))
     entries = [FileEntry(name, blob_digest(b"same"), 4, True) for name in names]
-    with WorkerPool(ANALYSE, 1) as crew:
+    with WorkerPool(ANALYSE, 1) as pool:
         batches = list(
-            crew.batches(
+            pool.batches(
                 [AnalysisRequest(tree.root, entries), AnalysisRequest(tree.root, [])], IndexDeadline()
             )
         )
@@ -130,9 +130,9 @@ def test_child_processes_end_with_their_process(bench: Bench) -> None:
         def is_cancelled(self) -> bool:
             return bench.counts.exists() and bench.counts.read_text().endswith("\n")
 
-    crew = WorkerPool("tests.unit.context.test_index_worker_pool:in_company", 1)
-    with pytest.raises(Cancelled), crew:
-        list(crew.batches(wanted, IndexDeadline(time.monotonic() + 60, Started())))
+    pool = WorkerPool("tests.unit.context.test_index_worker_pool:in_company", 1)
+    with pytest.raises(Cancelled), pool:
+        list(pool.batches(wanted, IndexDeadline(time.monotonic() + 60, Started())))
     grandchild = int(bench.counts.read_text())
     deadline = time.monotonic() + 30
     while _runs(grandchild) and time.monotonic() < deadline:
@@ -156,8 +156,8 @@ def _runs(pid: int) -> bool:
 def test_leaving_the_crew_ends_its_processes_whatever_they_do(bench: Bench) -> None:
     wanted = orders(bench.directory_tree(), ["one", "two", "three", "four"])
     before = len(children(recursive=True))
-    with WorkerPool("tests.unit.context.test_index_worker_pool:never", 2) as crew:
-        batches = crew.batches(wanted, IndexDeadline.of(0.3, None))
+    with WorkerPool("tests.unit.context.test_index_worker_pool:never", 2) as pool:
+        batches = pool.batches(wanted, IndexDeadline.of(0.3, None))
         assert list(batches) == []
         assert len(children(recursive=True)) == before + 2
     assert len(children(recursive=True)) == before
@@ -168,8 +168,8 @@ def test_where_no_process_can_be_started_the_work_is_done_without(
 ) -> None:
     for program in ("/nowhere/python", "/bin/false"):
         monkeypatch.setattr(sys, "executable", program)
-        with pytest.raises(WorkerPoolUnusable), WorkerPool(ANALYSE, 1) as crew:
-            list(crew.batches([AnalysisRequest(bench.directory, [])], IndexDeadline()))
+        with pytest.raises(WorkerPoolUnusable), WorkerPool(ANALYSE, 1) as pool:
+            list(pool.batches([AnalysisRequest(bench.directory, [])], IndexDeadline()))
         tree = bench.directory_tree(Path(program).name).write({f"{n}.py": f"same {n}" for n in range(10)})
         with bench.index().open(CodePlace(tree.root)) as snapshot:
             assert len(found_in(snapshot, "same")) == 10

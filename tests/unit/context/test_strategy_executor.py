@@ -454,7 +454,7 @@ def test_close_withdraws_what_waits(bench_of: Callable[..., Bench]) -> None:
     assert (waiting.calls, bench.circuit("waiting").released) == (0, 1)
 
 
-# ── The crew ──────────────────────────────────────────────────────────────────────────────────────
+# ── The pool ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("wrong", [{"max_workers": 0}, {"max_stragglers": -1}, {"max_queued": 0}])
@@ -464,26 +464,26 @@ def test_refuses_invalid_thread_limits(wrong: dict[str, int]) -> None:
 
 
 def test_collect_waits_for_an_end() -> None:
-    crew: ThreadPool[str] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1)
-    batch = crew.batch()
+    pool: ThreadPool[str] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1)
+    batch = pool.batch()
     collecting = threading.Event()
     call = ThreadCall("s", lambda: str(collecting.wait(LONG)), batch)
-    assert crew.submit(call)
+    assert pool.submit(call)
     opener = threading.Thread(target=collecting.set)
     opener.start()
-    assert crew.collect(batch, LONG) == [call]
-    assert crew.collect(batch, 0.0) == [], "each is given once"
+    assert pool.collect(batch, LONG) == [call]
+    assert pool.collect(batch, 0.0) == [], "each is given once"
     opener.join()
-    assert crew.close(LONG) == ()
+    assert pool.close(LONG) == ()
 
 
 def test_an_idle_thread_ends_by_itself() -> None:
-    crew: ThreadPool[int] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1, idle_seconds=0.0)
-    batch = crew.batch()
-    crew.submit(ThreadCall("s", lambda: 1, batch))
-    crew.collect(batch, LONG)
+    pool: ThreadPool[int] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1, idle_seconds=0.0)
+    batch = pool.batch()
+    pool.submit(ThreadCall("s", lambda: 1, batch))
+    pool.collect(batch, LONG)
     turn = threading.Event()
-    while crew.statistics().threads:
+    while pool.statistics().threads:
         turn.wait(0.001)
 
 
@@ -497,50 +497,50 @@ def test_a_system_without_threads_is_saturated_and_recovers() -> None:
         threads.append(threading.Thread(target=target, name=name))
         threads[-1].start()
 
-    crew: ThreadPool[int] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1, start_thread=start)
-    batch = crew.batch()
-    assert not crew.submit(ThreadCall("s", lambda: 1, batch))
-    assert (crew.statistics().threads, crew.statistics().queued) == (0, 0)
+    pool: ThreadPool[int] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1, start_thread=start)
+    batch = pool.batch()
+    assert not pool.submit(ThreadCall("s", lambda: 1, batch))
+    assert (pool.statistics().threads, pool.statistics().queued) == (0, 0)
     refuse = False
-    assert crew.submit(ThreadCall("s", lambda: 2, batch))
-    assert [call.answer for call in crew.collect(batch, LONG)] == [2]
-    assert crew.close(LONG) == ()
+    assert pool.submit(ThreadCall("s", lambda: 2, batch))
+    assert [call.answer for call in pool.collect(batch, LONG)] == [2]
+    assert pool.close(LONG) == ()
     threads[0].join(LONG)
 
 
 def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
-    crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1)
-    batch = crew.batch()
+    pool: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1)
+    batch = pool.batch()
     begun, gate = threading.Event(), threading.Event()
     hung = ThreadCall("hung", lambda: begun.set() or gate.wait(LONG), batch)
     waiting = ThreadCall("waiting", lambda: True, batch)
-    assert crew.submit(hung)
+    assert pool.submit(hung)
     assert begun.wait(LONG)
-    assert crew.submit(waiting)
-    crew.abandon(hung)
-    assert crew.statistics().threads_started == 1
+    assert pool.submit(waiting)
+    pool.abandon(hung)
+    assert pool.statistics().threads_started == 1
     gate.set()
-    assert crew.collect(batch, LONG) == [waiting], "its thread went back to use"
-    assert crew.close(LONG) == ()
+    assert pool.collect(batch, LONG) == [waiting], "its thread went back to use"
+    assert pool.close(LONG) == ()
 
 
 @pytest.mark.timeout(100)
 def test_a_replaced_straggler_ends_when_it_returns() -> None:
-    crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1)
-    batch = crew.batch()
+    pool: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1)
+    batch = pool.batch()
     begun, gate, end = threading.Event(), threading.Event(), threading.Event()
     hung = ThreadCall("hung", lambda: begun.set() or gate.wait(LONG), batch)
-    assert crew.submit(hung)
+    assert pool.submit(hung)
     assert begun.wait(LONG)
-    crew.abandon(hung)
-    assert crew.submit(ThreadCall("next", lambda: end.wait(LONG), batch))
-    assert crew.statistics().threads == 2
+    pool.abandon(hung)
+    assert pool.submit(ThreadCall("next", lambda: end.wait(LONG), batch))
+    assert pool.statistics().threads == 2
     gate.set()
     turn = threading.Event()
-    while crew.statistics().threads != 1:
+    while pool.statistics().threads != 1:
         turn.wait(0.001)
     end.set()
-    assert crew.close(LONG) == ()
+    assert pool.close(LONG) == ()
 
 
 def test_a_call_taken_by_another_thread_survives_a_failed_thread_start() -> None:
@@ -555,16 +555,16 @@ def test_a_call_taken_by_another_thread_survives_a_failed_thread_start() -> None
         threads.append(threading.Thread(target=target, name=name))
         threads[0].start()
 
-    crew: ThreadPool[bool] = ThreadPool(max_workers=2, max_stragglers=0, max_queued=2, start_thread=start)
-    batch = crew.batch()
-    assert crew.submit(ThreadCall("first", lambda: begun.set() or gate.wait(LONG), batch))
+    pool: ThreadPool[bool] = ThreadPool(max_workers=2, max_stragglers=0, max_queued=2, start_thread=start)
+    batch = pool.batch()
+    assert pool.submit(ThreadCall("first", lambda: begun.set() or gate.wait(LONG), batch))
     assert begun.wait(LONG)
-    assert crew.submit(ThreadCall("second", lambda: took.set() or True, batch))
+    assert pool.submit(ThreadCall("second", lambda: took.set() or True, batch))
     ended: list[str] = []
     while len(ended) < 2:
-        ended += [call.name for call in crew.collect(batch, LONG)]
+        ended += [call.name for call in pool.collect(batch, LONG)]
     assert ended == ["first", "second"]
-    assert crew.close(LONG) == ()
+    assert pool.close(LONG) == ()
     threads[0].join(LONG)
 
 
@@ -578,16 +578,16 @@ def test_a_replacement_that_does_not_start_leaves_the_queue_to_the_others() -> N
         threads.append(threading.Thread(target=target, name=name))
         threads[0].start()
 
-    crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1, start_thread=start)
-    batch = crew.batch()
+    pool: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1, start_thread=start)
+    batch = pool.batch()
     hung = ThreadCall("hung", lambda: begun.set() or gate.wait(LONG), batch)
     waiting = ThreadCall("waiting", lambda: True, batch)
-    assert crew.submit(hung)
+    assert pool.submit(hung)
     assert begun.wait(LONG)
-    assert crew.submit(waiting)
-    crew.abandon(hung)
-    assert crew.statistics().threads == 1
+    assert pool.submit(waiting)
+    pool.abandon(hung)
+    assert pool.statistics().threads == 1
     gate.set()
-    assert crew.collect(batch, LONG) == [waiting]
-    assert crew.close(LONG) == ()
+    assert pool.collect(batch, LONG) == [waiting]
+    assert pool.close(LONG) == ()
     threads[0].join(LONG)

@@ -96,7 +96,7 @@ def correction_of(bench: ActorPlanBench) -> PlanCorrection:
 
 
 def states_of(bench: ActorPlanBench, plan: Plan) -> list[str]:
-    return [one.state.value for one in bench.parts.thinking.decisions.of_plan(plan.id)]
+    return [one.state.value for one in bench.parts.actor_parts.decisions.of_plan(plan.id)]
 
 
 def changed(bench: ActorPlanBench, plan: Plan) -> list[str]:
@@ -318,7 +318,7 @@ def test_a_reviewer_can_send_a_plan_back_to_strategize(
     assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["settings.yaml"]
     assert states_of(bench, plan) == ["superseded"] * 3 + ["active"]
-    (kept,) = bench.parts.thinking.corrections.of_plan(plan.id)
+    (kept,) = bench.parts.actor_parts.corrections.of_plan(plan.id)
     assert (kept.made.by_itself, kept.made.decision, kept.made.checkpoint) == (True, 1, 1)
     strategy = Strategy.from_json(plan.strategy)
     assert (strategy.round, strategy.returns, strategy.guidance) == (1, 1, ())
@@ -333,7 +333,7 @@ def test_a_plan_goes_back_a_limited_number_of_times_then_fixes(bench: ActorPlanB
         reviews(rethink("no good")),
     )
     assert plan.phase_state == COMPLETE, plan.error
-    corrections = bench.parts.thinking.corrections.of_plan(plan.id)
+    corrections = bench.parts.actor_parts.corrections.of_plan(plan.id)
     assert [kept.made.by_itself for kept in corrections] == [True] * MOST_RETURNS
     assert Strategy.from_json(plan.strategy).returns == MOST_RETURNS
     _, plan = correction_of(bench).correct(plan, 4, "a person may always")
@@ -349,7 +349,7 @@ def test_a_plan_without_a_strategist_is_fixed_instead(bench: ActorPlanBench) -> 
         cast=cast,
     )
     assert plan.phase_state == COMPLETE, plan.error
-    assert not bench.parts.thinking.corrections.of_plan(plan.id)
+    assert not bench.parts.actor_parts.corrections.of_plan(plan.id)
 
 
 # ── Decisions of executors ────────────────────────────────────────────────────────────────────────
@@ -372,7 +372,7 @@ def test_decisions_of_an_executor_can_be_corrected(bench: ActorPlanBench) -> Non
         cast=ALONE,
     )
     assert plan.phase_state == COMPLETE, plan.error
-    (decision,) = bench.parts.thinking.decisions.of_plan(plan.id)
+    (decision,) = bench.parts.actor_parts.decisions.of_plan(plan.id)
     made = decision.made
     assert (made.question, made.choice, made.parent, made.checkpoint) == ("Which name?", "x", None, 2)
     assert (made.made_by, made.alternatives[0].choice) == ("builtin/executor", "y")
@@ -396,7 +396,7 @@ def test_decisions_of_an_executor_follow_from_valid_ones(bench: ActorPlanBench) 
         writes("do it as JSON", "settings.json"),
         reviews(accept()),
     )
-    parents = [one.made.parent for one in bench.parts.thinking.decisions.of_plan(plan.id)]
+    parents = [one.made.parent for one in bench.parts.actor_parts.decisions.of_plan(plan.id)]
     assert parents == [None, 1, 1, 2, 1]
     undoing = correction_of(bench).preview(plan, 2)
     assert [decision.number for decision in undoing.superseded] == [2, 4, 5]
@@ -533,7 +533,7 @@ def test_refuses_to_go_back_without_a_strategist_or_returns(bench: ActorPlanBenc
     plan = bench.reached(strategizes(FIRST))
     for _ in range(MOST_RETURNS):
         made = NewCorrection("no good", by_itself=True)
-        plan = bench.parts.thinking.corrections.add(plan, made, [QUEUED], now=SystemClock().now())[1]
+        plan = bench.parts.actor_parts.corrections.add(plan, made, [QUEUED], now=SystemClock().now())[1]
         for state in (PlanState.PROCESSING, PlanState.WAITING):
             plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, state), now=SystemClock().now())
     assert correction_of(bench).think_again(plan, "no good", execution, fence) is None

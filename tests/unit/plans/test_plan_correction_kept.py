@@ -66,7 +66,7 @@ def writes(words: str, *turns: dict[str, Any]) -> dict[str, Any]:
 
 
 def holding(bench: ActorPlanBench, plan: Plan) -> list[int]:
-    every = bench.parts.thinking.decisions.of_plan(plan.id)
+    every = bench.parts.actor_parts.decisions.of_plan(plan.id)
     return [one.number for one in every if one.state is DecisionState.ACTIVE]
 
 
@@ -104,7 +104,7 @@ def test_stores_no_secret_of_guidance(bench: ActorPlanBench) -> None:
     _, plan = bench.parts.correction.correct(plan, 2, said)
     plan = bench.work(plan)
     assert plan.phase_state == COMPLETE, plan.error
-    assert [one.made.guidance for one in bench.parts.thinking.corrections.of_plan(plan.id)] == [
+    assert [one.made.guidance for one in bench.parts.actor_parts.corrections.of_plan(plan.id)] == [
         "do the mention, its database has password=***"
     ] * 2
     assert holding_files(bench, b"its database has password=")

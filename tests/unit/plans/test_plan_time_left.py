@@ -30,7 +30,7 @@ def below(root: Plan) -> Plan:
 
 
 def left(bench: ActorPlanBench, plan: Plan, strategy: Strategy) -> float:
-    return bench.parts.thinking.time_left(plan, strategy)
+    return bench.parts.actor_parts.time_left(plan, strategy)
 
 
 def test_a_sub_plan_shares_the_time_of_its_root(bench: ActorPlanBench) -> None:

@@ -342,8 +342,8 @@ def test_the_node_that_asks_a_model_is_shown_and_nothing_is_guessed(idle: PlanSe
 
     assert running() == [None, None, None]
     named = {"actor": "builtin/executor", "node": "think.within", "model": "scripted/x"}
-    parts.thinking.budgets.open(plan.id, BudgetLimits(), now=now)
-    parts.thinking.budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
+    parts.actor_parts.budgets.open(plan.id, BudgetLimits(), now=now)
+    parts.actor_parts.budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
     assert running() == [(), ("think",), ()]
     unknown = replace(plan, action="nobody/knows")
     assert graphs_of(parts, unknown) == []

@@ -150,7 +150,7 @@ def session(plans: PlanBench) -> SessionBench:
     return SessionBench(plans)
 
 
-def desk(session: SessionBench, number: int) -> RecordedAgentClient:
+def agent_client(session: SessionBench, number: int) -> RecordedAgentClient:
     tools = session.sessions("manual").tools
     answered = [call for call in session.calls() if call.approval is not None or call.state.value == "asked"]
     return RecordedAgentClient(tools, agent="x", step=STEP, session=number, answered=answered)
@@ -204,25 +204,25 @@ def test_an_interrupted_approved_call_does_not_resume_with_other_arguments(
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_request_of_an_older_version_is_made_again(session: SessionBench, answered: bool) -> None:
     with pytest.raises(NeedsHuman):
-        desk(session, 1).run(TerminalCommand("true a"), CancellationToken(), bytes)
+        agent_client(session, 1).run(TerminalCommand("true a"), CancellationToken(), bytes)
     if answered:
         session.answer(granted=True)
     recorded = update(tool_calls).values(digest=None)
     session.plans.container.database.write(lambda connection: connection.execute(recorded).rowcount)
     with pytest.raises(NeedsHuman):
-        desk(session, 2).run(TerminalCommand("true a"), CancellationToken(), bytes)
+        agent_client(session, 2).run(TerminalCommand("true a"), CancellationToken(), bytes)
     session.answer(granted=True)
-    assert desk(session, 3).run(TerminalCommand("true a"), CancellationToken(), bytes) == 0
+    assert agent_client(session, 3).run(TerminalCommand("true a"), CancellationToken(), bytes) == 0
 
 
 def test_an_approval_covers_no_agent_call_masked_or_cut_to_the_same_text(session: SessionBench) -> None:
     def permit(details: str, number: int) -> bool:
-        return desk(session, number).permit(
+        return agent_client(session, number).permit(
             PermissionRequest("execute", "run it", details={"command": details})
         )
 
     def run(script: str, number: int) -> int | None:
-        return desk(session, number).run(TerminalCommand(script), CancellationToken(), bytes)
+        return agent_client(session, number).run(TerminalCommand(script), CancellationToken(), bytes)
 
     padding = "x" * 3000
     with pytest.raises(NeedsHuman):

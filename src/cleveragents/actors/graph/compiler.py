@@ -107,17 +107,17 @@ class _Compilation:
         forks = {node.name: _ways(node) for node in actor.nodes if len(_ways(node)) > 1}
         self._meetings = joins_of(actor.entry, edges, forks)
         self._groups = {
-            edge: (meeting, number)
-            for meeting in self._meetings
-            for number, group in enumerate(meeting.groups)
+            edge: (join, number)
+            for join in self._meetings
+            for number, group in enumerate(join.groups)
             for edge in group
         }
 
     def compiled(self) -> CompiledStateGraph[Any, Any, Any, Any]:
         for node in self._actor.nodes:
             self._add(node)
-        for meeting in self._meetings:
-            self._add_meeting(meeting)
+        for join in self._meetings:
+            self._add_meeting(join)
         self._builder.add_edge(START, self._named(self._actor.entry))
         graph = with_plain_barriers(self._builder.compile(name=self._actor.name))
         return with_plain_steps(graph)
@@ -194,36 +194,36 @@ class _Compilation:
     def _target(self, edge: Edge) -> str:
         """Return the target of an edge: another node, or the arrival point of its branch."""
         if edge in self._groups:
-            meeting, number = self._groups[edge]
-            return f"{meeting.name}.{number + 1}"
+            join, number = self._groups[edge]
+            return f"{join.name}.{number + 1}"
         return GRAPH_END if edge[1] == END else self._named(edge[1])
 
     def _arrives_itself(self, edge: Edge) -> bool:
         """Return whether the edge's source always takes it and is the only arrival of its branch."""
         if edge not in self._groups:
             return False
-        meeting, number = self._groups[edge]
-        if len(meeting.groups[number]) > 1:
+        join, number = self._groups[edge]
+        if len(join.groups[number]) > 1:
             return False
         source = edge[0]
         return source not in self._nodes or not isinstance(self._nodes[source], (LlmNode, RouterNode))
 
-    def _add_meeting(self, meeting: Join) -> None:
-        arrivals = [self._arrival(meeting, number, group) for number, group in enumerate(meeting.groups)]
-        onward = (meeting.name, meeting.target)
+    def _add_meeting(self, join: Join) -> None:
+        arrivals = [self._arrival(join, number, group) for number, group in enumerate(join.groups)]
+        onward = (join.name, join.target)
         if onward not in self._groups:
-            self._builder.add_edge(arrivals, self._named(meeting.target))
+            self._builder.add_edge(arrivals, self._named(join.target))
             return
-        self._builder.add_node(meeting.name, _pass)
-        self._builder.add_edge(arrivals, meeting.name)
+        self._builder.add_node(join.name, _pass)
+        self._builder.add_edge(arrivals, join.name)
         if not self._arrives_itself(onward):
-            self._builder.add_edge(meeting.name, self._target(onward))
+            self._builder.add_edge(join.name, self._target(onward))
 
-    def _arrival(self, meeting: Join, number: int, group: frozenset[Edge]) -> str:
+    def _arrival(self, join: Join, number: int, group: frozenset[Edge]) -> str:
         first = min(group)
         if self._arrives_itself(first):
             return self._named(first[0]) if first[0] in self._nodes else first[0]
-        name = f"{meeting.name}.{number + 1}"
+        name = f"{join.name}.{number + 1}"
         self._builder.add_node(name, _pass)
         return name
 
@@ -262,9 +262,9 @@ def joins_of(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str
     found: list[Join] = []
     for fork in sorted(forks, key=lambda name: depth.get(name, 0), reverse=True):
         for target, groups in _arrivals(graph, fork, forks[fork]).items():
-            meeting = Join(f"{target}.join{len(found) + 1}", target, groups)
-            found.append(meeting)
-            graph.replace(meeting)
+            join = Join(f"{target}.join{len(found) + 1}", target, groups)
+            found.append(join)
+            graph.replace(join)
     return tuple(found)
 
 
@@ -295,11 +295,11 @@ class _Graph:
                     queue.append(target)
         return seen
 
-    def replace(self, meeting: Join) -> None:
-        gone = frozenset[Edge]().union(*meeting.groups)
+    def replace(self, join: Join) -> None:
+        gone = frozenset[Edge]().union(*join.groups)
         self.edges = [edge for edge in self.edges if edge not in gone]
-        self.edges += [(source, meeting.name) for source, _ in gone]
-        self.edges.append((meeting.name, meeting.target))
+        self.edges += [(source, join.name) for source, _ in gone]
+        self.edges.append((join.name, join.target))
 
 
 def _arrivals(graph: _Graph, fork: str, branches: Sequence[str]) -> dict[str, tuple[frozenset[Edge], ...]]:

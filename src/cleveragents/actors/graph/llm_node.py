@@ -302,7 +302,7 @@ class ToolLoop:
             answer = await not_made(request, place, str(talk["calls"]), refusal)
         else:
             update[ACCOUNT] = {"steps": 1}
-            async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+            async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
                 answer = await _used(request, place, str(talk["calls"]))
         writes = any(spec.writes for spec in specs if spec.name == request.tool)
         problem = _repeated(talk, request, answer, writes=writes)

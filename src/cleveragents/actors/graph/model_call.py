@@ -129,8 +129,8 @@ class NodeModelCall:
     ) -> tuple[ModelReply, dict[str, Any]]:
         place = self.place
         cost = CallCost(self.models, Usage(self._counted_in(request), request.max_output_tokens))
-        purse = place.context.account.purse(self.actor, self.state)
-        async with purse.reserved(cost.worst(priced=purse.counts_money)) as booking:
+        actor_spending = place.context.account.actor_spending(self.actor, self.state)
+        async with actor_spending.reserved(cost.worst(priced=actor_spending.counts_money)) as booking:
             place.tell(ProgressKind.THINKING, self.models[0].name)
             reply = await place.context.host.think(
                 self._model,

@@ -83,7 +83,7 @@ class CommandStep:
         place.tell(ProgressKind.NODE)
         step = place.context.tool_step(place.path, str(visit))
         arguments = self._arguments(filled_text(node.prompt, state))
-        async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+        async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
             place.tell(ProgressKind.TOOL, f"{AGENT_TOOL} {node.argv[0]}")
             use = partial(place.context.host.use, seconds_left=time_left())
             answer = await asyncio.to_thread(use, AGENT_TOOL, arguments, step=step)
@@ -163,7 +163,7 @@ class ToolStep:
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         place.tell(ProgressKind.NODE)
         step = place.context.tool_step(place.path, str(visit))
-        async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+        async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
             place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
             use = partial(place.context.host.use, seconds_left=time_left())
             answer = await asyncio.to_thread(use, node.tool, arguments, step=step)
@@ -236,14 +236,14 @@ class SubgraphStep:
         path = path_in(state, node.name)
         NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
         account = runtime.context.account
-        purse = account.purse(self._actor, state)
-        purse.ensure_a_step_is_left()
+        actor_spending = account.actor_spending(self._actor, state)
+        actor_spending.ensure_a_step_is_left()
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         given = {name: state.get(name, "") for name in GIVEN} | filled_values(node.inputs, self._actor, state)
         # Visits have different paths. Otherwise the calls of a second visit would be taken for those of the
         # first. `#` occurs in no node name, so they cannot be taken for those of another node either.
         below = path if visit == 1 else f"{path}#{visit}"
-        account.open_below(purse, self._inner, below)
+        account.open_below(actor_spending, self._inner, below)
         ended = await self._ended(first_state(self._inner, given, path=below))
         spent = {name: ended[ACCOUNT][name] for name in ("steps", "tokens", "money")}
         outputs = {ours: ended[theirs] for ours, theirs in node.outputs.items()}
@@ -282,7 +282,7 @@ class AcpStep:
             told=told,
             seconds_left=time_left(),
         )
-        async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+        async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
             place.tell(ProgressKind.TOOL, f"acp {node.argv[0]}")
             try:
                 said = await asyncio.to_thread(converse)

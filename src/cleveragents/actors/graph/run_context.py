@@ -62,18 +62,18 @@ class RunSpending:
 
     def __init__(self, begun: Mapping[str, Spend] | None = None) -> None:
         self._begun = begun or {}
-        self._purses: dict[str, ActorSpending] = {}
+        self._spendings: dict[str, ActorSpending] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
-    def purse(self, actor: Actor, state: State) -> ActorSpending:
+    def actor_spending(self, actor: Actor, state: State) -> ActorSpending:
         """Return the spending of the actor with this state."""
         account = state[ACCOUNT]
-        purse = self._purses.get(account["path"]) or self._opened(actor, account["path"], None)
-        purse.spent = _larger(purse.spent, account)
-        return purse
+        actor_spending = self._spendings.get(account["path"]) or self._opened(actor, account["path"], None)
+        actor_spending.spent = _larger(actor_spending.spent, account)
+        return actor_spending
 
     def open_below(self, above: ActorSpending, actor: Actor, path: str) -> None:
-        """Start counting for an actor that runs as a subgraph. Its spend also counts for the actors above."""
+        """Start counting of an actor that runs as the subgraph. Its spend also counts of the actors above."""
         self._opened(actor, path, above)
 
     async def settling(self) -> None:
@@ -90,9 +90,9 @@ class RunSpending:
                 waiting.set_result(None)
 
     def _opened(self, actor: Actor, path: str, above: ActorSpending | None) -> ActorSpending:
-        purse = ActorSpending(self, actor, above, self._begun.get(path, Spend()))
-        self._purses[path] = purse
-        return purse
+        actor_spending = ActorSpending(self, actor, above, self._begun.get(path, Spend()))
+        self._spendings[path] = actor_spending
+        return actor_spending
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,19 +210,19 @@ class SpendingReservation:
         self.spent = worst
 
     async def __aenter__(self) -> SpendingReservation:
-        while not all(purse.holds(self._worst) for purse in self._chain):
+        while not all(actor_spending.holds(self._worst) for actor_spending in self._chain):
             await self._account.settling()
-        for purse in self._chain:
-            purse.reserved_sum = purse.reserved_sum + self._worst
+        for actor_spending in self._chain:
+            actor_spending.reserved_sum = actor_spending.reserved_sum + self._worst
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for purse in self._chain:
+        for actor_spending in self._chain:
             if kind is None:
-                purse.spent = purse.spent + self.spent
-            purse.reserved_sum = _less(purse.reserved_sum, self._worst)
+                actor_spending.spent = actor_spending.spent + self.spent
+            actor_spending.reserved_sum = _less(actor_spending.reserved_sum, self._worst)
         self._account.settled()
 
 
@@ -243,12 +243,12 @@ class ActorSpending:
     @property
     def counts_money(self) -> bool:
         """Whether a limit on money applies, here or above."""
-        return any(purse._actor.limits.usd is not None for purse in self._chain)
+        return any(actor_spending._actor.limits.usd is not None for actor_spending in self._chain)
 
     def ensure_a_step_is_left(self) -> None:
         """Raise `ActorStopped` if the limit on calls is reached."""
-        for purse in self._chain:
-            purse._ensure_within(Spend(steps=1))
+        for actor_spending in self._chain:
+            actor_spending._ensure_within(Spend(steps=1))
 
     def reserved(self, worst: Spend) -> SpendingReservation:
         """Return a reservation for one call, to be entered."""

@@ -177,7 +177,7 @@ def _is_correctable(parts: PlanParts, plan: Plan) -> bool:
         parts.correction.ensure_correctable(plan)
     except PlanError:
         return False
-    return bool(parts.thinking.decisions.of_plan(plan.id))
+    return bool(parts.actor_parts.decisions.of_plan(plan.id))
 
 
 def _is_asked_for(parts: PlanParts, kind: str) -> bool:

@@ -76,9 +76,9 @@ def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None 
         cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
         ensure_counted(parts.actors_of(plan), cast, limits)
         if limits.picodollars is not None:
-            parts.thinking.ensure_priced(parts.actors_of(plan), cast, model or casting.model)
+            parts.actor_parts.ensure_priced(parts.actors_of(plan), cast, model or casting.model)
     _ensure_raised(parts, plan, limits)
-    parts.thinking.raise_limits(plan, limits)
+    parts.actor_parts.raise_limits(plan, limits)
 
 
 def more_time(parts: PlanParts, plan: Plan) -> float:
@@ -94,7 +94,7 @@ def more_time(parts: PlanParts, plan: Plan) -> float:
 
 def present_limits(parts: PlanParts, plan: Plan) -> BudgetLimits:
     """Return the current limits of the whole tree."""
-    present = parts.thinking.budgets.view(plan.root).limits
+    present = parts.actor_parts.budgets.view(plan.root).limits
     asked = plan.request.get("limits")
     if present == BudgetLimits() and isinstance(asked, Mapping):  # no model was called yet
         return BudgetLimits.from_json(asked)
@@ -148,7 +148,7 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
     calls = _calls(parts, plan)
     if not calls:
         return {}
-    view = parts.thinking.budgets.view(plan.root)
+    view = parts.actor_parts.budgets.view(plan.root)
     spent = _spent(view, plan, calls)
     # The cost of a running call is unknown and not included.
     known = all(call.picodollars is not None for call in calls if call.ended_at is not None)
@@ -168,7 +168,7 @@ def budget_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
     """Return the limits, spending and reservations of the plan's tree. Money is null if a model's price is
     unknown.
     """
-    view = parts.thinking.budgets.view(plan.root)
+    view = parts.actor_parts.budgets.view(plan.root)
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     calls = _calls(parts, root)
     priced = all(call.picodollars is not None for call in calls if call.ended_at is not None)
@@ -188,7 +188,7 @@ def _in_usd(spend: Spend, *, priced: bool) -> dict[str, JsonValue]:
 
 def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:
     """Return the model calls of the plan and all its sub-plans."""
-    budgets = parts.thinking.budgets
+    budgets = parts.actor_parts.budgets
     return [call for one in (plan, *below(parts, plan)) for call in budgets.calls_of(one.id)]
 
 
@@ -218,11 +218,11 @@ def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: BudgetLim
 
     if not plan.request.get("model"):
         raise RequestRefused(f"a model needs an actor, and plan {plan.id} has none", "model")
-    models = parts.thinking.models
+    models = parts.actor_parts.models
     facts = models.facts(model)
     kept = plan.request.get("limits")
     first = BudgetLimits.from_json(kept) if isinstance(kept, Mapping) else BudgetLimits()
-    now = parts.thinking.budgets.view(plan.root_id or plan.id).limits
+    now = parts.actor_parts.budgets.view(plan.root_id or plan.id).limits
     bounded = any(limits.picodollars is not None for limits in (first, now, asked))
     if bounded and facts.price is None:  # guard: refused before the plan continues
         raise PriceUnknown(model)

@@ -110,7 +110,7 @@ def repositories_differ(one: Plan, other: Plan) -> str | None:
 
 
 def _before(parts: PlanParts, plan: Plan, number: int) -> str:
-    made = parts.thinking.corrections.of_plan(plan.id)
+    made = parts.actor_parts.corrections.of_plan(plan.id)
     found = next((one for one in made if one.number == number), None)
     if found is None:
         known = f"it has {len(made)}" if made else "it was never corrected"

@@ -183,10 +183,10 @@ def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: 
     limits = _joined(wanted.limits, action.budget)
     ensure_counted(actors, cast, limits)
     if limits.picodollars is not None:
-        parts.thinking.ensure_priced(actors, cast, model)
-    parts.thinking.ensure_own_limits(actors, cast, model)
+        parts.actor_parts.ensure_priced(actors, cast, model)
+    parts.actor_parts.ensure_own_limits(actors, cast, model)
     if model:
-        parts.thinking.models.get(model)
+        parts.actor_parts.models.get(model)
     sent = {} if wanted.sent_actor is None else {"sent_actor": wanted.sent_actor}
     return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json()), **sent}
 

@@ -35,13 +35,13 @@ Row = dict[str, JsonValue]
 
 def shown_decisions(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Decision]:
     """Return the active decisions, or all."""
-    every = parts.thinking.decisions.of_plan(plan.id)
+    every = parts.actor_parts.decisions.of_plan(plan.id)
     return [one for one in every if superseded_too or one.state is DecisionState.ACTIVE]
 
 
 def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Row]:
     """Return decisions, corrections that superseded none of them, and sub-plans, each with its `kind`."""
-    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
+    ended = ended_by(parts.actor_parts.corrections.of_plan(plan.id))
     shown = shown_decisions(parts, plan, superseded_too=superseded_too)
     added = additions_to(parts, plan) if superseded_too else []
     rows: list[Row] = [{"kind": "decision", **_fields(decision, ended)} for decision in shown]
@@ -51,7 +51,7 @@ def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list
 
 def decision_named(parts: PlanParts, plan: Plan, number: int) -> Decision:
     """Return the decision with this number. Raises `UnknownDecision`."""
-    every = parts.thinking.decisions.of_plan(plan.id)
+    every = parts.actor_parts.decisions.of_plan(plan.id)
     decision = next((one for one in every if one.number == number), None)
     if decision is None:
         raise UnknownDecision(plan.id, number, len(every))
@@ -61,7 +61,7 @@ def decision_named(parts: PlanParts, plan: Plan, number: int) -> Decision:
 def explained(parts: PlanParts, plan: Plan, number: int) -> Row:
     """Return one decision with the steps that carry it out. Raises `UnknownDecision`."""
     decision = decision_named(parts, plan, number)
-    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
+    ended = ended_by(parts.actor_parts.corrections.of_plan(plan.id))
     return {**_fields(decision, ended), "steps": steps_of(plan, decision)}
 
 

@@ -229,7 +229,7 @@ def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
             "outcome": one.made.outcome,
             "created": timestamp(one.created_at),
         }
-        for one in parts.thinking.corrections.of_plan(plan.id)
+        for one in parts.actor_parts.corrections.of_plan(plan.id)
     ]
 
 

@@ -50,6 +50,6 @@ def _asking(parts: PlanParts, plan: Plan) -> set[tuple[str, str]] | None:
     """Return the actors and nodes that wait for a model; None if that tells nothing."""
     if plan.state is not PlanState.PROCESSING:
         return set()
-    calls = parts.thinking.budgets.calls_of(plan.id)
+    calls = parts.actor_parts.budgets.calls_of(plan.id)
     under_way = {(call.actor, call.node.partition(".")[0]) for call in calls if call.ended_at is None}
     return under_way or None

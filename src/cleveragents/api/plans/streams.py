@@ -204,7 +204,7 @@ class _Records:
         return self._piece(moment, "progress", f"    it failed: {' '.join(error.split())}\n")
 
     def _of_thoughts(self) -> Iterator[OutputView]:
-        thoughts = self._parts.thinking.budgets.calls_of(self._plan_id)
+        thoughts = self._parts.actor_parts.budgets.calls_of(self._plan_id)
         for one in thoughts[self._thoughts :]:
             at = {"actor": one.actor, "node": one.node, "event": "thinking", "text": one.model}
             yield self._node(one.started_at, at)

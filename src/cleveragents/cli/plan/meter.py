@@ -62,7 +62,7 @@ class PlanMeter:
         """Return a new reading, or the last one if the store is not available."""
         plan = self.last.plan
         with suppress(CleverAgentsError):
-            budget = self._parts.thinking.budgets.view(plan.root)
+            budget = self._parts.actor_parts.budgets.view(plan.root)
             plan = self._parts.plans.get(plan.id)
             self.last = MeterReading(plan, budget.spent, budget.limits, plan_status(self._parts, plan))
             known = {reading.plan.id: reading for reading in self.below}
@@ -79,7 +79,7 @@ class PlanMeter:
         status = plan_status(self._parts, plan)
         if known is not None and at_rest:
             return replace(known, status=status)
-        return MeterReading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits, status)
+        return MeterReading(plan, spend_of(self._parts.actor_parts.budgets.calls_of(plan.id)), limits, status)
 
 
 class ViewMeter:

@@ -57,7 +57,9 @@ def local_server_here(container: Container) -> LocalServer | None:
     return None
 
 
-def hand_over(container: Container, taker: LocalServer, wanted: PlanSpec, handling: RunOptions) -> Plan:
+def hand_over(
+    container: Container, local_server: LocalServer, wanted: PlanSpec, handling: RunOptions
+) -> Plan:
     """Create the plan and queue it for the server."""
     from cleveragents.api.server_requests import ServerPlanRequest, shared_plan
     from cleveragents.cli.usage import as_usage
@@ -66,17 +68,19 @@ def hand_over(container: Container, taker: LocalServer, wanted: PlanSpec, handli
     decided = "review" if handling.only_review or handling.message is not None else None
     apply = "auto" if handling.yes and decided is None else decided
     with as_usage():
-        plan = shared_plan(container, ServerPlanRequest(taker.resource, wanted, apply), by=_user())
-    progress(f"the server at {taker.url} runs the plan; use --here to run it in this terminal")
+        plan = shared_plan(container, ServerPlanRequest(local_server.resource, wanted, apply), by=_user())
+    progress(f"the server at {local_server.url} runs the plan; use --here to run it in this terminal")
     return plan
 
 
-def print_handover(plan: Plan, taker: LocalServer, output: Output) -> None:
+def print_handover(plan: Plan, local_server: LocalServer, output: Output) -> None:
     """Print the plan that the server runs, and how to follow it."""
     progress(f"follow it with `agents plan watch {plan.id}`")
     known = fields_of(plan)
     told = {"plan": plan.id, "goal": known["goal"], "state": known["state"]}
-    output.record({**({"id": plan.id} if output.machine_readable else {}), **told, "server": taker.url})
+    output.record(
+        {**({"id": plan.id} if output.machine_readable else {}), **told, "server": local_server.url}
+    )
 
 
 def _works(container: Container, pid: int) -> bool:

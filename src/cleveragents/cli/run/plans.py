@@ -105,13 +105,13 @@ def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, de
     from cleveragents.cli.plan.follow import current_position
     from cleveragents.cli.run.handover import hand_over, local_server_here, print_handover
 
-    taker = local_server_here(container)
-    if taker is None:
+    local_server = local_server_here(container)
+    if local_server is None:
         return False
     after = current_position(client)
-    plan = hand_over(container, taker, with_goal_read(wanted), handling)
+    plan = hand_over(container, local_server, with_goal_read(wanted), handling)
     if handling.background:
-        print_handover(plan, taker, deciding.output)
+        print_handover(plan, local_server, deciding.output)
     else:
         _run_one(deciding, plan, after)
     return True

@@ -313,60 +313,60 @@ class JobHandoffs:
             self._commit, location=database.location
         )
 
-    def run(self, wish: HandoffRequest) -> JobHandoff:
+    def run(self, handoff: HandoffRequest) -> JobHandoff:
         """Run one turn. Raises `StaleFence`, `UnknownJob`, or an error of the write."""
-        answer = self._group.run(wish)
+        answer = self._group.run(handoff)
         if answer is None:
-            (answer,) = self._commit([wish], _HELD)
+            (answer,) = self._commit([handoff], _HELD)
         assert answer is not None
         if isinstance(answer, CleverAgentsError):
             raise answer
         return answer
 
-    def _commit(self, wishes: Sequence[HandoffRequest], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
+    def _commit(self, handoffs: Sequence[HandoffRequest], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
         """Return the results of a batch; None for turns whose job is locked or does not exist."""
         try:
-            return self._database.write(lambda connection: self._write(connection, wishes, look))
+            return self._database.write(lambda connection: self._write(connection, handoffs, look))
         except LostRace:  # the ends need not wait for that: a free slot queries again by itself
             return self._database.write(
-                lambda connection: self._write(connection, wishes, look, claiming=False)
+                lambda connection: self._write(connection, handoffs, look, claiming=False)
             )
 
     def _write(
         self,
         connection: Connection,
-        wishes: Sequence[HandoffRequest],
+        handoffs: Sequence[HandoffRequest],
         look: Select[Any],
         *,
         claiming: bool = True,
     ) -> Sequence[_Answer]:
-        ends = _ends(connection, wishes, look)
+        ends = _ends(connection, handoffs, look)
         # A turn with a different claim than the first one ends here, and claims by itself.
         going_on = [
             number
             for number, end in enumerate(ends)
-            if claiming and isinstance(end, Move) and wishes[number].claim == wishes[0].claim
+            if claiming and isinstance(end, Move) and handoffs[number].claim == handoffs[0].claim
         ]
         unkept = [end for end in ends if isinstance(end, Move)]
         claims: Sequence[Move] = ()
         if going_on:
-            claims = self._claims(connection, [wishes[number] for number in going_on], unkept)
+            claims = self._claims(connection, [handoffs[number] for number in going_on], unkept)
         keep_moves(connection, [*unkept, *claims], self._identifiers)
         following = {number: move.job for number, move in zip(going_on, claims, strict=False)}
         return [_answer(end, following.get(number)) for number, end in enumerate(ends)]
 
     def _claims(
-        self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]
+        self, connection: Connection, handoffs: Sequence[HandoffRequest], unkept: list[Move]
     ) -> Sequence[Move]:
         """Return the most urgent jobs, at most one for each turn.
 
         A job with a counted place is claimed alone, after the places of ended jobs are released: then nothing
         is left `unkept`.
         """
-        claim = wishes[0].claim
-        now = max(wish.now for wish in wishes)
+        claim = handoffs[0].claim
+        now = max(handoff.now for handoff in handoffs)
         wanted = ClaimFilter(tuple(sorted(claim.kinds)), microseconds(now), tuple(claim.queues))
-        rows = most_urgent_few(connection, wanted, len(wishes))
+        rows = most_urgent_few(connection, wanted, len(handoffs))
         plain = list(takewhile(is_plain, rows))
         if rows and not plain:
             keep_moves(connection, unkept, self._identifiers)
@@ -377,20 +377,20 @@ class JobHandoffs:
 
 
 def _ends(
-    connection: Connection, wishes: Sequence[HandoffRequest], look: Select[Any]
+    connection: Connection, handoffs: Sequence[HandoffRequest], look: Select[Any]
 ) -> list[Move | CleverAgentsError | None]:
-    rows = connection.execute(look, {"ids": [wish.job_id for wish in wishes]}).mappings()
+    rows = connection.execute(look, {"ids": [handoff.job_id for handoff in handoffs]}).mappings()
     held = {row["id"]: job_of(row) for row in rows}
-    return [_end(held, wish, look is _HELD) for wish in wishes]
+    return [_end(held, handoff, look is _HELD) for handoff in handoffs]
 
 
-def _end(held: dict[str, Job], wish: HandoffRequest, waited: bool) -> Move | CleverAgentsError | None:
-    job = held.get(wish.job_id)
+def _end(held: dict[str, Job], handoff: HandoffRequest, waited: bool) -> Move | CleverAgentsError | None:
+    job = held.get(handoff.job_id)
     if job is None:
-        return UnknownJob(wish.job_id) if waited else None
+        return UnknownJob(handoff.job_id) if waited else None
     try:
-        ensure_owned(job, wish.fence)
-        move = finished(job, wish.outcome, wish.now)
+        ensure_owned(job, handoff.fence)
+        move = finished(job, handoff.outcome, handoff.now)
     except CleverAgentsError as error:
         return error
     held[job.id] = move.job  # guard: a second end of it in the same transaction comes too late

@@ -75,7 +75,7 @@ class AgentSessions:
             call = self._begun(execution, request, step, past)
             ends = execution.clock.monotonic() + request.seconds
         left = self._time(lambda: ends - execution.clock.monotonic(), seconds_left)
-        desk = RecordedAgentClient(
+        agent_client = RecordedAgentClient(
             self.tools,
             agent=request.name,
             step=step,
@@ -86,23 +86,29 @@ class AgentSessions:
             patience_seconds=self.patience_seconds,
         )
         prompt = f"{_INTERRUPTED}{request.prompt}" if past.begun else request.prompt
-        return self._had(replace(request, prompt=prompt, network=network), desk, call, left)
+        return self._had(replace(request, prompt=prompt, network=network), agent_client, call, left)
 
     def _had(
-        self, request: AgentRequest, desk: RecordedAgentClient, call: ToolCall, left: Callable[[], float]
+        self,
+        request: AgentRequest,
+        agent_client: RecordedAgentClient,
+        call: ToolCall,
+        left: Callable[[], float],
     ) -> str:
         """Run the session and return its answer; its changes are recorded and its call ends in any case."""
         execution = self.tools.execution
         problem: CleverAgentsError | None = None
         said = ""
         try:
-            said = self._text(self.agents.run(request, desk, TimedStop(execution.stop, left)), request)
+            said = self._text(
+                self.agents.run(request, agent_client, TimedStop(execution.stop, left)), request
+            )
         except Cancelled as cancelled:
             problem = cancelled if execution.stop.is_cancelled else self._late(request)
         except CleverAgentsError as error:
             problem = error
         try:
-            desk.close()
+            agent_client.close()
         except CleverAgentsError as error:
             problem = problem or error
         with self.tools.turn():

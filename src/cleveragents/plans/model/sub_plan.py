@@ -109,7 +109,7 @@ class TreeView:
     told: Collection[int] = ()
 
     def task_statuses(self) -> Mapping[int, TaskStatus]:
-        """Return the fate of every task, by number, each after its dependencies."""
+        """Return the status of every task, by number, each after its dependencies."""
         known: dict[int, TaskStatus] = {}
         for number, task in self.strategy.ordered_tasks:
             # In a cycle, a later dependency is not waited for.
@@ -120,7 +120,7 @@ class TreeView:
     def left_out_why(self) -> Mapping[int, str]:
         """Return why tasks are left out, by number: the state of the sub-plan, or the missing dependency."""
         task_statuses = self.task_statuses()
-        left = [number for number, fate in task_statuses.items() if fate is TaskStatus.LEFT_OUT]
+        left = [number for number, task_status in task_statuses.items() if task_status is TaskStatus.LEFT_OUT]
         why: dict[int, str] = {}
         for number in left:
             child, task = self.child(number), self.task(number)
@@ -147,7 +147,7 @@ class TreeView:
 
     def _possible(self, task_statuses: Mapping[int, TaskStatus]) -> Iterable[tuple[ParentAction, list[int]]]:
         def of(*wanted: TaskStatus) -> list[int]:
-            return [number for number, fate in task_statuses.items() if fate in wanted]
+            return [number for number, task_status in task_statuses.items() if task_status in wanted]
 
         yield ParentAction.MERGE, of(TaskStatus.FINISHED)
         broken = of(*_BROKEN)
@@ -177,15 +177,19 @@ class TreeView:
 
 
 def _before(needed: Iterable[TaskStatus]) -> TaskStatus:
-    """Return the fate of a task that has not started, given its dependencies."""
+    """Return the status of a task that has not started, given its dependencies."""
     needed = list(needed)
     if any(
-        fate in (*_BROKEN, TaskStatus.BLOCKED) for fate in needed
+        task_status in (*_BROKEN, TaskStatus.BLOCKED) for task_status in needed
     ):  # guard: nothing is built on failed work
         return TaskStatus.BLOCKED
     if TaskStatus.LEFT_OUT in needed:
         return TaskStatus.LEFT_OUT
-    return TaskStatus.READY if all(fate is TaskStatus.DONE for fate in needed) else TaskStatus.PENDING
+    return (
+        TaskStatus.READY
+        if all(task_status is TaskStatus.DONE for task_status in needed)
+        else TaskStatus.PENDING
+    )
 
 
 def _fate_of(child: Plan) -> TaskStatus:

@@ -53,13 +53,13 @@ class RemoteApplier:
         self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
         plan, address = self._plan(plan_id)
-        wish = MergeInput("apply", plan_id, sandbox.base, tree)
+        merge_input = MergeInput("apply", plan_id, sandbox.base, tree)
         message = f"{_subject(plan)}\n\nApplied by CleverAgents."
         with self._held(address, terms):
             self.engine.mirrors.fetch(address)
             landed = self._landed(plan, address)
             target = self._target(plan, address, terms.branch) if landed is None else landed.target(address)
-            with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
+            with self._prepared(sandbox, target, merge_input, message, landed, terms.fence) as preparation:
                 yield preparation
 
     @contextmanager
@@ -70,7 +70,7 @@ class RemoteApplier:
         last = self.engine.journal.last_of_plan(plan_id)
         if last is None or last.kind != "apply":
             raise ApplyRefused(plan_id, "it has no apply to undo")
-        wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours)
+        merge_input = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours)
         message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
         # An apply without changes moved no branch.
         ref = address.ref if last.journal.commit is None else last.journal.commit.ref
@@ -80,7 +80,7 @@ class RemoteApplier:
             if tip is None:
                 raise ApplyRefused(plan_id, f"branch {branch_of(ref)} no longer exists at {address.shown}")
             target, landed = PushTarget(address, ref, tip, tip), self._landed(plan, address)
-            with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
+            with self._prepared(sandbox, target, merge_input, message, landed, terms.fence) as preparation:
                 yield preparation
 
     def is_busy(self, resource: str) -> bool:
@@ -196,22 +196,22 @@ class RemoteApplier:
         self,
         sandbox: Sandbox,
         target: PushTarget,
-        wish: MergeInput,
+        merge_input: MergeInput,
         message: str,
         landed: PushedCommit | None,
         fence: Fence | None,
     ) -> Iterator[Preparation]:
         repository = sandbox.repository
         ours = repository.text("rev-parse", f"{target.tip}^{{tree}}")
-        merge = MergeResult(wish.base, ours, wish.theirs, ours, {})
+        merge = MergeResult(merge_input.base, ours, merge_input.theirs, ours, {})
         if landed is None:
-            merge = merge_following_renames(repository, wish.base, ours, wish.theirs)
-            if wish.kind == "apply":  # guard: an undo may restore such a file
-                ensure_no_git_directory(wish.plan_id, repository, merge)
+            merge = merge_following_renames(repository, merge_input.base, ours, merge_input.theirs)
+            if merge_input.kind == "apply":  # guard: an undo may restore such a file
+                ensure_no_git_directory(merge_input.plan_id, repository, merge)
             found = merge.conflicts or submodule_conflicts(repository, merge)
             merge = replace(merge, conflicts=tuple(_caused(one, target) for one in found))
         preparation = PushPreparation(
-            self.engine, repository, target, wish, merge, landed=landed, message=message, fence=fence
+            self.engine, repository, target, merge_input, merge, landed=landed, message=message, fence=fence
         )
         try:
             yield preparation

@@ -97,17 +97,19 @@ def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
     """
     said, stopped = [], []
     task_statuses = view.task_statuses()
-    for number, fate in task_statuses.items():
+    for number, task_status in task_statuses.items():
         child = view.child(number)
-        if fate is TaskStatus.FAILED and child is not None and is_resumable_stop(child.error):
+        if task_status is TaskStatus.FAILED and child is not None and is_resumable_stop(child.error):
             stopped.append(f"{task_label(view, number)} was stopped as a result [{child.id}]")
-        elif fate is TaskStatus.FAILED and child is not None:
+        elif task_status is TaskStatus.FAILED and child is not None:
             said.append(f"{task_label(view, number)} failed: {_brief(child.error)} [{child.id}]")
-        elif fate is TaskStatus.CANCELLED and child is not None:
+        elif task_status is TaskStatus.CANCELLED and child is not None:
             said.append(f"{task_label(view, number)} was {status_word(child)} [{child.id}]")
     said += stopped
     blocked = [
-        task_label(view, number) for number, fate in task_statuses.items() if fate is TaskStatus.BLOCKED
+        task_label(view, number)
+        for number, task_status in task_statuses.items()
+        if task_status is TaskStatus.BLOCKED
     ]
     if blocked:
         said.append(f"not run as a result: {', '.join(blocked)}")
@@ -124,8 +126,8 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     """Return the pending request of a parent whose sub-plans run, or wait for a person."""
     unfinished = [
         number
-        for number, fate in view.task_statuses().items()
-        if fate in (TaskStatus.RUNNING, TaskStatus.WAITING)
+        for number, task_status in view.task_statuses().items()
+        if task_status in (TaskStatus.RUNNING, TaskStatus.WAITING)
     ]
     asks = [ask for number in unfinished for ask in _asks(view, number)]
     running = len([number for number in unfinished if not _asks(view, number)])
@@ -182,11 +184,11 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
 def _failed(view: TreeView) -> list[str]:
     """Return the failed and cancelled sub-plans, here and below, with reasons."""
     said: list[str] = []
-    for number, fate in view.task_statuses().items():
+    for number, task_status in view.task_statuses().items():
         child = view.child(number)
-        if child is not None and fate in (TaskStatus.FAILED, TaskStatus.CANCELLED):
+        if child is not None and task_status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
             said.append(redact_text(f"{view.task(number).name} ({_brief(child.error)})"))
-        elif child is not None and fate is TaskStatus.WAITING:
+        elif child is not None and task_status is TaskStatus.WAITING:
             said += [str(one) for one in failed_below(child)]
     return said
 
@@ -211,9 +213,13 @@ def name_cancelled(
 ) -> None:
     """Record which sub-plans were cancelled, for a plan that is about to fail and name them."""
     known = _told(past, NAMED_CANCELLED)
-    for number, fate in view.task_statuses().items():
+    for number, task_status in view.task_statuses().items():
         child = view.child(number)
-        if fate is TaskStatus.CANCELLED and child is not None and (str(child.key), child.id) not in known:
+        if (
+            task_status is TaskStatus.CANCELLED
+            and child is not None
+            and (str(child.key), child.id) not in known
+        ):
             _tell(to, plan, NAMED_CANCELLED, child, f"named-{child.key}", now)
 
 

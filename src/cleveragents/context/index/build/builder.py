@@ -151,8 +151,8 @@ class IndexBuild:
             yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
             return
         orders = list(self._orders(entries, self.builder.batch_files))
-        with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or process_count()) as crew:
-            yield from crew.batches(orders, self.patience)
+        with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or process_count()) as pool:
+            yield from pool.batches(orders, self.patience)
             return
         # Processes cannot be used here: this one indexes the rest.
         yield from self._alone(self._orders(self._unkept(entries), _SMALL_BATCH_FILES))
