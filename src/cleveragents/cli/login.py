@@ -46,7 +46,7 @@ def login(url: str, source: str | None, output: Output) -> None:
         with CommandTransport(address, token, tell=progress) as server:
             session = server.get("/session")
     except NotAuthenticated:
-        remedy = "unknown token; create one on the server with `agents user token NAME`"
+        remedy = "create one on the server with `agents user token NAME`"
         raise NotAuthenticated(remedy) from None
     except ServerFailed as failed:
         if failed.status != 404:
@@ -89,7 +89,7 @@ def _token(source: str | None) -> str:
         said = sys.stdin.read(_LONGEST_TOKEN + 2)
     token = said.strip()
     if not token or len(token) > _LONGEST_TOKEN or not all("!" <= letter <= "~" for letter in token):
-        raise click.UsageError("not a token: expected the line that `agents user token` prints")
+        raise click.UsageError("this is not a token; paste the line that `agents user token` prints")
     return token
 
 

@@ -57,7 +57,7 @@ Commands:
   login     Log in to a server with a token.
   logout    Remove the token of a server.
   backup    Back up the state, also while plans run.
-  demo      Run a demonstration, offline and without touching your state.
+  demo      Run a demonstration, offline and in a temporary directory.
   jobs      List, inspect and cancel jobs.
   events    Follow, verify and anchor the audit log.
   config    Show and change settings.

@@ -111,7 +111,7 @@ def _read(file: Path) -> str:
     except OSError as error:
         raise ConfigurationError(str(file), f"cannot read the token ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(str(file), "is not a token: it contains non-ASCII characters") from error
+        raise ConfigurationError(str(file), "is not a token; it contains non-ASCII characters") from error
 
 
 def _write(file: Path, secret: str) -> bool:

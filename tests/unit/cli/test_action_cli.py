@@ -106,7 +106,7 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
     bring(root, "format.yaml", FORMAT)
     made = run(action, "create", "format.yaml")
     assert made.code == 0
-    assert "`agents run --action team/format --arg path=PATH -- FILES…` runs it" in made.err
+    assert "run it with `agents run --action team/format --arg path=PATH -- FILES…`" in made.err
     assert "invariant, enforced: uv.lock may not be changed (never touch uv.lock)" in made.err
     assert "invariant, not enforced, only shown to actors (The public API stays as it is.)" in made.err
     listed = json.loads(run(action, "list", "--format", "json").out)
@@ -240,7 +240,7 @@ def test_trust_can_be_given_to_one_file_and_taken_away(run: Run, root: Path) -> 
     assert "not trusted: SKILL.md leads out of the repository" in ended.err
     revoked = run(trust, "--revoke", ".")
     assert revoked.out.splitlines() == ["path", f"{root}/s/SKILL.md"]
-    assert "nothing at . was trusted" in run(trust, "--revoke", ".").err
+    assert "no trusted files at ." in run(trust, "--revoke", ".").err
 
 
 def test_trust_refuses_contradictory_options(run: Run, root: Path) -> None:
@@ -250,4 +250,4 @@ def test_trust_refuses_contradictory_options(run: Run, root: Path) -> None:
     assert "does not exist" in run(trust, "nowhere").err
     both = run(trust, "--list", "--revoke")
     assert both.code == 2
-    assert "say one of them" in both.err
+    assert "not both" in both.err

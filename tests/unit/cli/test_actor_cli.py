@@ -91,11 +91,11 @@ def test_actors_are_listed_with_invalid_ones(agents: Agents, tmp_path: Path) -> 
 
 def test_an_actor_is_shown_by_name_or_by_file(agents: Agents) -> None:
     shown = agents("actor", "show", "builtin/strategist").out
-    for line in ("read only      yes", "at most steps  60", "think  llm   end", "decisions  list    replace"):
+    for line in ("read-only    yes", "max steps    60", "think  llm   end", "decisions  list    replace"):
         assert line in shown
     text = agents("actor", "show", "two.yaml").out
     assert "done  string  replace" in text
-    assert "read only      no" in text
+    assert "read-only    no" in text
 
 
 def test_programs_get_the_whole_actor(agents: Agents) -> None:

@@ -93,7 +93,7 @@ def test_a_broken_actor_is_marked_in_the_list(agents: Agents, mine: Path) -> Non
     (mine / "bad.yaml").write_text("name: me/bad\n")
     listed = agents("actor", "list").out
     (line,) = [line for line in listed.splitlines() if "me/bad" in line]
-    assert "broken: line 1: 'type' is missing" in line
+    assert "invalid: line 1: 'type' is missing" in line
 
 
 def test_the_last_output_of_a_failed_agent_is_shown(agents: Agents, mine: Path) -> None:

@@ -114,8 +114,8 @@ def test_sentences_wrap_and_copyable_text_does_not(
     printed("7QX2    test_prices_of_a_customer.py passed")
     progress("")
     assert terminal.getvalue().split("\n") == [
-        "the plan continues;",
-        "`agents plan cancel 7QX2` stops it\\x07",
+        "the plan continues; stop it with",
+        "`agents plan cancel 7QX2`\\x07",
         "  agents plan rollback 01M7EMB7PF5FZZMZKGQEAJMPDK 3",
         "7QX2    test_prices_of_a_customer.py passed",
         "",

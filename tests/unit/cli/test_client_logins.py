@@ -70,7 +70,7 @@ def test_a_file_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Pat
     file = logins_file({"HOME": str(tmp_path)})
     keep_token(file, "http://one", SECRET)
     file.chmod(0o644)
-    with pytest.raises(ConfigurationError, match="others can read it"):
+    with pytest.raises(ConfigurationError, match="other users can read it"):
         kept_token(file, "http://one")
     file.chmod(0o600)
     file.write_text("[servers")
@@ -121,7 +121,7 @@ def test_an_invalid_server_address_is_refused(typed: str) -> None:
 def test_a_login_that_no_server_confirms_keeps_nothing(agents: Agents, tmp_path: Path) -> None:
     for typed in ("", "two words", "x" * 600):
         ended = agents("login", "http://127.0.0.1:9", "-", typed=typed)
-        assert (ended.code, "expected the line that" in " ".join(ended.err.split())) == (2, True)
+        assert (ended.code, "paste the line that" in " ".join(ended.err.split())) == (2, True)
     ended = agents("login", "http://127.0.0.1:9", "-", typed=f"{SECRET}\n")
     assert (ended.code, SECRET in ended.err + ended.out) == (75, False)
     assert agents("login", "http://127.0.0.1:9").code == 2  # nobody is there to ask
@@ -133,8 +133,8 @@ def test_a_login_that_no_server_confirms_keeps_nothing(agents: Agents, tmp_path:
 
 
 def test_an_invalid_address_or_token_names_the_argument(agents: Agents, tmp_path: Path) -> None:
-    assert agents("login", "host").err.startswith("error: URL: 'host' is no URL")
-    assert agents("logout", "host").err.startswith("error: URL: 'host' is no URL")
+    assert agents("login", "host").err.startswith("error: URL: 'host' is not a URL")
+    assert agents("logout", "host").err.startswith("error: URL: 'host' is not a URL")
     shown = agents("login", "http://127.0.0.1:9", "hunter2hunter2")
     assert (shown.code, "a token on the command line" in shown.err, "hunter2" in shown.err) == (
         2,
@@ -143,7 +143,7 @@ def test_an_invalid_address_or_token_names_the_argument(agents: Agents, tmp_path
     )
     with _stranger() as address:
         ended = agents("login", address, "-", typed=SECRET)
-    assert (ended.code, "unknown token; create one" in " ".join(ended.err.split())) == (1, True)
+    assert (ended.code, "create one on the server" in " ".join(ended.err.split())) == (1, True)
     for status, code, problem in (
         (404, 2, "URL: no CleverAgents server answers at"),
         (500, 1, "answered 500"),

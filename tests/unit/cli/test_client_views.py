@@ -174,7 +174,7 @@ def test_refused_fields_are_called_as_options() -> None:
         {"where": [], "problem": "Field required"},
     ]
     assert refused_fields(errors) == (
-        "--max-usd: should be greater than 0; --check: has the wrong format; "
+        "--max-usd: should be greater than 0; --check: has an invalid format; "
         "unheard.of: a text has no NUL in it; the request: field required"
     )
     assert [refused_fields(nothing) for nothing in (None, [], "words", [1])] == [None] * 4

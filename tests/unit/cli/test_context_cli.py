@@ -135,7 +135,7 @@ def test_a_commit_is_looked_at_as_it_was_and_another_directory_as_it_is(
     [
         ((), "missing question"),
         (("a", "--file", "b"), "not both"),
-        (("x", "--in", "README.md"), "is no directory"),
+        (("x", "--in", "README.md"), "is not a directory"),
         (("--file", "nowhere.md"), "cannot read nowhere.md"),
         (("   ",), "the question is empty"),
         (("x", "--budget", "3"), "the budget must be at least"),

@@ -93,7 +93,7 @@ def test_an_unknown_server_is_reported(agents: Agents) -> None:
     assert (none.code, "no server 'prices'; add one with `agents mcp add`" in none.err) == (2, True)
     assert agents("mcp", "add", "prices", "--", *TELLS).code == 0
     typo = agents("mcp", "test", "price")
-    assert (typo.code, "there is no server 'price'; did you mean prices?" in typo.err) == (2, True)
+    assert (typo.code, "no server 'price'; did you mean prices?" in typo.err) == (2, True)
     assert "there are prices" in agents("mcp", "test", "quux").err
 
 

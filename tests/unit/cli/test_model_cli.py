@@ -71,7 +71,7 @@ def test_a_server_that_does_not_run_is_named_with_its_setting(agents: Agents) ->
         )
     assert ended.code == 75
     assert f"the connection to {url} (from models.base_url" in ended.err
-    assert "is the server running?" in ended.err
+    assert "check that the server is running" in ended.err
 
 
 def test_a_model_is_shown_with_unknown_values_marked(agents: Agents) -> None:

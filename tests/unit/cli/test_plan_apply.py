@@ -115,7 +115,7 @@ def test_a_failed_apply_of_another_process_is_reported_with_remedies(
     with pytest.raises(StalePlan):
         wait_for_other_apply(client, client.plans.get(plan.id))
     told = capsys.readouterr().err
-    assert "it failed: the apply was interrupted" in told
+    assert "failed: the apply was interrupted" in told
     assert f"agents plan apply {plan.id}" in told
 
 

@@ -24,9 +24,9 @@ def plan(**more: Any) -> PlanView:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"state": "waiting", "waiting_for": {"for": "leave", "what": "run it?"}}, "it waits: run it?\n"),
-        ({"state": "waiting", "waiting_for": None, "meaning": "it waits here"}, "it waits: it waits here\n"),
-        ({"state": "errored", "error": "step 1\nno such file"}, "it failed: step 1\n  no such file\n"),
+        ({"state": "waiting", "waiting_for": {"for": "leave", "what": "run it?"}}, "waiting: run it?\n"),
+        ({"state": "waiting", "waiting_for": None, "meaning": "it waits here"}, "waiting: it waits here\n"),
+        ({"state": "errored", "error": "step 1\nno such file"}, "failed: step 1\n  no such file\n"),
         ({"state": "cancelled", "error": "cancelled: enough"}, "cancelled: enough\n"),
         ({"state": "complete"}, ""),
     ],
@@ -57,7 +57,7 @@ def test_files_left_out_of_the_apply_are_listed(capfd: pytest.CaptureFixture[str
     said = capfd.readouterr().err
     assert said.startswith("nothing was changed\nleft out: docs (cancelled)\n")
     assert "not applied because git ignores them: out.o" in said
-    assert "lib: its directory was removed" in said
+    assert "lib was removed, but .gitmodules still names it" in said
 
 
 CHANGE = {"path": "a", "change": "created", "added": 1, "removed": 0, "before": None, "after": None}

@@ -27,7 +27,7 @@ class JobId(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_job_id(value):
-            self.fail(f"no job {value!r}", param, ctx)
+            self.fail(f"there is no job {value!r}", param, ctx)
         return value
 
 

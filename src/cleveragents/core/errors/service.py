@@ -119,7 +119,7 @@ class ChangedMeanwhile(Conflict):
 class NotAuthenticated(InvalidRequest):
     """The request has no valid token."""
 
-    message = "the server needs a valid token: {remedy}"
+    message = "the server needs a valid token; {remedy}"
     exit_code = 1
     remedy: str
     remedies: tuple[Remedy, ...] = ()
