@@ -50,7 +50,7 @@ def test_finds_lost_and_repeated_jobs() -> None:
     assert books([0, 1, 2], [0, 1, 2], known=3, jobs=3) == []
     assert books([0, 1], [0], known=3, jobs=3) == []  # stopped early: nothing is lost
     assert books([0, 1, 1], [0, 1], known=3, jobs=3) == ["job 1 ran 2 times"]
-    assert books([0], [0, 2], known=3, jobs=3) == ["job 2 is called done and never ran"]
+    assert books([0], [0, 2], known=3, jobs=3) == ["job 2 is reported as done but never ran"]
     assert books([0, 7], [0], known=2, jobs=3) == [
         "job 7 was never queued",
         "3 jobs were queued and 2 are known",

@@ -144,7 +144,7 @@ def test_another_machine_reports_an_unreachable_remote(
     remote.directory.rename(remote.directory.with_name("away.git"))
     seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
-    assert "told without its lines: cannot reach file://" in seen["notes"][0]
+    assert "listed without their lines: cannot reach file://" in seen["notes"][0]
     assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
     assert unapplied_of(other.parts, plan) == Unapplied()
     with pytest.raises(RemoteUnreachable):
@@ -280,7 +280,7 @@ def test_a_look_does_not_wait_for_a_silent_remote(
     began = time.monotonic()
     seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["changes"][0]["path"]) == (1, "a.txt")
-    assert "told without its lines: ssh://host" in seen["notes"][0]
+    assert "listed without their lines: cannot reach ssh://host" in seen["notes"][0]
     assert "no answer within" in seen["notes"][0]
     with pytest.raises(RemoteUnreachable):
         patch_of(other.parts, other.now(plan.id))

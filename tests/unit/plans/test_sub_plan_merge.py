@@ -589,6 +589,6 @@ def test_reads_a_merge_without_a_recorded_tree(stand: MergeStand, parent: Worker
     # An unreadable record says so, with a remedy.
     damaged = [{"conflicts": [{}]}, {"conflicts": 1}, {"conflicts": None}, {"files": "many"}]
     for kept in (None, [], {}, *({**call.result, **damage} for damage in damaged)):
-        with pytest.raises(PlanError, match=rf"call {call.number}.*cannot be read") as told:
+        with pytest.raises(PlanError, match=rf"merge call {call.number} is unreadable") as told:
             MergeOutcome.of_call(replace(call, result=freeze(kept)))
         assert [one.action for one in told.value.remedies] == ["plan.rollback"]
