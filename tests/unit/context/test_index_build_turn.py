@@ -23,9 +23,9 @@ from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 HOLDER = """
 import sys
 from pathlib import Path
-from cleveragents.context.index.build.builder import building
-from cleveragents.context.index.place import Patience
-with building(Path(sys.argv[1]), Patience(), lambda: False) as turn:
+from cleveragents.context.index.build.builder import build_turn
+from cleveragents.context.index.place import IndexDeadline
+with build_turn(Path(sys.argv[1]), IndexDeadline(), lambda: False) as turn:
     print(turn.ours, flush=True)
     sys.stdin.read()
 """

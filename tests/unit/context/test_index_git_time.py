@@ -161,7 +161,7 @@ def test_git_gets_a_last_second_and_never_more_than_the_maximum() -> None:
 def test_a_repository_that_hangs_git_is_read_without_git(bench: Bench, stuck: Tree) -> None:
     with bench.open(stuck, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
-        assert snapshot.status.notes[0].startswith("looked at without git: no answer within ")
+        assert snapshot.status.notes[0].startswith("read without git: no answer within ")
     assert children() == []
 
 
