@@ -1,4 +1,4 @@
-"""The composition root: parts joined as the settings say, events live after the commit and kept in order."""
+"""The composition root: parts built from the settings; events published and stored in order."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_breaker_that_opens_is_an_event(container: Container) -> None:
 
 
 def test_a_breaker_announces_without_building_or_waiting_for_anything(container: Container) -> None:
-    """Whoever runs a strategy has a deadline: the bus exists by then, and a full one refuses at once."""
+    """A strategy runs under a deadline: the bus exists by then, and a full one refuses immediately."""
     breaker = container.strategies.circuit_breaker
     assert "_bus" in vars(container)
     entered = threading.Event()
@@ -152,7 +152,7 @@ def test_the_same_part_every_time(container: Container) -> None:
 
 
 def test_a_process_keeps_the_name_of_its_state_directory(settings: Settings, tmp_path: Path) -> None:
-    """Else one process would own its plans under two names."""
+    """Otherwise one process would own its plans under two names."""
     with Container(settings) as began:
         name = began.home
         (tmp_path / "home").unlink()

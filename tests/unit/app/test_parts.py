@@ -1,4 +1,4 @@
-"""The parts of the plan engine: each is built once in a process, whoever asks for it."""
+"""The parts of the plan engine: each is built once in a process."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_goal_builds_each_part_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 class Owner:
-    """Has a part."""
+    """An owner of a part."""
 
     def __init__(self) -> None:
         self.began = threading.Barrier(2, timeout=10)
@@ -77,7 +77,7 @@ class Owner:
 
     @Once
     def part(self) -> object:
-        """What it has."""
+        """The part."""
         self.began.wait()
         self.built += 1
         return object()
@@ -113,7 +113,7 @@ class _Owner:
 
     @shared()
     def upper(self) -> tuple[list[str], str]:
-        """Stands on the lower."""
+        """A part that needs the lower one."""
         return self.lower, "upper"
 
 

@@ -1,4 +1,4 @@
-"""The simulation of scale: waits where something is too small, nowhere else, and the same every time."""
+"""The simulation of scale: it waits only at bottlenecks, and is reproducible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_unlimited_capacities_cause_no_waiting() -> None:
 @pytest.mark.parametrize("name", ["provider limits", "database writes", "git transfer"])
 def test_half_the_needed_capacity_doubles_the_time_and_is_the_bottleneck(name: str) -> None:
     capacities = dict.fromkeys(POSTGRESQL.capacities(1000, OF), inf)
-    busy = simulate(1000, {**capacities, name: 1e-3}, OF)[0]  # so small that it alone decides
+    busy = simulate(1000, {**capacities, name: 1e-3}, OF)[0]  # so small that it is the only bottleneck
     needed = 1e-3 * busy
     longer, waited = simulate(1000, {**capacities, name: needed / 2}, OF)
     assert longer == pytest.approx(2.0, rel=0.1)

@@ -1,4 +1,4 @@
-"""The stronger layer wins, a repository only tightens, every mistake is named where it stands."""
+"""The stronger layer wins, a repository only tightens, every mistake is reported at its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What installed packages offer is read once, and again when one came or went."""
+"""Entry points of installed packages are cached until a package is installed or removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """One for each time that somebody looks for packages."""
+    """A list with one entry for each search for packages."""
     asked: list[Any] = []
 
     class Finder:
@@ -46,7 +46,7 @@ def install(site: Path, name: str, group: str) -> None:
     made.mkdir()
     (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (made / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}_code:make\n")
-    later = site.stat().st_mtime_ns + 1_000_000_000  # a file system may not tell two changes apart
+    later = site.stat().st_mtime_ns + 1_000_000_000  # a file system may give two changes the same time
     os.utime(site, ns=(later, later))
 
 

@@ -1,4 +1,4 @@
-"""A setting takes what fits its type and bounds, says why it does not take the rest, and never changes."""
+"""A setting accepts values of its type and range, explains why it refuses others, and never changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cleveragents.core.errors import ConfigurationError
 KEYS = known_keys()
 DEFAULTS = Settings()
 UNTIL_IT_IS_KNOWN_WHO_ASKS = {"state.directory", "database.url"}
-"""Their defaults are empty."""
+"""Settings with an empty default."""
 
 
 def default(key: Key) -> object:

@@ -1,4 +1,4 @@
-"""Traces of plans: one for each tree, with the right parents, the usual names, and no word of contents."""
+"""Traces of plans: one for each tree, with the right parents, the usual names, and no contents."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def traced(settings: Settings, endpoint: str) -> Settings:
 
 
 def run_plan(bench: ActorPlanBench) -> Plan:
-    """A plan of the usual three that writes a file, fails at another, is checked and applied."""
+    """Run a plan with the usual three turns that writes a file, fails at another, is checked and applied."""
     model = bench.script(
         strategizes(steps({"title": "tell nobody", "instructions": f"hunter2 {SECRET}"})),
         executes(
@@ -76,7 +76,7 @@ def run_plan(bench: ActorPlanBench) -> Plan:
 
 
 class Traced:
-    """A plan that was traced, and what its collector got."""
+    """A traced plan, and the spans in its collector."""
 
     def __init__(self, home: Path, collecting: Collector) -> None:
         bench = ActorPlanBench(home)
@@ -175,16 +175,16 @@ def test_traces_contain_no_goal_prompt_answer_argument_or_content(run: Traced, w
 
 
 def test_the_audit_log_has_what_spans_are_made_of_and_no_more_than_it_should(run: Traced) -> None:
-    """Spans can only say what events do."""
+    """Spans contain only what events do."""
     told = json.dumps([(event.event_type.value, str(dict(event.payload))) for event in run.events])
     assert SECRET not in told
 
 
-# ── When it goes wrong ────────────────────────────────────────────────────────────────────────────────
+# ── Failures ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def refused() -> str:
-    """Where nobody listens."""
+    """Return a URL without a listener."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -234,7 +234,7 @@ def test_nothing_is_loaded_or_started_unless_a_setting_says_so(tmp_path: Path) -
 
 
 class Exports:
-    """Takes spans, or does what a test says."""
+    """Accepts spans, or does what a test scripts."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)
@@ -327,7 +327,7 @@ def test_an_address_without_a_path_stands_for_the_usual_one() -> None:
     assert traces_url("https://a/otlp/v1/traces?x=1") == "https://a/otlp/v1/traces?x=1"
 
 
-# ── What events mean ──────────────────────────────────────────────────────────────────────────────────
+# ── The meaning of events ─────────────────────────────────────────────────────────────────────────────
 
 
 def book(**roots: str) -> SpanBook:
@@ -359,7 +359,7 @@ def test_sub_plans_are_in_the_trace_of_their_root_below_their_parent() -> None:
     )
     assert top.trace_id == below.trace_id == job.trace_id
     assert (top.parent_id, below.parent_id, job.parent_id) == (None, top.span_id, below.span_id)
-    # Another process, which has seen nothing of this, comes to the same.
+    # Another process, without any of this state, gets the same result.
     [elsewhere] = all_of(
         book(child="p"), claimed("j of child", 2), job_end(EventType.JOB_FAILED, "j of child", 2)
     )

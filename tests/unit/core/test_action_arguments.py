@@ -1,4 +1,4 @@
-"""Arguments of actions: what fits which type, and how a mistake is told."""
+"""Arguments of actions: the values of each type, and the reports of mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cancellation token promises, one promise a test; what needs schedules is in tests/races."""
+"""The guarantees of a cancellation token, one per test; tests that need schedules are in tests/races."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_a_child_of_a_cancelled_generation_is_born_cancelled(token: Cancellation
     born = token.child()
     token.reset()
     assert born.reason == "stop"
-    assert CancellationToken(run).is_cancelled  # the run's own generation, whatever the token is now
+    assert CancellationToken(
+        run
+    ).is_cancelled  # the run's own generation, whatever the token's current one is
     assert not token.child().is_cancelled
 
 
@@ -209,7 +211,7 @@ def test_an_interrupted_callback_stops_no_other(token: CancellationToken) -> Non
 def test_a_slow_callback_keeps_no_waiter_waiting(token: CancellationToken) -> None:
     woken = threading.Event()
     seen: list[bool] = []
-    token.on_cancel(lambda: seen.append(woken.wait(LONG)))  # registered before anybody waits
+    token.on_cancel(lambda: seen.append(woken.wait(LONG)))  # registered before any thread waits
     child = token.child()
 
     async def wait() -> None:
@@ -301,7 +303,7 @@ def test_a_task_may_be_cancelled_in_the_turn_in_which_it_is_woken(token: Cancell
 def test_a_loop_closed_under_its_waiters_neither_leaks_nor_breaks_a_cancel(token: CancellationToken) -> None:
     def abandon() -> asyncio.Task[None]:
         loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda _, context: None)  # it says that a pending task was destroyed
+        loop.set_exception_handler(lambda _, context: None)  # it reports that a pending task was destroyed
         task = loop.create_task(token.wait_async())
         loop.call_soon(loop.stop)
         loop.run_forever()

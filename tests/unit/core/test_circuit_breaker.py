@@ -1,4 +1,4 @@
-"""What the circuit breaker promises, one call at a time."""
+"""The guarantees of the circuit breaker, one call at a time."""
 
 from __future__ import annotations
 

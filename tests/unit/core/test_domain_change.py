@@ -1,4 +1,4 @@
-"""What a change is, and what recording and sealing decide."""
+"""Changes, and the rules for recording and closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors: one tree, documented, complete; each says what to do, and crosses to another process."""
+"""Errors: one documented, complete tree; each has a message and crosses to another process."""
 
 from __future__ import annotations
 

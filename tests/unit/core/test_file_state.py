@@ -1,4 +1,4 @@
-"""Folding recorded changes gives what really happened, whatever the order and kind of the edits."""
+"""Folding recorded changes gives the actual result, in any order and of any kind."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ X, Y, RUN_X = FileState(REGULAR, "x"), FileState(REGULAR, "y"), FileState(EXECUT
 
 Tree = dict[str, FileState]
 
-# Few names and few contents: renames, swaps, recreations and ways back must really occur.
+# Few names and few contents, so that renames, swaps, recreations and reversals really occur.
 PATHS = st.sampled_from(["a", "b", "c", "d/a", "d/b", "ü \udcff"])
 STATES = st.builds(
     FileState, st.sampled_from([REGULAR, EXECUTABLE, SYMLINK, GITLINK]), st.sampled_from(["x", "y", "z"])
 )
 TREES = st.dictionaries(PATHS, STATES, max_size=6)
-# A step is what one tool call did: any number of files, to any state, or gone.
+# A step is one tool call: any number of files, to any state, or deleted.
 STEPS = st.lists(st.dictionaries(PATHS, st.none() | STATES, max_size=5), max_size=6)
 
 
@@ -43,7 +43,7 @@ def edited(tree: Tree, step: Mapping[str, FileState | None]) -> Tree:
 
 
 def compared(one: Tree, other: Tree, *, unchanged: bool = False) -> dict[str, Difference]:
-    """What a person with both trees in hand would say."""
+    """Return the differences found by comparing both trees directly."""
     both = {path: Difference(one.get(path), other.get(path)) for path in {*one, *other}}
     return {path: step for path, step in both.items() if unchanged or step.before != step.after}
 
@@ -56,7 +56,7 @@ def test_the_fold_of_all_entries_is_the_difference_of_first_and_last_tree(
     tree, entries, touched = base, [], set()
     for step in steps:
         after = edited(tree, step)
-        # A scan may name files that are as they were; nothing is to be recorded of them.
+        # A scan may list unchanged files; they must not be recorded.
         found = compared(tree, after, unchanged=True)
         made = entries_between(found, tool_call_id="call")
         assert all(entry.tool_call_id == "call" for entry in made)
@@ -81,7 +81,7 @@ def test_each_path_appears_once_and_renames_pair_equal_files(before: Tree, after
             assert entry.old_path is not None
             assert before[entry.old_path] == after[entry.path]
             assert (entry.old_path in after, entry.path in before) == (False, False)
-    # As many as can be paired are.
+    # As many as possible are paired.
     gone = [state for path, state in before.items() if path not in after]
     new = [state for path, state in after.items() if path not in before]
     pairs = sum(min(gone.count(state), new.count(state)) for state in set(gone))

@@ -1,4 +1,4 @@
-"""Identifiers: ULIDs that others can read, in the order in which they were made."""
+"""Identifiers: readable ULIDs in the order of their creation."""
 
 from __future__ import annotations
 

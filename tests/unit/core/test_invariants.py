@@ -1,4 +1,4 @@
-"""Invariants about paths are enforced on every change, by whatever tool it is made."""
+"""Invariants about paths are enforced on every change by any tool."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_tool_that_would_break_an_invariant_changes_nothing(plans: PlanBench) 
     plan = plans.done(write("folder/new.txt", "x"), invariants=("never touch folder/",))
     assert plan.state is PlanState.ERRORED
     assert "never touch folder/" in str(plan.error)
-    assert "nothing was changed" in str(plan.error)  # rather than taken back
+    assert "nothing was changed" in str(plan.error)  # refused, not reverted
     assert not plans.parts.history.changes(plan.id)
 
 

@@ -1,4 +1,4 @@
-"""Frozen JSON: equal to what was given, immutable all the way down, and nothing but JSON."""
+"""Frozen JSON: equal to its source, deeply immutable, and only JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known secrets belong to an owner: masked as long as it holds them, by any thread, and forgotten with it."""
+"""Known secrets belong to an owner: masked by any thread while it holds them, and forgotten with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCES = Path(cleveragents.__file__).parent
 
 @pytest.fixture
 def secret(request: pytest.FixtureRequest) -> str:
-    """One of each test's own: what another test left to the garbage collector may still be masked."""
+    """Return a different secret for each test: values of uncollected owners may still be masked."""
     return f"the-secret-of-{request.node.name}"
 
 

@@ -141,7 +141,7 @@ UNISOLATED = {
 
 
 def command_verdicts(name: str, *, isolated: bool) -> tuple[str, str]:
-    """Of a command that an agent chose, and of one that the user or an action wrote."""
+    """Return the verdicts on a command of an agent, and on one of the user or an action."""
     policy = profile(name)
     return (
         policy.command_verdict(isolated=isolated, by_agent=True).value,

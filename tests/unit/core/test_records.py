@@ -1,4 +1,4 @@
-"""Records are kept by their fields, as JSON and as rows, and come back as they were."""
+"""Records are stored by their fields, as JSON and as rows, and restored unchanged."""
 
 from __future__ import annotations
 

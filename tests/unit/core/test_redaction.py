@@ -1,4 +1,4 @@
-"""Secrets never get out, by name, by shape or by value."""
+"""Secrets are never shown: masked by name, by shape and by value."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_masks_the_value_after_a_secret_name_once(name: str, written: str, secre
 )
 @pytest.mark.timeout(100)
 def test_a_huge_text_is_masked_in_one_go(piece: str) -> None:
-    """Looking through the rest of it at every place would take minutes."""
+    """Searching the rest of the text at every position would take minutes."""
     text = piece * (400_000 // len(piece))
     assert redact_text(text, ["aaaaaaaa", "password"])
     mask = PieceMask()
@@ -247,7 +247,7 @@ def test_no_character_of_a_known_value_is_left(text: str, known: list[str]) -> N
     expected = "".join(
         piece
         for place, piece in enumerate(pieces)
-        if not (place in hidden and place - 1 in hidden)  # spans that touch are one
+        if not (place in hidden and place - 1 in hidden)  # adjacent spans are one
     )
     assert redact_text(text, known) == expected
 
@@ -263,7 +263,7 @@ class Terminal(io.StringIO):
 
 
 def logged(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, **log: str) -> str:
-    """What one warning with an exception, a secret and a debug message leave on stderr."""
+    """Return the stderr output of a warning with an exception and a secret, and a debug message."""
     url = "postgresql://me:s3cret@host/db"
     monkeypatch.setattr("sys.stderr", stream)
     configure_logging(msgspec.convert({"database": {"url": url}, "log": log}, Settings))

@@ -1,4 +1,4 @@
-"""A text that comes in pieces is masked as a whole, wherever it is cut."""
+"""A text that arrives in pieces is masked like the whole text, wherever it is cut."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRETS = {
 
 
 def told(text: str, borders: list[int], *, pauses: bool = False) -> list[str]:
-    """What is told of it, piece by piece; perhaps with a long pause after each."""
+    """Return the output piece by piece, optionally with a long pause after each."""
     mask = PieceMask()
     edges = [0, *sorted(borders), len(text)]
     said = [mask.feed(text[start:end]) + (mask.pause() if pauses else "") for start, end in pairwise(edges)]

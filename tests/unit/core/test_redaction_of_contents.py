@@ -1,4 +1,4 @@
-"""Files are read as they are, but for secrets that are known or cannot be mistaken for anything else."""
+"""Files are unchanged except for known and unmistakable secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anchors: who signed them, and the files, URLs and git branches that keep them."""
+"""Anchors: their signatures, and the files, URLs and git branches that store them."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
 
 
 class Collector(ThreadingHTTPServer):
-    """Keeps what is posted to it. `status` is answered instead, if set."""
+    """Stores posted lines. `status` is answered instead, if set."""
 
     daemon_threads = True
 
@@ -401,7 +401,7 @@ def target_of(remote: Path, mirrors: str = "mirrors") -> GitTarget:
 
 
 def commit_on(remote: Path, tip: str, listed: str) -> str:
-    """Somebody else moves the branch to a commit with these entries."""
+    """Move the branch, as another user, to a commit with these entries."""
     made = subprocess.run(
         ["git", "mktree"], cwd=remote, input=listed, capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""What the event bus promises, one thread at a time where that is enough."""
+"""The guarantees of the event bus, with one thread at a time if that is enough."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bus() -> Iterator[ReactiveEventBus]:
 
 
 class Gate:
-    """A handler that says when it was entered and stays until it is let go."""
+    """A handler that reports when it was entered and blocks until released."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -116,7 +116,7 @@ def test_an_interrupt_in_a_handler_reaches_the_emitter_and_leaves_no_trace(bus: 
     subscription = bus.subscribe(TYPE, interrupt)
     with pytest.raises(KeyboardInterrupt):
         bus.emit(event())
-    assert subscription.unsubscribe(timeout=0)  # would wait if the call were still entered
+    assert subscription.unsubscribe(timeout=0)  # would wait if the call were still running
 
 
 def test_a_system_exit_in_an_ordered_handler_is_a_failure_and_delivery_continues(
@@ -138,7 +138,7 @@ def test_a_system_exit_in_an_ordered_handler_is_a_failure_and_delivery_continues
 
 
 def test_a_subscriber_whose_thread_dies_is_removed_and_blocks_no_emit() -> None:
-    """A log that fails is beyond the handler's own failures: it ends the thread."""
+    """A failing log is not a failure of the handler: it ends the thread."""
 
     def fail(_: DomainEvent) -> None:
         raise MemoryError
@@ -276,7 +276,7 @@ def test_an_ordered_handler_gets_what_was_emitted_before_close_and_nothing_is_em
 
 
 def test_close_takes_effect_before_an_emit_or_after_it_never_in_its_middle() -> None:
-    """The sink is appended to at the point at which an emit takes effect: there, close has to wait."""
+    """An emit takes effect when it appends to the sink: close has to wait there."""
 
     class StallingSink:
         def prepare(self, event: DomainEvent) -> PreparedEvent:
@@ -284,7 +284,7 @@ def test_close_takes_effect_before_an_emit_or_after_it_never_in_its_middle() -> 
 
         def append_nowait(self, prepared: PreparedEvent) -> None:
             closing.append(in_background(bus.close))
-            # What must not happen meanwhile cannot be waited for without end.
+            # The absence of an event can only be checked for a limited time.
             assert not subscription.wait_ended(0.2)
 
     closing: list[threading.Thread] = []
@@ -327,7 +327,7 @@ def test_close_waits_for_an_emit_in_progress_and_without_wait_starts_nothing_mor
 
 
 class TestOverflow:
-    """A queue of two, whose handler stands still with a third in hand."""
+    """A queue of two, whose handler is blocked with a third event."""
 
     @pytest.fixture
     def gate(self) -> Iterator[Gate]:

@@ -1,6 +1,6 @@
-"""The worker, step by step: what becomes of a job.
+"""The worker, step by step: the fate of a job.
 
-No thread of its own runs here, and time passes when a test says so.
+No thread runs here, and time passes when a test says so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_a_job_is_claimed_run_and_ends_with_its_result(bench: Bench) -> None:
     assert not seen[0].token.is_cancelled
     statistics = worker.statistics()
     assert (statistics.claimed, statistics.succeeded, statistics.running) == (1, 1, 0)
-    # No process was ever asked for, so none was looked for.
+    # No process was started, so none was searched for.
     assert bench.machine.ended == []
 
 

@@ -1,4 +1,4 @@
-"""The worker, step by step: a job that is cancelled ends, and as what it was."""
+"""The worker, step by step: a cancelled job ends with the right outcome."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ def test_a_thread_that_ignores_its_cancel_is_abandoned_and_reported(bench: Bench
     assert job.error == "cancelled (stop); its thread did not stop and was abandoned"
     assert (statistics.stragglers, statistics.running, statistics.cancelled) == (1, 0, 1)
     assert ended == [f"{job_id}:1"]
-    # When the thread comes back after all, it changes nothing.
+    # A thread that returns late changes nothing.
     assert bench.job(job_id) == job
     assert worker.statistics().stragglers == 0
 
 
 def test_does_not_abandon_an_attempt_that_is_being_reported(bench: Bench) -> None:
     class GivesUp:
-        """Comes just when the attempt's own report is on its way to the store."""
+        """Escalates just when the attempt's own report is on its way to the store."""
 
         def reach(self, name: str) -> None:
             if name == "job.finish.before":
@@ -229,7 +229,7 @@ def test_abandons_later_an_attempt_if_no_thread_can_start(bench: Bench) -> None:
 
 
 def test_recovery_cancels_a_job_whose_cancel_was_not_reported_despite_its_straggler() -> None:
-    """By this very worker, if there is no other: a cancelled job has no second attempt to join the first."""
+    """This worker may do it itself: a cancelled job has no second attempt to run beside the first."""
     store = Moody()
     bench = Bench(store=store)
 

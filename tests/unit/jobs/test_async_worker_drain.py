@@ -75,7 +75,7 @@ def test_a_cancel_outranks_a_drain_and_a_lost_lease_outranks_both(bench: Bench) 
 
 
 def test_a_job_is_not_given_back_while_its_thread_still_runs(bench: Bench) -> None:
-    """Given back, it would run twice at once: here, where nothing stops it, and where it is claimed."""
+    """Given back, it would run twice in parallel: here, where nothing stops it, and where it is claimed."""
 
     def run(job: AsyncJob) -> object:
         [attempt] = worker._table.abandon()

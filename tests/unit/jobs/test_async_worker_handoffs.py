@@ -1,4 +1,4 @@
-"""The worker, step by step: a thread that ends a job goes on with the next one."""
+"""The worker, step by step: a thread that ends a job continues with the next one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_thread_runs_jobs_until_none_is_left(bench: Bench) -> None:
 
 
 def test_context_variables_of_one_job_are_not_visible_to_the_next(bench: Bench) -> None:
-    """Whose changeset it is, and in whose name, is said there: another job's would be taken for its own."""
+    """The current changeset and the acting user are context variables: those of another job would be used."""
     left: ContextVar[str] = ContextVar("left", default="nothing")
     found: list[str] = []
 
@@ -43,7 +43,7 @@ def test_context_variables_of_one_job_are_not_visible_to_the_next(bench: Bench) 
 
 
 def test_the_next_attempt_gets_the_slot_and_its_own_token(bench: Bench) -> None:
-    """Nobody else gets the slot meanwhile, and what was cancelled before is not what runs now."""
+    """No other attempt gets the slot in between, and an earlier cancel does not affect the new attempt."""
     seen: list[tuple[int, bool, bool]] = []
 
     def run(job: AsyncJob) -> object:
@@ -127,7 +127,7 @@ def test_run_one_runs_only_the_given_job(bench: Bench) -> None:
 def test_repeats_a_report_without_an_answer_but_claims_nothing(
     bench: Bench, trouble: Exception, after: bool, states: list[str]
 ) -> None:
-    """A job that may have been claimed with it is run by nobody here: it is silent, and is reclaimed."""
+    """A job that may have been claimed with it is not run here: it is silent, and is reclaimed."""
     moody = Moody()
     bench.store = moody
     ran: list[str] = []

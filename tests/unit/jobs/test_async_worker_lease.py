@@ -100,7 +100,7 @@ def test_a_jump_of_the_wall_clock_changes_no_lease(bench: Bench, jump: float) ->
     [attempt] = worker._table.running()
     assert attempt.stopped is None
     assert bench.job(job_id).state is JobState.RUNNING
-    # And a silent owner is found silent, however the clocks on the wall jump.
+    # A silent owner is detected even if the wall clock jumps.
     bench.clock.advance(14.9)
     bench.clock.jump(-jump)
     peer._recovery.sweep()
@@ -156,7 +156,7 @@ def test_a_cancel_of_a_later_attempt_does_not_stop_an_earlier_one(bench: Bench) 
 
 
 def test_of_two_attempts_at_one_job_only_the_later_is_renewed(bench: Bench) -> None:
-    """A machine that slept finds its job taken, queued and claimed again before its first attempt knows."""
+    """A suspended machine finds its job taken, queued and claimed again before its first attempt notices."""
     worker = bench.worker()
     job_id = bench.submit()
     claim(worker)
@@ -226,7 +226,7 @@ def test_loses_the_lease_if_the_store_stays_busy() -> None:
 
 
 def test_an_attempt_whose_end_is_decided_is_not_kept(bench: Bench) -> None:
-    """Kept alive, a job whose report is never accepted would be nobody else's for ever."""
+    """Otherwise a job whose report is never accepted would keep its owner forever."""
     worker = bench.worker()
     job_id = bench.submit()
     claim(worker)
@@ -256,7 +256,7 @@ def test_a_failed_round_of_heartbeats_stops_no_attempt_and_the_next_succeeds(err
 
 
 class Counting(InMemoryJobStore):
-    """Counts how often it is asked."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         super().__init__(CountingIdentifiers("job"))
@@ -272,7 +272,7 @@ class Counting(InMemoryJobStore):
 
 
 def test_a_round_of_heartbeats_is_one_query_for_any_number_of_attempts() -> None:
-    """One question for each takes longer than a lease, with hundreds on a busy machine: then all are lost."""
+    """With hundreds of attempts on a busy machine, a query for each would take longer than a lease."""
     store = Counting()
     bench = Bench(store=store)
     worker = bench.worker(concurrency=50)
@@ -288,7 +288,7 @@ def test_a_round_of_heartbeats_is_one_query_for_any_number_of_attempts() -> None
 
 
 class Held(InMemoryJobStore):
-    """One job is held by somebody else."""
+    """Another transaction holds one job."""
 
     def __init__(self) -> None:
         super().__init__(CountingIdentifiers("job"))

@@ -1,4 +1,4 @@
-"""The worker, step by step: what a dead or silent peer left is taken over, once and whole."""
+"""The worker, step by step: jobs of a dead or silent peer are recovered once and completely."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_reclaims_the_job_of_a_dead_owner_immediately(bench: Bench) -> None:
     claim(peer)
     bench.spawned[-1]()
     assert bench.job(job_id).state is JobState.SUCCEEDED
-    # What the dead one's attempt left on this machine was ended with the reclaim, and before the next run.
+    # Processes of the dead attempt on this machine were killed with the reclaim, and before the next run.
     assert bench.machine.ended == [f"{job_id}:1", f"{job_id}:1"]
 
 
@@ -94,7 +94,7 @@ def test_a_sweep_that_breaks_off_forgets_nothing(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("dead", [True, False])
 def test_a_reclaimed_jobs_processes_are_ended_in_the_right_order(bench: Bench, dead: bool) -> None:
-    """Of a dead owner before the job says that it ended; of one that may live after it lost the job."""
+    """A dead owner's before the job ends; those of an owner that may be alive after it lost the job."""
     order: list[str] = []
     reclaim, end = bench.store.reclaim, bench.machine.end
 

@@ -36,7 +36,7 @@ OPTIONS = WorkerOptions(
 
 
 class Setting:
-    """A store, and workers that are closed when the test is over."""
+    """A store, and workers that are closed at the end of the test."""
 
     def __init__(self) -> None:
         self.store = InMemoryJobStore(CountingIdentifiers(f"job-{os.getpid()}"))
@@ -140,7 +140,7 @@ def test_a_process_stops_on_request(setting: Setting, pids: PidPipe) -> None:
     worker = setting.worker({"wait": handler}, cancel_grace_seconds=60.0)
     job_id = worker.submit(NewJob("wait", {"fifo": str(pids.path)})).id
     pids.read(1)
-    # As another process would ask, by the store alone.
+    # As another process would request it, only through the store.
     setting.store.request_cancel(job_id, "please", now=SystemClock().now())
     worker.run_until_idle(60)
     assert setting.store.get(job_id).error == "cancelled (please)"
@@ -166,7 +166,7 @@ def test_a_thread_that_ignores_cancels_delays_neither_cancel_nor_close(setting: 
     worker.cancel(job_id)
     worker.run_until_idle(60)
     assert setting.store.get(job_id).state is JobState.CANCELLED
-    while worker.statistics().stragglers == 0:  # it is counted once its end is kept
+    while worker.statistics().stragglers == 0:  # it is counted once its outcome is stored
         worker._table.wait_change(0.001)
     assert worker.statistics().stragglers == 1
     worker.close()
@@ -225,7 +225,7 @@ def test_a_broken_step_does_not_end_a_service() -> None:
 
 
 def test_a_service_logs_an_outage_once_and_its_end_once() -> None:
-    """A database that is away for a night would fill a disk with the same words."""
+    """A database that is down for a night would fill a disk with the same line."""
     left: list[Exception] = [*[DatabaseUnreachable("there", "gone")] * 5, StoreBusy(1.0)]
     done = threading.Event()
 
@@ -252,7 +252,7 @@ def test_a_worker_that_was_never_started_can_be_closed(setting: Setting) -> None
 
 
 def test_a_waiting_job_starts_as_soon_as_a_place_is_free(setting: Setting) -> None:
-    """Nobody looks at the queue by the clock here: whose end frees the place says so."""
+    """No worker polls here: the end that frees the place wakes the next."""
     at_once: list[int] = []
 
     def work(job: AsyncJob) -> None:

@@ -1,4 +1,4 @@
-"""The state machine of a job, and what each move tells."""
+"""The state machine of a job, and the event of each move."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cleveragents.testing.job_store import InMemoryJobStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANN = WorkerIdentity("ann", "here", 1, 2)
-SECRET = "hunter2"  # what must not be told
+SECRET = "hunter2"  # must not appear
 
 LEGAL = {
     ("queued", "running"),
@@ -62,7 +62,7 @@ def test_a_new_job_is_checked_where_it_is_made() -> None:
     with pytest.raises(InvalidPayload, match="payload of a build job"):
         NewJob("build", {"a": object()})
     no_objects: list[Any] = [[1], "text", None, 1]
-    for no_object in no_objects:  # kept, it would fail whoever lists or claims jobs
+    for no_object in no_objects:  # stored, it would fail every list and claim of jobs
         with pytest.raises(InvalidPayload, match=r"payload of a build job: .* is not a JSON object"):
             NewJob("build", no_object)
         with pytest.raises(InvalidPayload, match=r"payload of job.claimed: .* is not a JSON object"):

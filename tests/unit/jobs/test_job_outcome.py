@@ -1,4 +1,4 @@
-"""What an exception says about an attempt: a cancel or a failure, and never a secret."""
+"""The outcome of an attempt with an exception: a cancel or a failure, and never a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's collector is calm while a worker may work, and only then."""
+"""Python's garbage collector is relaxed only while a worker may run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleveragents.jobs.object_collector import COLLECTOR, CollectorPause
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """Python's own threshold, and nothing left alone, as all suites leave it."""
+    """Restore Python's own threshold, without frozen objects, as all suites do."""
     COLLECTOR.release_hold()
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)

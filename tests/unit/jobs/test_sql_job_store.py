@@ -1,4 +1,4 @@
-"""What an idle worker asks of a database that others write to."""
+"""The queries of an idle worker on a database with other writers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_worker_whose_kind_is_full_asks_without_the_write_lock(tmp_path: Path)
 
 
 def test_skips_the_queued_jobs_of_a_full_kind_in_one_step(tmp_path: Path) -> None:
-    """Their rows are not read: the index says of which kind they are, and what bound they have."""
+    """Their rows are not read: the index has their kind and their limit."""
     with open_database(f"sqlite:///{tmp_path}/store.db") as database, database.read() as connection:
         query = "SELECT * FROM jobs WHERE state = 'queued' AND kind IN ('a', 'b') AND not_before <= 1"
         query += " AND (kind != 'a' OR at_most IS NULL OR at_most > 1) ORDER BY priority DESC, number LIMIT 1"

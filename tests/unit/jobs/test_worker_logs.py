@@ -1,4 +1,4 @@
-"""Logs of workers and servers: whatever is said of a job names it, and the plan that it is for."""
+"""Logs of workers and servers: each entry about a job names it and its plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def goal(home: Home) -> Plan:
-    """A plan of actors, whose executor runs a command: that is logged deep below the worker."""
+    """Return a plan with actors whose executor runs a command, which is logged deep below the worker."""
     script = home.root / "script.yaml"
     rules = [
         strategizes(steps({"title": "t", "instructions": "i"})),
@@ -109,7 +109,7 @@ structlog.get_logger().warning("after")
 
 @pytest.mark.parametrize(("level", "events"), [("warning", []), ("info", ["job.started"])])
 def test_log_bindings_of_an_attempt_end_with_it(level: str, events: list[str]) -> None:
-    """A worker that is not to say that a job started does not load structlog for it."""
+    """A worker that does not log the start of a job does not load structlog for it."""
     command = [sys.executable, "-c", LOGS_OF_A_JOB, level]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = [json.loads(line) for line in ended.stderr.splitlines()]

@@ -1,4 +1,4 @@
-"""A worker of a shared queue in this process: it runs plans, is seen at it, and leaves nothing behind."""
+"""A worker of a shared queue in this process: it runs plans, reports itself, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_jobs_of_other_queues_do_not_prevent_idleness(container: Container) -> N
 
 
 def test_a_plan_whose_workers_died_too_often_is_updated(container: Container, tmp_path: Path) -> None:
-    """Nobody runs its job again, so nobody else would tell it."""
+    """Its job does not run again, so no other code would update the plan."""
     plan = plan_of(container, tmp_path, "true")
     for _ in range(10):
         now = container.clock.now()
@@ -174,7 +174,7 @@ def test_close_waits_as_long_as_the_store_may_block() -> None:
 
 
 class Registry:
-    """Remembers reports; refuses some of them."""
+    """Records reports; refuses some of them."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""A store that cannot be used: told once, outlived by workers, and the end of a run in front."""
+"""An unusable store: logged once, survived by workers, and the end of a foreground run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMEOUT = 100.0
 
 
 class Away(InMemoryJobStore):
-    """Refuses what is named in `refused`, as long as it is."""
+    """Refuses the operations in `refused`."""
 
     def __init__(self) -> None:
         super().__init__(CountingIdentifiers("job"))
@@ -64,7 +64,7 @@ class Away(InMemoryJobStore):
         return super().reclaim(*args, **more)
 
     def list(self, **more: object) -> object:
-        self.bench.clock.advance(1)  # each look of who waits takes its time
+        self.bench.clock.advance(1)  # each poll of the waiting caller takes time
         if self.interrupted and threading.current_thread() is threading.main_thread():
             self.interrupted = False
             raise KeyboardInterrupt
@@ -87,7 +87,7 @@ def told(logs: list[dict[str, object]]) -> list[tuple[object, object]]:
 
 
 def left_by(store: Away, worker: AsyncWorker) -> str:
-    """A job whose report did not get through for a whole lease; returns its id."""
+    """Return the id of a job whose report failed for a whole lease."""
     job_id = store.bench.submit()
     claim(worker)
     store.fill()
@@ -196,7 +196,7 @@ def test_a_worker_continues_after_a_full_disk_without_loss(store: Away) -> None:
         (event, doing)
         for event in ("worker.store_waits", "worker.store_goes_on")
         for doing in ("claiming", "reclaiming", "writing")
-        if (event, doing) != ("worker.store_waits", "writing")  # that was told before
+        if (event, doing) != ("worker.store_waits", "writing")  # logged before
     )
 
 

@@ -1,4 +1,4 @@
-"""A backup is whole, though work goes on, and what was restored goes on where it was."""
+"""A backup is complete although work continues, and a restored state continues where it was."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def agents(
 
 
 def made(agents: Agents, name: str) -> str:
-    """A plan whose result waits to be applied."""
+    """Return a plan whose result is ready to be applied."""
     ended = agents(*COMMAND[:-1], "--review", "--", "sh", "-c", f"echo {name} > {name}.txt")
     assert ended.code == 0, ended.err
     return ended.id
@@ -99,7 +99,10 @@ def test_skips_a_directory_that_disappears_during_the_copy(
         keep_times(descriptor, ns=ns)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             copied.append(descriptor)
-            for name in ("one", "other"):  # its own, whose listing is being copied, and one that was listed
+            for name in (
+                "one",
+                "other",
+            ):  # its own directory, whose listing is being copied, and one that was listed
                 shutil.rmtree(sandboxes / name)
 
     monkeypatch.setattr(os, "utime", keep_and_remove)

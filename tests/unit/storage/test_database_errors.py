@@ -1,4 +1,4 @@
-"""What the databases' own errors become."""
+"""The translation of database errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def from_sqlite(code: int, path: str = "/tmp/store.db") -> CleverAgentsError:
 
 
 class ServerError(Exception):
-    """As psycopg gives it."""
+    """An error as psycopg raises it."""
 
     def __init__(self, sqlstate: str | None) -> None:
         super().__init__("what the server says\nDETAIL: key (hunter2)")
@@ -107,7 +107,7 @@ def test_a_broken_connection_is_lost_whatever_its_code() -> None:
 
 
 def test_a_server_that_restarts_does_not_fail_a_job_for_good() -> None:
-    """A handler that meets it is tried again; one that meets a wrong configuration is not."""
+    """A handler that meets it is retried; one that meets a wrong configuration is not."""
     lost = from_postgres("57P01")
     assert not raised(lost).permanent
     assert lost.exit_code == 75

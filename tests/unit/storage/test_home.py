@@ -42,7 +42,7 @@ def test_concurrent_first_uses_of_a_directory_agree_on_one_name(tmp_path: Path) 
 
 
 def test_a_directory_keeps_its_name_when_it_moves(tmp_path: Path) -> None:
-    """Renamed; to another disk; or put back from a copy of one's own, where it was."""
+    """Renamed; moved to another disk; or restored from its own copy."""
     state, moved = tmp_path / "state", tmp_path / "moved"
     name = home_id(state)
     state.rename(moved)
@@ -70,7 +70,7 @@ def test_refuses_a_copy_while_the_original_exists_until_it_gets_a_new_name(tmp_p
 
 
 def test_refuses_a_copy_with_the_same_inode_number(tmp_path: Path) -> None:
-    """As the top of a volume has it on every volume."""
+    """The root of every volume has the same number."""
     state, copy = tmp_path / "state", tmp_path / "copy"
     home_id(state)
     shutil.copytree(state, copy)

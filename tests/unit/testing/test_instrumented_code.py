@@ -1,4 +1,4 @@
-"""Code with probes in it is made by whoever imports a module first: any thread, and several at once."""
+"""The first import of a module creates its code with probes: in any thread, and in several concurrently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.observable_lock import TellingLock
 def test_concurrent_instrumentation_keeps_slipcovers_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second begins while the first is at work, and ends after it, unless it has to wait."""
+    """The second begins while the first is running, and ends after it, unless it has to wait."""
     real = slipcover.slipcover.probe
     first, second = tmp_path / "first.py", tmp_path / "second.py"
     went_on, left = threading.Event(), threading.Event()
@@ -47,7 +47,7 @@ def test_concurrent_instrumentation_keeps_slipcovers_probes(
 
     monkeypatch.setattr(instrumented_code, "Slipcover", Maker)
     monkeypatch.setattr(instrumented_code, "_making", TellingLock(went_on), raising=False)
-    monkeypatch.setattr(slipcover.slipcover, "probe", real)  # as it is; and so again, whatever becomes of it
+    monkeypatch.setattr(slipcover.slipcover, "probe", real)  # unchanged; restored in any case
     make(first)
     left.set()
     other.join(60)
@@ -85,5 +85,5 @@ def test_reports_lines_and_branches_once_like_slipcover(tmp_path: Path) -> None:
     assert ours == expected
     assert ours > {3, 6, 7, (3, 6)}
     assert told(1)[0] == set()
-    assert told(-1)[0] == {4, (3, 4), 6}  # the other copy of what is in `finally`
+    assert told(-1)[0] == {4, (3, 4), 6}  # the other copy of the `finally` block
     assert told(-1)[0] == told(1)[0] == set()

@@ -1,4 +1,4 @@
-"""The check around every suite sees tasks, too: those that somebody holds, and those that nobody does."""
+"""The leak check of every suite finds tasks, too, whether or not they are referenced."""
 
 from __future__ import annotations
 

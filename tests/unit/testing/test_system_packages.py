@@ -1,4 +1,4 @@
-"""`make test` installs the programs that tests need where it can, and says what is missing elsewhere."""
+"""`make test` installs the programs that tests need if it can, and otherwise reports what is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPT = ROOT / "requirements" / "system"
 
 
 class Machine:
-    """A search path with fake programs: who the user is, and what is installed."""
+    """A search path with fake programs: the user's id, and the installed programs."""
 
     def __init__(self, directory: Path, *, user: int, apt: str | None) -> None:
         self.directory = directory
@@ -37,7 +37,7 @@ class Machine:
         path.chmod(0o755)
 
     def run(self) -> str:
-        """What it says; it must succeed whatever is missing."""
+        """Return its output; it must succeed whatever is missing."""
         environment = {"PATH": str(self.directory)}
         done = subprocess.run([str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
         return done.stderr + done.stdout
