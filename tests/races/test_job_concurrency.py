@@ -1,4 +1,4 @@
-"""With concurrent claims in several processes, no lane exceeds its limit."""
+"""With concurrent claims in several processes, no shared limit is exceeded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LANES = (Lane("project:a", 1), Lane("provider", 5))
 
 @dataclass
 class Shared:
-    """Two queued jobs in a lane with one place, and two processes, each with its own store."""
+    """Two queued jobs with a shared limit of one, and two processes, each with its own store."""
 
     store: type[SqlJobStore]
     got: dict[int, bool] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def _beginning(store: type[SqlJobStore]) -> bytes:
 def scenario(store: type[SqlJobStore]) -> Scenario[Shared]:
     outcomes: set[Hashable] = {(True, False, 1), (False, True, 1)}
     return Scenario(
-        name="two processes claim in a lane with one place",
+        name="two processes claim under a shared limit of one",
         setup=lambda: Shared(store),
         workers=[lambda shared: shared.claim(0), lambda shared: shared.claim(1)],
         outcome=Shared.outcome,
@@ -70,11 +70,11 @@ def scenario(store: type[SqlJobStore]) -> Scenario[Shared]:
     )
 
 
-def test_of_two_that_claim_the_last_place_in_a_lane_one_gets_it() -> None:
+def test_one_of_two_claims_gets_the_last_place_of_a_shared_limit() -> None:
     assert_holds(scenario(SqlJobStore), effort=12)
 
 
-def test_catches_a_store_that_counts_lanes_before_it_claims() -> None:
+def test_catches_a_store_that_counts_shared_limits_before_it_claims() -> None:
     assert_caught(scenario(CountLanesThenClaimJobStore), effort=120)
 
 
@@ -94,7 +94,7 @@ ACTS = st.tuples(
 
 @given(acts=st.lists(ACTS, min_size=10, max_size=40))
 @settings(max_examples=60)
-def test_the_next_job_is_the_one_that_a_simple_search_finds_and_no_lane_is_overfull(
+def test_the_next_job_matches_a_simple_search_and_no_shared_limit_is_exceeded(
     acts: list[tuple[str, str, int, int | None, str, dict[str, int]]],
 ) -> None:
     """Every claim of the database equals a search through all jobs.

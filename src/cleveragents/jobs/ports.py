@@ -75,8 +75,8 @@ class JobStore(Protocol):
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         """Submit a job. A repeated `key` returns the first job.
 
-        Raises `DuplicateKey` if the content of a repeated key differs; lanes are not compared, because their
-        limits follow the settings. Raises `QueueFull` if its queue would hold more than `queue_bound` waiting
+        Raises `DuplicateKey` if the content of a repeated key differs. Shared limits are not compared, since
+        they follow the settings. Raises `QueueFull` if its queue would hold more than `queue_bound` waiting
         jobs, even with concurrent submissions. Retried or continued jobs are exempt from the limit.
         """
         ...
@@ -101,7 +101,7 @@ class JobStore(Protocol):
 
         Highest priority first, then oldest. Fence and attempt are increased by one, beat is 0. At most one
         caller ever gets a given fence. A job with a limit is skipped while `at_most` jobs of its kind run,
-        whatever their own limits are; the same holds for each of its lanes.
+        whatever their own limits are; the same holds for each of its shared limits.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The tables of a shared service: users and tokens, projects, workers, lanes of jobs, output of plans.
+"""The tables of a shared service: users and tokens, projects, workers, shared limits of jobs, output.
 
 Tokens are stored only as digests: reading the database does not allow using them. The file contents of plans
 on git remotes are also here, so that another machine can continue such a plan.
@@ -26,7 +26,7 @@ __all__ = [
     "workers",
 ]
 
-# A lane is a concurrency limit shared by many jobs, such as those of a project or a provider; at most
+# The concurrency limits shared by many jobs, such as those of a project or a provider; at most
 # `at_most` run in parallel.
 job_lanes = Table(
     "job_lanes",

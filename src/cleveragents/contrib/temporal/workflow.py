@@ -39,7 +39,7 @@ ACTIVITY = "cleveragents-run-job"
 CANCEL = "cleveragents-cancel-job"
 PHASES = ("strategize", "execute", "apply", "undo")
 
-# A history grows with every check of a job whose lane is full; this many checks are some thousand events.
+# A history grows with every check of a job at a limit; this many checks are some thousand events.
 _LOOKS = 500
 _CANCEL_SECONDS = 60
 

@@ -84,7 +84,7 @@ def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
 class Lane:
     """A concurrency limit shared by many jobs, such as those of a project or a model provider.
 
-    A job in the lane does not start while `at_most` jobs in the lane run, whatever their own limits are.
+    A job under this limit does not start while `at_most` others under it run, whatever their own limits are.
     """
 
     name: str
@@ -101,7 +101,7 @@ class NewJob:
 
     It does not start while `at_most` jobs of its kind run, in any process; None means no limit. Jobs in the
     queue "" are for workers that name their kind; jobs in another queue are for every worker of that queue. A
-    job starts only if all of its `lanes` have a free place.
+    job starts only if none of the shared limits in `lanes` is reached.
     """
 
     kind: str
@@ -119,7 +119,7 @@ class NewJob:
         if self.at_most is not None and self.at_most < 1:
             raise ValueError("at_most must be at least 1")
         if len({lane.name for lane in self.lanes}) < len(self.lanes):
-            raise ValueError("a job must not name a lane twice")
+            raise ValueError("a job must not name a shared limit twice")
         object.__setattr__(self, "lanes", tuple(sorted(self.lanes)))
         if not isinstance(self.payload, FrozenObject):
             where = f"payload of a {self.kind} job"
@@ -193,7 +193,7 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
     _ensure_storable("key of a job", new.key or "")
     _ensure_storable("queue of a job", new.queue)
     for lane in new.lanes:
-        _ensure_storable("lane of a job", lane.name)
+        _ensure_storable("shared limit of a job", lane.name)
     bounds = (new.at_most or 0, *(lane.at_most for lane in new.lanes))
     for number in (new.priority, new.max_attempts, *bounds):
         if not -_INTEGER_BOUND <= number < _INTEGER_BOUND:
@@ -222,7 +222,7 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
 def ensure_same(job: Job, new: NewJob) -> None:
     """Raise `DuplicateKey` unless `new` repeats the submission of `job`.
 
-    Lanes may differ: their limits follow the current settings, and a repeated submission must not fail for
+    Shared limits may differ: they follow the current settings, and a repeated submission must not fail for
     that.
     """
     wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most, new.queue)

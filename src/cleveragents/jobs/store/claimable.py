@@ -1,9 +1,9 @@
 """The next job to claim: the most urgent of those that may run now.
 
-A job with a limit may run while fewer jobs of its kind do; a job in lanes, while each lane has a place. The
-usual query costs one statement. Only if it finds a job with a limit or lanes, the running jobs are counted;
-only if there is no place, it queries again, skipping the jobs that would have to wait. So neither a full kind
-nor a full lane delays other jobs, however many are queued.
+A job with a limit may run while fewer jobs of its kind do, and while none of its shared limits is reached.
+The usual query costs one statement. Only if it finds a job with limits, the running jobs are counted; only if
+there is no place, it queries again, skipping the jobs that would have to wait. So neither a full kind nor a
+shared limit that is reached delays other jobs, however many are queued.
 
 Turns combine the end of an attempt and the claim of the next job of its thread in one transaction. The
 threads of a worker finish at about the same time, and a transaction costs about the same for one of them as
@@ -81,7 +81,7 @@ _RUNNING = (
 _at_work = jobs.alias("at_work")
 _taken = job_lanes.alias("taken")
 # An expression instead of the column: otherwise a planner may start with all jobs that were ever in a
-# lane, instead of the few that run.
+# shared limit, instead of the few that run.
 _LANE = (_taken.c.lane + "").label("lane")
 _PLACES_TAKEN = (
     select(_LANE, func.count().label("running"))
@@ -145,7 +145,7 @@ def any_claimable(connection: Connection, wanted: ClaimFilter) -> bool:
 def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | None:
     """Return the job to claim, locked, with its places, until the end of the transaction.
 
-    Raises `LostRace` if a place was lost while waiting for other claims of the same kind or lanes.
+    Raises `LostRace` if a place was lost while waiting for other claims of the same kind or shared limits.
     """
     row = _found(connection, wanted, held=True)
     if row is not None and not is_plain(row):
@@ -156,7 +156,7 @@ def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | Non
 def most_urgent_few(connection: Connection, wanted: ClaimFilter, most: int) -> Sequence[RowMapping]:
     """Return up to `most` jobs by urgency, locked; no place is counted.
 
-    The caller claims them up to the first that is not plain: locks of lanes are taken for one job per
+    The caller claims them up to the first that is not plain: locks of shared limits are taken for one job per
     transaction, or two transactions would deadlock.
     """
     few = _few(connection.dialect.name, bool(wanted.queues), most)
@@ -195,14 +195,14 @@ def _found(connection: Connection, wanted: ClaimFilter, *, held: bool) -> RowMap
         if running is not None and running >= row["at_most"]:  # guard: no more of a kind run than the limit
             full[row["kind"]] = running
             continue
-        if _lanes_are_full(connection, row):  # guard: no more in a lane run than the limit
+        if _lanes_are_full(connection, row):  # guard: no more run than a shared limit
             past_full_lanes = True
             continue
         return row
 
 
 def _ensure_kept(connection: Connection, row: RowMapping) -> None:
-    """Serialize claims by kind and by lane, because concurrent transactions could see the same free place.
+    """Serialize claims by kind and by shared limit, so that no two transactions take the same free place.
 
     All take the locks in the same order, and an overtaken transaction ends: there is no deadlock.
     """
@@ -264,7 +264,7 @@ def _few(dialect: str, shared: bool, most: int) -> Select[Any]:
 
 
 def _has_places() -> ColumnElement[bool]:
-    """Return the condition that no lane of the job is full."""
+    """Return the condition that no shared limit of the job is reached."""
     busy = _PLACES_TAKEN.cte("busy")
     full = (
         select(job_lanes.c.lane)

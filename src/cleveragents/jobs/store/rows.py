@@ -92,12 +92,12 @@ def row_of(job: Job) -> dict[str, object]:
 
 
 def lane_rows_of(job: Job) -> list[dict[str, object]]:
-    """Return the rows of `job_lanes`, by which the jobs of a lane are found."""
+    """Return the rows of `job_lanes`, by which the jobs of a shared limit are found."""
     return [{"job_id": job.id, "lane": lane.name, "at_most": lane.at_most} for lane in job.lanes]
 
 
 def lanes_in(row: RowMapping) -> tuple[Lane, ...]:
-    """Return the lanes of the job in the row."""
+    """Return the shared limits of the job in the row."""
     text = row["lanes"]
     return () if text is None else tuple(Lane(name, at_most) for name, at_most in json.loads(text))
 

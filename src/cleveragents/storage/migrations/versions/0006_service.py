@@ -1,4 +1,4 @@
-"""A shared service: users, projects, workers, shared queues with lanes, output of plans, and contents."""
+"""A shared service: users, projects, workers, shared queues with limits, output of plans, and contents."""
 
 from __future__ import annotations
 
