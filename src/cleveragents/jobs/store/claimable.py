@@ -268,7 +268,7 @@ def _has_places() -> ColumnElement[bool]:
     busy = _PLACES_TAKEN.cte("busy")
     full = (
         select(job_lanes.c.lane)
-        .join(busy, busy.c.lane == job_lanes.c.lane + "")  # as above: the plan begins with the job
+        .join(busy, busy.c.lane == job_lanes.c.lane + "")  # as above: the query plan begins with the job
         .where(job_lanes.c.job_id == jobs.c.id, job_lanes.c.at_most <= busy.c.running)
     )
     return or_(jobs.c.lanes.is_(None), ~exists(full.correlate(jobs)))

@@ -89,8 +89,8 @@ class AttemptRunner:
                 self._end_processes(attempt, self.options.leftover_grace_seconds)
                 following = self._conclude(attempt, verdict, claims_next)
         except BaseException:
-            # The job stays ours and silent; a peer, or this worker, recovers it when the lease is over. So
-            # does one that may have been claimed.
+            # The job stays ours and silent; a peer, or this worker, recovers it when the lease is over. The
+            # same holds for a job that may have been claimed.
             logger = worker_log(job)
             logger.exception("job.attempt_broke", fence=job.fence)
         finally:

@@ -348,7 +348,7 @@ def disk_use(directory: Path) -> int:
 
 
 def _use_in(directory: int, seen: set[int], depth: int) -> int:
-    """Use descriptors only, and stop at `depth` directories: commands may have created any number."""
+    """Add up the disk usage through descriptors, at most `depth` levels down: a tree may be endless."""
     total = 0
     with os.scandir(directory) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -379,7 +379,7 @@ def make_writable(directory: Path) -> None:
 
 
 def _make_writable(parent: int, name: str, depth: int) -> None:
-    """Use descriptors only: a link that replaces a directory must not be followed."""
+    """Restore permissions through descriptors: a link that replaces a directory must not be followed."""
     with contextlib.suppress(OSError):
         _let_in(parent, name)
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
