@@ -113,7 +113,7 @@ Jobs Are Listed, Shown And Cancelled Once
     Complaint Should Contain    is cancelled
     Run Agents    jobs    cancel    ${job}
     Exit Code Should Be    0
-    Complaint Should Contain    was cancelled already (changed my mind); nothing was changed
+    Complaint Should Contain    is already cancelled (changed my mind); nothing changed
     Run Agents    jobs    show    ${job}
     Output Should Contain    changed my mind
 

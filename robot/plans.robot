@@ -77,7 +77,7 @@ A Plan Is Cancelled From Another Terminal
     No Process Of It Should Be Left
     Run Agents On The Plan    cancel
     Exit Code Should Be    0
-    Complaint Should Contain    was cancelled already (wrong branch)
+    Complaint Should Contain    is already cancelled (wrong branch)
 
 Ctrl-C Stops The Plan And All Of It
     Start Agents Until It Says    RUNNING    run    --action    builtin/command    --    sh    -c

@@ -546,7 +546,7 @@ def test_a_list_can_be_narrowed_to_a_status(agents: Agents) -> None:
     unchanged = agents(*COMMAND, "true").id
 
     def listed(*options: str) -> list[str]:
-        return [row["id"] for row in json.loads(agents("plan", "list", *options, "--format", "json").out)]
+        return [row["id"] for row in json.loads(agents("plan", "list", "--here", *options, "--format", "json").out)]
 
     assert listed("--status", "ready") == [ready]
     assert listed("--status", "unchanged") == [unchanged]
@@ -688,7 +688,7 @@ def test_a_second_cancel_says_so(agents: Agents) -> None:
     assert (first.code, "status  cancelled" in first.out) == (0, True)
     second = agents("plan", "cancel", ran.id)
     assert second.code == 0
-    assert "was cancelled already (wrong branch); nothing was changed" in second.err
+    assert "is already cancelled (wrong branch); nothing changed" in second.err
     assert agents("plan", "resume", ran.id).code == 2
     assert agents("plan", "reject", ran.id).code == 2
     gone = agents("plan", "diff", ran.id)
@@ -751,7 +751,7 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     ran = agents(*REPLACE, "--review")
     mine = edited_by_hand(agents, ran.id)
     refused = agents("plan", "rollback", ran.id, "1")
-    assert (refused.code, f"Throw it away: agents plan rollback {ran.id} --yes 1" in refused.err) == (3, True)
+    assert (refused.code, f"Discard the edits: agents plan rollback {ran.id} --yes 1" in refused.err) == (3, True)
     assert agents("plan", "rollback", ran.id, "1", typed="n\n").code == 130
     assert mine.exists()
     assert agents("plan", "rollback", ran.id, "1", typed="y\n").code == 0

@@ -179,7 +179,7 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
         (["-f", "latin.txt"], "it is not UTF-8 text (byte 2)"),
         (["-f", "empty.txt"], "no goals in empty.txt"),
         (["-f", "dash.txt"], "is only a dash"),
-        (["-f", "many.txt"], "there are 1,001 goals in many.txt"),
+        (["-f", "many.txt"], "too many goals in many.txt: 1,001"),
         (["-f", "-"], "no goals in stdin"),
         (["-f", "yaml.txt"], "rename it to yaml.txt.yaml"),
         (["-f", "json.txt"], "rename it to json.txt.yaml"),
@@ -187,7 +187,7 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
         (["-f", "one.txt", "and words"], "excludes a goal and an action"),
         (["-f", "one.txt", "--action", "builtin/command"], "excludes a goal and an action"),
         (["-f", "one.txt", "--commit", "Do it"], "--commit needs a single goal"),
-        (["-f", "one.txt", "--yes", "--review"], "say one of them"),
+        (["-f", "one.txt", "--yes", "--review"], "not both"),
     ],
 )
 def test_a_list_that_cannot_be_right_is_refused_before_a_plan_is_made(
@@ -264,7 +264,7 @@ def test_further_interrupts_kill_at_once_and_lose_nothing(
     ]
     assert agents("plan", "diff", plan_id, "--name-only").out == "half.txt\n"
     again = agents("plan", "cancel", plan_id)
-    assert "was cancelled already (interrupted by the user); nothing was changed" in again.err
+    assert "is already cancelled (interrupted by the user); nothing changed" in again.err
 
 
 def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(

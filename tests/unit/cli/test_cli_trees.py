@@ -380,7 +380,7 @@ def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_p
     assert agents("gc", "--older-than", "0m").code == 0
     assert not list((tmp_path / "state" / "sandboxes").glob("01*/tree"))
     deleted = agents("plan", "delete", ran.id, "--yes")
-    assert f"plan {ran.id} is deleted with its sub-plans" in deleted.err
+    assert f"deleted plan {ran.id} with its sub-plans" in deleted.err
     assert listed(agents, "--all") == []
     assert agents("doctor").code == 0
 

@@ -666,7 +666,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("plan", "apply", "a/../b"), 2, ""),
         (("plan", "show", "\udcff"), 2, "there is no plan"),
         (("run",), 2, "say what is wanted"),
-        (("run", "--yes", "--review", "goal"), 2, "say one of them"),
+        (("run", "--yes", "--review", "goal"), 2, "not both"),
         (("run", "--action", "builtin/replace", "--arg", "patern=x"), 2, "pattern"),
         (("run", "--action", "no/such"), 2, "no/such"),
         (("run", "goal", "--resource", "nowhere"), 2, "nowhere"),
