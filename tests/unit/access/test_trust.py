@@ -254,7 +254,7 @@ def test_a_repository_of_endless_files_is_looked_at_within_bounds(root: Path, tr
         write(root, f".cleveragents/actions/{number:03}.yaml")
     survey = trust.survey(root)
     assert len(survey.files) == 200
-    assert survey.refused == ((".", "brings 201 files; only the first 200 are looked at"),)
+    assert survey.refused == ((".", "has 201 files; only the first 200 are read"),)
 
 
 def test_a_repository_of_endless_folders_is_walked_within_bounds(root: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_repository_of_endless_folders_is_walked_within_bounds(root: Path) -> 
         write(root, f"{name}/SKILL.md")
     paths, given_up = repository_paths(root, directories_limit=3)
     assert paths == ["a/SKILL.md", "b/SKILL.md"]
-    assert given_up == [(".", "has more than 3 directories; skills in the rest do not count")]
+    assert given_up == [(".", "has more than 3 directories; skills in the rest are ignored")]
 
 
 def test_the_root_is_the_repository_or_the_directory(root: Path, tmp_path: Path) -> None:
