@@ -73,8 +73,8 @@ def test_a_plan_continues_after_its_conflicts_are_resolved(server: PlanServer) -
     (conflict,) = plan["conflicts"]
     assert conflict["path"] == "b.txt"
     child = plan["sub_plans"][0]["id"]
-    assert "a part of" in server.post(f"/plans/{child}/apply", status=409)["detail"]
-    assert "a part of" in server.post(f"/plans/{child}/undo", status=409)["detail"]
+    assert "a sub-plan of" in server.post(f"/plans/{child}/apply", status=409)["detail"]
+    assert "a sub-plan of" in server.post(f"/plans/{child}/undo", status=409)["detail"]
     unknown = server.post(f"{where}/resolve", {"path": "a.txt", "take": "ours"}, 422)
     assert unknown["code"] == "tool-refused"
     resolved = server.post(f"{where}/resolve", {"path": "b.txt", "take": "theirs"})

@@ -170,7 +170,7 @@ def _remove_its_sandbox(server: PlanServer, plan_id: str) -> None:
     far = replace(row, home="elsewhere")
     database.write(lambda connection: sandbox_rows.put(connection, far))
     refused = server.bench.operator.delete(path)
-    assert (refused.status_code, "another worker" in refused.json()["detail"]) == (409, True)
+    assert (refused.status_code, "another machine" in refused.json()["detail"]) == (409, True)
     database.write(lambda connection: sandbox_rows.put(connection, row))
     assert server.bench.operator.delete(path).status_code == 204
     assert (sandboxes.row(plan_id), row.directory.exists()) == (None, False)

@@ -503,8 +503,8 @@ def test_projects_and_resources_are_added_by_admins_and_seen_by_members(
 @pytest.mark.parametrize(
     ("wrong", "code", "words"),
     [
-        ({}, "invalid-resource", "one of them"),
-        ({"path": "/tmp", "remote": "git@git.example:x"}, "invalid-resource", "one of them"),
+        ({}, "invalid-resource", "either `path` or `remote`"),
+        ({"path": "/tmp", "remote": "git@git.example:x"}, "invalid-resource", "either `path` or `remote`"),
         ({"path": "src"}, "invalid-resource", "absolute"),
         ({"path": "/tmp\0"}, "invalid-resource", "absolute"),
         ({"path": "/no/such/place"}, "sandbox-refused", "no such directory"),
