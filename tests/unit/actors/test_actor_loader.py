@@ -326,7 +326,7 @@ def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "actors" / "s.md").symlink_to(tmp_path / "secret.md")
     text = FILED.replace("{file: prompts/p.txt}", "x")
     (found,) = problems(text, prompts=prompts_beside(tmp_path / "actors"))
-    assert found == "line 3: s.md leads out of the repository; put the file itself there"
+    assert found == "line 3: s.md leads out of the repository; replace the link with the file"
 
 
 def refuse(relative: str) -> bytes:

@@ -225,7 +225,7 @@ def test_changes_too_long_to_read_are_reviewed_in_part(bench: ActorPlanBench) ->
     model = bench.script(
         strategizes(ONE),
         executes(answer(call("command", script=script)), DONE),
-        reviews(accept(), when={"first_user": "(?s)long.txt.*left out here.*z.txt"}),
+        reviews(accept(), when={"first_user": "(?s)long.txt.*characters omitted.*z.txt"}),
         context_tokens=16_000,
         output_tokens=1_000,
     )
@@ -530,7 +530,7 @@ def test_each_answer_applies_only_to_its_question(bench: ActorPlanBench) -> None
     plan = bench.reply(plan, "s")
     assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "told.txt").read_text() == "l s\n"
-    with pytest.raises(PlanError, match="no pending question"):
+    with pytest.raises(PlanError, match="no question is pending"):
         bench.reply(plan, "s")
 
 
@@ -563,7 +563,7 @@ def test_a_truncated_answer_does_not_end_the_work(bench: ActorPlanBench) -> None
 def test_a_model_that_is_always_cut_off_is_stopped(bench: ActorPlanBench) -> None:
     plan = bench.work(bench.goal(bench.script({"reply": says("and on, and on", cut_off=True)}), cast=ALONE))
     assert plan.state is PlanState.ERRORED
-    assert "it was cut off" in str(plan.error)
+    assert "the answer was cut off" in str(plan.error)
     assert "try a stronger model" in str(plan.error)
     assert len(bench.thoughts(plan)) == 4
 
