@@ -53,5 +53,5 @@ def test_finds_lost_and_repeated_jobs() -> None:
     assert books([0], [0, 2], known=3, jobs=3) == ["job 2 is reported as done but never ran"]
     assert books([0, 7], [0], known=2, jobs=3) == [
         "job 7 was never queued",
-        "3 jobs were queued and 2 are known",
+        "3 jobs were queued, but 2 are known",
     ]
