@@ -39,7 +39,7 @@ def sample(cls: type[CleverAgentsError], *, only_required: bool) -> CleverAgents
 
 
 def test_all_names_every_error() -> None:
-    remedies = ["OptionValue", "Remedy", "offered", "remedies_from_json", "remedies_to_json"]
+    remedies = ["OptionValue", "Remedy", "remedies_record", "remedies_from_json", "remedies_to_json"]
     assert sorted(errors.__all__) == sorted([*(cls.__name__ for cls in ALL), *remedies])
 
 
