@@ -247,6 +247,6 @@ def test_an_isolated_agent_works(plans: PlanBench) -> None:
 
 def test_a_missing_program_is_reported_before_any_approval(bench: SessionBench) -> None:
     request = {"argv": ("no-such-agent",), "prompt": "x", "install": "buy one", "network": True}
-    with pytest.raises(ToolRefused, match="'no-such-agent' not found on your PATH; install it: buy one$"):
+    with pytest.raises(ToolRefused, match=r"'no-such-agent' not found on your PATH; install it: buy one$"):
         bench.talk(request, policy="supervised")
     assert bench.made() == []
