@@ -197,7 +197,7 @@ def test_only_a_terminal_shows_the_first_token(
     told = stream.buffer.getvalue().decode()
     secret = token_file(container.state_directory).read_text().strip()
     assert (f"/login#{secret}" in told) is (secret in told) is on_terminal
-    assert ("`agents user token root` makes one" in told) is not on_terminal
+    assert ("create one with `agents user token root`" in told) is not on_terminal
 
 
 def test_a_user_named_admin_is_promoted_only_without_another_admin(container: Container) -> None:

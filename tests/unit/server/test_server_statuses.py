@@ -214,7 +214,7 @@ NUMBERS = sorted({(model, name) for model in body_models() for name in numbers_i
 
 
 def test_numbers_of_request_bodies_are_found() -> None:
-    assert {("NewLimits", "usd"), ("NewProject", "max_parallel"), ("RollingBack", "checkpoint")} <= {
+    assert {("NewLimits", "usd"), ("NewProject", "max_parallel"), ("RollbackBody", "checkpoint")} <= {
         (model.__name__, name) for model, name in NUMBERS
     }
 
