@@ -79,7 +79,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         '_drop(directory, ".git")',
         "pass",
     ),
-    ("api/actors.py", "where somebody's home is on a server"): (
+    ("api/actors.py", "the home directory of a server's user"): (
         "PurePath(error.source).name",
         "error.source",
     ),

@@ -176,7 +176,7 @@ class LocalActors:
             except InvalidActor as error:
                 if self._access.user.is_server_admin:
                     raise
-                # guard: users must not learn where somebody's home is on a server
+                # guard: users must not learn the home directory of a server's user
                 raise replace(error, source=PurePath(error.source).name) from None
         file = library.file_of(name)
         return actor_view(found, own_text(file), file if self._access.user.is_server_admin else None)

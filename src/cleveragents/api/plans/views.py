@@ -661,7 +661,7 @@ class DecisionSummary:
 
 @view
 class CorrectionPreview:
-    """What a correction would supersede and undo."""
+    """The effects of a correction: superseded decisions and undone work."""
 
     plan: str
     decision: int

@@ -115,7 +115,7 @@ def _cookie(scope: Scope) -> str | None:
         for pair in value.decode("latin-1").split(";")
     ]
     found = [value.strip() for name, _, value in pairs if name == COOKIE]
-    # Another server at this host can plant a second cookie; the right one cannot be told.
+    # Another server at this host can plant a second cookie; the two are indistinguishable.
     return found[0] if len(found) == 1 else None
 
 

@@ -20,7 +20,7 @@ const SHOWN = [
 /** The label of an action without its ellipsis. */
 export const labelOf = (name) => SHOWN.find(([one]) => one === name)[1].replace(" …", "");
 
-/** What each action does. */
+/** The effect of each action. */
 export const HINTS = {
   apply: "merges the result into the current files",
   resume: "continues where the plan stopped, with the same request",
