@@ -73,7 +73,7 @@ class RunSpending:
         return actor_spending
 
     def open_below(self, above: ActorSpending, actor: Actor, path: str) -> None:
-        """Start counting of an actor that runs as the subgraph. Its spend also counts of the actors above."""
+        """Open the spending of an actor that runs as a subgraph. It also counts for the actors above."""
         self._opened(actor, path, above)
 
     async def settling(self) -> None:
