@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.format import on_one_line
-from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.status_text import pending_request_of
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
@@ -24,11 +22,8 @@ from cleveragents.plans.model.status import PlanStatus
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.plans.views import PlanSummary, PlanView
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.apply.ports import CommitRequest
     from cleveragents.core.errors import Remedy
     from cleveragents.core.json_value import JsonValue
-    from cleveragents.plans.model.plan import Plan
 
 __all__ = [
     "ReportedPlan",
@@ -45,10 +40,11 @@ __all__ = [
     "shown_diff",
     "summary_of",
     "to_branch_option",
-    "told_next",
-    "told_reason",
 ]
 
+Row = dict[str, "JsonValue"]
+
+_SHOWN_FILES = 20
 _HEADER = Styled("", bold=True)
 _HUNK = {"+": Styled("", fg="green"), "-": Styled("", fg="red"), "@": Styled("", fg="cyan")}
 
@@ -197,10 +193,9 @@ def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Rem
 def print_changes(plan: PlanView) -> bool:
     """Print the changed files and the checks that did not pass on stderr. Return whether any file changed."""
     from cleveragents.api.views import as_json
-    from cleveragents.cli.plan.summary import print_changed_files
 
     said = as_json(plan)
-    print_changed_files(said["changes"], _not_applied(plan), said["checks"])
+    _print_changed_files(said["changes"], _not_applied(plan), said["checks"])
     return bool(plan.changes)
 
 
@@ -210,6 +205,26 @@ def summary_of(plan: PlanView) -> str:
     from cleveragents.api.views import as_json
 
     return changes_text(as_json(plan)["changes"])
+
+
+def _print_changed_files(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
+    """Print the changed files, sentences about them, and the checks that did not pass on stderr."""
+    from cleveragents.api.plans.changes import changes_text, lines_of
+    from cleveragents.api.plans.details import has_passed, verdict_text
+
+    shown = changes[:_SHOWN_FILES]
+    width = max((len(lines_of(row)) for row in shown), default=0)
+    for row in shown:
+        progress(f"  {row['change']}  {lines_of(row).ljust(width)}  {row['path']}")
+    if len(changes) > _SHOWN_FILES:
+        progress(f"  … and {len(changes) - _SHOWN_FILES} more")
+    progress(changes_text(changes))
+    for sentence in sentences:
+        progress(sentence)
+    for check in checks:
+        if not has_passed(check):
+            weight = "required before apply" if check["required"] else "informational"
+            progress(f"check {check['name']}: {verdict_text(check)} ({weight})")
 
 
 def print_not_applied(plan: PlanView) -> None:
@@ -226,23 +241,6 @@ def _not_applied(plan: PlanView) -> list[str]:
     lacks = left_out_message([(part.name, part.why) for part in plan.parts_left_out])
     unapplied = Unapplied(plan.ignored, plan.nested_repositories, plan.removed_submodules)
     return [*([lacks] if lacks else []), *unapplied_text(unapplied, checked=bool(plan.checks))]
-
-
-def told_reason(plan: Plan) -> None:
-    """Print on stderr why the plan waits or failed, if it does."""
-    error = None if plan.error is None else redact_text(plan.error)
-    if plan.state is PlanState.WAITING:
-        error = f"waiting: {pending_request_of(plan)}"
-    elif error is not None and plan.state is PlanState.ERRORED:
-        error = f"failed: {error}"
-    for line in continued(error) if error else ():
-        progress(line)
-
-
-def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> None:
-    """Print the next steps of the plan on stderr."""
-    for line in steps_in_lines(step_pairs(steps_from(parts, plan, commit)), sys.stderr):
-        progress(line)
 
 
 def shown_diff(text: bytes) -> None:
