@@ -57,24 +57,9 @@ JAVASCRIPT = re.compile(
 
 # Lower the number of an area with the change that rewrites it.
 ALLOWED = {
-    "docs/reference": 1,
-    "src/access": 33,
-    "src/api": 147,
-    "src/cli": 279,
-    "src/demo": 27,
-    "src/jobs": 2,
-    "src/plans": 358,
-    "src/protocols": 10,
-    "src/server": 218,
-    "tests/browser": 18,
-    "tests/contracts": 164,
-    "tests/unit/access": 6,
-    "tests/unit/api": 3,
-    "tests/unit/cli": 150,
-    "tests/unit/demo": 2,
-    "tests/unit/models": 49,
-    "tests/unit/protocols": 5,
-    "tests/unit/server": 84,
+    "src/jobs": 2,  # `lanes`, a documented field
+    "src/plans": 1,  # `mend-`, a stored name of runs
+    "tests/contracts": 66,
 }
 
 

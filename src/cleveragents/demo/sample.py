@@ -45,13 +45,13 @@ for number in $(seq {LINES}); do
 done
 """
 # All of these ignore SIGTERM; the inner shell has left the session, and its parent has ended.
-_SIMULATE = """# Simulates until it is told to stop, and does not listen.
+_SIMULATE = """# Simulates without end, and ignores signals to stop.
 trap '' TERM INT HUP
 (setsid sh -c "trap '' TERM INT HUP; while :; do sleep 1; done" &)
 while :; do sleep 1; done
 """
 
-_PRICES = """# What paint costs: `total red 2 green 1` is the price of 2 and 1 litres.
+_PRICES = """# The price of paint: `total red 2 green 1` is the price of 2 and 1 litres.
 price() {
     case $1 in
         red) echo 12 ;;
@@ -70,7 +70,7 @@ total() {
 }
 """
 
-_RECEIPT = """# What the customer takes home: `receipt red 2 green 1` has a line for each colour.
+_RECEIPT = """# The receipt of a customer: `receipt red 2 green 1` has a line for each colour.
 . ./prices.sh
 
 receipt() {

@@ -172,7 +172,7 @@ def test_hit_again_all_is_killed_and_the_end_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), StoreBusy(1.0)])
-def test_whatever_goes_wrong_with_a_kill_it_is_tried_again(error: Exception) -> None:
+def test_a_failed_kill_is_repeated(error: Exception) -> None:
     heard, killed, tries = Interrupts(), threading.Event(), list[int]()
 
     def kill() -> None:

@@ -294,7 +294,7 @@ def test_an_entry_in_the_error_log_cannot_be_forged(
     ],
     ids=["echo", "secho", "traceback", "writelines", "write", "console", "prompt"],
 )
-def test_whatever_writes_to_a_terminal_is_escaped(
+def test_all_text_for_a_terminal_is_escaped(
     monkeypatch: pytest.MonkeyPatch, send: Callable[[], object]
 ) -> None:
     screen = ScreenRecorder()

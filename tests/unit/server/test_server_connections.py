@@ -179,7 +179,7 @@ def test_a_known_user_may_send_more_than_a_request_without_a_token(base: str, be
     assert told.status_code == 200, told.text
 
 
-def test_the_rest_of_a_body_that_was_not_wanted_is_awaited_for_a_while_only(peers: Peers) -> None:
+def test_the_rest_of_a_refused_body_is_awaited_for_a_limited_time(peers: Peers) -> None:
     early = peers.open(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n")
     status, _, body = answer_in(read_all(early, trickling=True))
     assert (status, body) == (200, b'{"status":"ok"}')

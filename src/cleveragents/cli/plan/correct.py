@@ -24,7 +24,7 @@ _NAMED_FILES = 5
 @click.command("correct")
 @click.argument("plan_id", metavar="PLAN[.DECISION]")
 @click.argument("number", required=False, type=click.IntRange(min=1), metavar="[DECISION]")
-@click.option("--guidance", metavar="TEXT", help="What to do instead, and why; - reads it from stdin.")
+@click.option("--guidance", metavar="TEXT", help="Correction and its reason; - reads it from stdin.")
 @click.option("--append", is_flag=True, help="Undo nothing; the guidance applies from now on.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be superseded and undone.")
 @click.option("--model", metavar="PROVIDER/NAME", help="Continue with another model.")

@@ -42,7 +42,7 @@ _TAIL = 2_000
 _TAIL_LINES = 2
 _WIDE = 70
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_STEP = re.compile(r"step \d+ of \d+|check |mending|fix attempt|\S+ reads the changes")
+_STEP = re.compile(r"step \d+ of \d+|check |fix attempt|\S+ reads the changes")
 _STYLES = (
     (_STEP, "bold"),
     (re.compile(r"    it failed: "), "red"),
