@@ -71,7 +71,7 @@ def fill(sink: DurableAuditSink, count: int) -> None:
 @pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
 )
-def test_a_connection_that_is_lost_while_the_last_row_is_looked_for_is_replaced(
+def test_replaces_a_connection_lost_while_reading_the_last_row(
     log: DurableAuditLog, database_url: str, postgres: PostgresServer
 ) -> None:
     texts = [
@@ -93,7 +93,7 @@ def test_a_connection_that_is_lost_while_the_last_row_is_looked_for_is_replaced(
     assert cut
 
 
-def test_what_is_appended_comes_back_in_order_chained_and_verified(
+def test_appended_events_are_in_order_chained_and_verified(
     log: DurableAuditLog, sink: DurableAuditSink
 ) -> None:
     appended = [event(f"e{n}", text="grüße\n'\"\\", number=n, deep=[1, {"a": None}]) for n in range(3)]
@@ -108,9 +108,7 @@ def test_what_is_appended_comes_back_in_order_chained_and_verified(
     assert (report.rows, report.attested) == (3, 3)
 
 
-def test_the_outbox_is_sequenced_once_it_is_committed_by_whoever_looks(
-    database: Database, log: DurableAuditLog
-) -> None:
+def test_any_process_sequences_a_committed_outbox(database: Database, log: DurableAuditLog) -> None:
     database.write(lambda c: append_to_outbox(c, event("kept")))
     with pytest.raises(RuntimeError):
         database.write(lambda c: (append_to_outbox(c, event("undone")), _fail()))
@@ -120,7 +118,7 @@ def test_the_outbox_is_sequenced_once_it_is_committed_by_whoever_looks(
     assert [record.event.event_id for record in log.read()] == ["kept"]
 
 
-def test_what_is_placed_is_shown_while_somebody_else_places_more(database: Database, tmp_path: Path) -> None:
+def test_placed_events_are_readable_while_others_are_placed(database: Database, tmp_path: Path) -> None:
     """With many plans the log is nearly always being extended; a stream waited for seconds for its turn."""
     log = DurableAuditLog(database, tmp_path / "data", timeout=86_400.0)
     log.begin()
@@ -142,7 +140,7 @@ def _fail() -> None:
     raise RuntimeError("business as usual")
 
 
-def test_a_sink_that_starts_sequences_what_a_dead_process_left(
+def test_a_starting_sink_sequences_the_events_of_a_dead_process(
     database: Database, log: DurableAuditLog
 ) -> None:
     database.write(lambda c: append_to_outbox(c, event("left")))
@@ -151,7 +149,7 @@ def test_a_sink_that_starts_sequences_what_a_dead_process_left(
     assert [record.event.event_id for record in log.read()] == ["left"]
 
 
-def test_a_sink_sequences_what_its_process_commits_to_the_outbox(
+def test_a_sink_sequences_the_outbox_of_its_process(
     database: Database, log: DurableAuditLog, sink: DurableAuditSink
 ) -> None:
     bus = ReactiveEventBus(sink=sink)
@@ -179,7 +177,7 @@ def test_more_than_one_batch_of_the_outbox_is_sequenced_in_order(
     assert log.verify().ok
 
 
-def test_the_same_event_twice_has_one_place_and_another_of_that_id_is_refused(
+def test_a_repeated_event_has_one_position_and_other_content_is_refused(
     database: Database, log: DurableAuditLog, sink: DurableAuditSink
 ) -> None:
     fill(sink, 2)
@@ -192,9 +190,7 @@ def test_the_same_event_twice_has_one_place_and_another_of_that_id_is_refused(
     assert log.verify().ok
 
 
-def test_many_threads_through_the_bus_keep_each_others_order(
-    log: DurableAuditLog, sink: DurableAuditSink
-) -> None:
+def test_many_threads_on_the_bus_keep_their_order(log: DurableAuditLog, sink: DurableAuditSink) -> None:
     bus = ReactiveEventBus(sink=sink, audit_log_limit=10_000)
     hammer(lambda n: [bus.emit(event(f"{n}-{i}")) for i in range(50)])
     sink.flush(SOON)
@@ -315,7 +311,7 @@ NO_TEXT = {
 }
 
 
-def test_tampering_is_found_and_named(
+def test_detects_and_reports_tampering(
     database: Database, log: DurableAuditLog, sink: DurableAuditSink
 ) -> None:
     fill(sink, 8)
@@ -336,7 +332,7 @@ def test_tampering_is_found_and_named(
         database.write(lambda c: (c.execute(events.delete()), c.execute(events.insert(), original)))
 
 
-def test_a_log_that_no_longer_ends_where_its_head_says_is_not_extended(
+def test_does_not_extend_a_log_that_contradicts_its_head(
     database: Database, log: DurableAuditLog, sink: DurableAuditSink
 ) -> None:
     fill(sink, 3)
@@ -379,7 +375,7 @@ class TestHead:
             (lambda data: _claim(data, seal="\u00e9"), "was altered"),
         ],
     )
-    def test_damage_is_named_and_nothing_is_sequenced_on_top(
+    def test_reports_damage_and_sequences_nothing_after_it(
         self, damage: Callable[[Path], object], words: str, log: DurableAuditLog, tmp_path: Path
     ) -> None:
         damage(tmp_path / "data")
@@ -420,7 +416,7 @@ def test_a_store_that_fails_for_a_while_loses_nothing(database: Database, tmp_pa
     assert log.verify().rows == 1
 
 
-def test_a_store_that_stays_full_says_so_to_everybody(database: Database, tmp_path: Path) -> None:
+def test_a_full_store_raises_to_every_caller(database: Database, tmp_path: Path) -> None:
     tried = threading.Semaphore(0)
 
     class AlwaysFull:
@@ -449,7 +445,7 @@ def test_a_store_that_stays_full_says_so_to_everybody(database: Database, tmp_pa
     assert log.read() == []
 
 
-def test_an_error_nobody_foresaw_is_trouble_too_and_is_got_over(database: Database, tmp_path: Path) -> None:
+def test_recovers_from_an_unexpected_error(database: Database, tmp_path: Path) -> None:
     faults = RaiseAt("audit.sequence.after_commit", lambda: RuntimeError("what?"))
     log = DurableAuditLog(database, tmp_path / "data", faults=faults)
     with DurableAuditSink(log) as sink:
@@ -457,7 +453,7 @@ def test_an_error_nobody_foresaw_is_trouble_too_and_is_got_over(database: Databa
     assert log.verify().rows == 1
 
 
-def test_what_cannot_be_kept_is_not_emitted(log: DurableAuditLog, sink: DurableAuditSink) -> None:
+def test_does_not_emit_events_that_cannot_be_stored(log: DurableAuditLog, sink: DurableAuditSink) -> None:
     bus = ReactiveEventBus(sink=sink)
     with pytest.raises(InvalidPayload):
         bus.emit(event("e1", text="\ud800"))
@@ -465,7 +461,7 @@ def test_what_cannot_be_kept_is_not_emitted(log: DurableAuditLog, sink: DurableA
     assert bus.emit_durably(event("e2"), timeout=SOON) == 1
 
 
-def test_close_keeps_what_was_appended(log: DurableAuditLog) -> None:
+def test_close_stores_appended_events(log: DurableAuditLog) -> None:
     sink = DurableAuditSink(log)
     receipts = [sink.append(event(f"e{n}")) for n in range(100)]
     sink.close()

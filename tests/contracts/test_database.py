@@ -79,7 +79,7 @@ def test_the_known_revisions_are_those_that_exist() -> None:
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(schema.REVISIONS)
 
 
-def test_many_processes_may_open_a_fresh_database_at_once(database_url: str) -> None:
+def test_many_processes_may_open_a_new_database_concurrently(database_url: str) -> None:
     children = [start_child("open_and_keep", database_url, f"c{n}") for n in range(4)]
     for child in children:
         child.wait_ready()
@@ -100,7 +100,7 @@ def test_a_migrated_database_is_opened_without_alembic(database_url: str) -> Non
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_newer_schema_is_refused_and_left_alone(database_url: str) -> None:
+def test_refuses_a_newer_schema_without_changes(database_url: str) -> None:
     with open_database(database_url) as database:
         database.write(
             lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9'"))
@@ -112,7 +112,7 @@ def test_a_newer_schema_is_refused_and_left_alone(database_url: str) -> None:
 # ── Reads and writes ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_read_sees_one_snapshot_however_much_is_written_meanwhile(database: Database) -> None:
+def test_a_read_sees_one_snapshot_during_writes(database: Database) -> None:
     database.write(keep("before"))
     with database.read() as connection:
         assert connection.execute(select(changesets.c.id)).scalars().all() == ["before"]
@@ -121,13 +121,13 @@ def test_a_read_sees_one_snapshot_however_much_is_written_meanwhile(database: Da
     assert changeset_ids(database) == ["before", "meanwhile"]
 
 
-def test_nothing_can_be_written_in_a_read(database: Database) -> None:
+def test_a_read_cannot_write(database: Database) -> None:
     with pytest.raises(DatabaseUnusable, match="read-only"), database.read() as connection:
         keep("x")(connection)
     assert changeset_ids(database) == []
 
 
-def test_a_unit_that_raises_leaves_nothing_and_its_error_is_the_callers(database: Database) -> None:
+def test_a_failing_unit_writes_nothing_and_raises_to_its_caller(database: Database) -> None:
     def unit(connection: Connection) -> None:
         keep("x")(connection)
         append_to_outbox(connection, event(1))
@@ -142,7 +142,7 @@ def test_a_unit_that_raises_leaves_nothing_and_its_error_is_the_callers(database
     assert heard == []
 
 
-def test_an_error_nobody_foresaw_is_ours_and_quotes_no_data(database: Database) -> None:
+def test_translates_an_unexpected_error_without_quoting_data(database: Database) -> None:
     database.write(keep("secret-id"))
     with pytest.raises(DatabaseFailed) as caught:
         database.write(keep("secret-id"))
@@ -150,7 +150,7 @@ def test_an_error_nobody_foresaw_is_ours_and_quotes_no_data(database: Database) 
     assert "report it" in str(caught.value)
 
 
-def test_a_prepared_statement_finds_changes_and_fails_as_any_other_does(database: Database) -> None:
+def test_a_prepared_statement_behaves_like_any_other(database: Database) -> None:
     row = {"id": "secret-name", "plan_id": "plan", "closed": False}
     adding = prepared(insert(changesets).values({name: bindparam(name) for name in row}), database.dialect)
     named = bindparam("name")
@@ -168,7 +168,7 @@ def test_a_prepared_statement_finds_changes_and_fails_as_any_other_does(database
     assert [rows.rowcount for rows in gone] == [1, 0]
 
 
-def test_listeners_hear_of_events_after_their_commit_until_taken_off(database: Database) -> None:
+def test_listeners_get_events_after_the_commit_until_removed(database: Database) -> None:
     heard: list[tuple[str, bool]] = []
 
     def listener(events: Sequence[DomainEvent]) -> None:
@@ -184,7 +184,7 @@ def test_listeners_hear_of_events_after_their_commit_until_taken_off(database: D
     assert heard == [("event-1", True), ("event-2", True)]
 
 
-def test_a_listener_that_raises_does_not_make_a_kept_write_look_lost(database: Database) -> None:
+def test_a_failing_listener_does_not_fail_a_committed_write(database: Database) -> None:
     def broken(events: Sequence[DomainEvent]) -> None:
         raise LookupError("listener")
 
@@ -195,14 +195,14 @@ def test_a_listener_that_raises_does_not_make_a_kept_write_look_lost(database: D
     assert heard == [event(1)]
 
 
-def test_an_event_that_no_database_can_keep_is_refused(database: Database) -> None:
+def test_refuses_an_event_that_no_database_can_store(database: Database) -> None:
     for payload, subject in (({"a": "half \ud800"}, "job"), ({}, "nul \0")):
         bad = DomainEvent(EventType.JOB_CLAIMED, subject, "e", datetime(2026, 1, 1, tzinfo=UTC), payload)
         with pytest.raises(InvalidPayload):
             database.write(lambda connection, bad=bad: append_to_outbox(connection, bad))
 
 
-def test_a_stop_before_the_commit_keeps_nothing_and_one_after_it_everything(database_url: str) -> None:
+def test_a_crash_before_the_commit_keeps_nothing_and_after_it_everything(database_url: str) -> None:
     open_database(database_url).close()
     for point, kept in (("before", []), ("after", ["x"])):
         faults = RaiseAt(f"store.write.{point}_commit", lambda: LookupError("stop"))
@@ -212,7 +212,7 @@ def test_a_stop_before_the_commit_keeps_nothing_and_one_after_it_everything(data
             assert changeset_ids(database) == kept
 
 
-def test_a_closed_database_takes_no_more_and_closes_twice(database_url: str) -> None:
+def test_a_closed_database_refuses_calls_and_may_be_closed_twice(database_url: str) -> None:
     database = open_database(database_url)
     database.close()
     database.close()
@@ -231,7 +231,7 @@ def test_writers_at_once_lose_nothing(database: Database) -> None:
     assert changeset_ids(database) == sorted(f"{n}-{turn:02d}" for n in range(8) for turn in range(25))
 
 
-def test_more_readers_than_connections_wait_and_are_told(database_url: str) -> None:
+def test_readers_beyond_the_connections_wait_and_then_get_an_error(database_url: str) -> None:
     with open_database(database_url, connections=1, patience_seconds=0.05) as database:
         with database.read(), pytest.raises(StoreBusy), database.read():
             pass
@@ -280,7 +280,7 @@ def run_behind_gate(database: Database, works: Sequence[Callable[[], object]]) -
 
 
 @sqlite_only
-def test_writers_that_wait_share_one_commit_and_fail_alone(database_url: str) -> None:
+def test_waiting_writers_share_one_commit_and_fail_alone(database_url: str) -> None:
     faults = RecordFaultPoints()
     with open_database(database_url, faults=faults) as database:
         heard: list[str] = []
@@ -310,7 +310,7 @@ def test_writers_that_wait_share_one_commit_and_fail_alone(database_url: str) ->
 
 
 @sqlite_only
-def test_what_somebody_else_writes_for_one_is_said_to_be_ones_own(database: Database) -> None:
+def test_events_are_attributed_to_the_caller_even_if_another_thread_writes(database: Database) -> None:
     def unit(number: int) -> Callable[[Connection], None]:
         return lambda connection: append_to_outbox(connection, event(number))
 
@@ -339,7 +339,7 @@ def test_what_somebody_else_writes_for_one_is_said_to_be_ones_own(database: Data
 
 
 @sqlite_only
-def test_a_transaction_that_is_lost_fails_every_write_in_it(database: Database) -> None:
+def test_a_lost_transaction_fails_all_its_writes(database: Database) -> None:
     def lose(connection: Connection) -> None:
         connection.exec_driver_sql("ROLLBACK")  # as SQLite does by itself after some errors
         raise LookupError("lost")
@@ -353,7 +353,7 @@ def test_a_transaction_that_is_lost_fails_every_write_in_it(database: Database) 
 
 
 @sqlite_only
-def test_joined_writes_are_applied_together_and_apart_when_one_is_wrong(database: Database) -> None:
+def test_joined_writes_run_together_and_separately_if_one_fails(database: Database) -> None:
     calls: list[tuple[str, ...]] = []
 
     def apply(connection: Connection, names: Sequence[str]) -> Sequence[str]:
@@ -374,7 +374,7 @@ def test_joined_writes_are_applied_together_and_apart_when_one_is_wrong(database
     assert changeset_ids(database) == ["a", "b", "c", "d", "e"]
 
 
-def test_an_apply_that_forgets_an_answer_is_a_bug_and_keeps_nothing(database: Database) -> None:
+def test_an_apply_without_an_answer_for_each_item_writes_nothing(database: Database) -> None:
     def forgetful(connection: Connection, names: Sequence[str]) -> Sequence[str]:
         keep(names[0])(connection)
         return []
@@ -393,7 +393,7 @@ def test_a_nested_write_raises_instead_of_deadlocking(database: Database) -> Non
 
 
 @sqlite_only
-def test_a_transaction_that_an_interrupt_left_open_is_undone_before_the_next(database: Database) -> None:
+def test_undoes_an_interrupted_transaction_before_the_next(database: Database) -> None:
     # What a signal between BEGIN and the block that ends it would leave behind.
     writer = database._backend._writer.connection.driver_connection
     writer.execute("BEGIN IMMEDIATE")
@@ -406,7 +406,7 @@ def test_a_transaction_that_an_interrupt_left_open_is_undone_before_the_next(dat
 
 
 @sqlite_only
-def test_a_busy_database_is_waited_for_and_then_named_busy(database_url: str, tmp_path: Path) -> None:
+def test_waits_for_a_busy_database_and_then_reports_it(database_url: str, tmp_path: Path) -> None:
     with open_database(database_url, patience_seconds=0.05) as database:
         with locked(tmp_path / "store.db"), pytest.raises(StoreBusy, match="nothing was written"):
             database.write(keep("x"))
@@ -416,7 +416,7 @@ def test_a_busy_database_is_waited_for_and_then_named_busy(database_url: str, tm
 
 @sqlite_only
 @pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells who holds a lock")
-def test_who_was_stopped_in_the_middle_of_a_write_is_named_and_its_write_is_kept_when_it_goes_on(
+def test_reports_a_process_stopped_in_a_write_which_completes_when_resumed(
     database_url: str,
 ) -> None:
     location = database_url.removeprefix("sqlite:///")
@@ -445,7 +445,7 @@ def test_who_was_stopped_in_the_middle_of_a_write_is_named_and_its_write_is_kept
 
 @sqlite_only
 @pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells who holds a lock")
-def test_who_is_just_writing_is_named_and_nobody_is_told_to_end_it(database_url: str, tmp_path: Path) -> None:
+def test_reports_a_busy_writer_without_a_remedy(database_url: str, tmp_path: Path) -> None:
     with open_database(database_url, patience_seconds=0.05), locked(tmp_path / "store.db"):
         holder = write_lock_holder(str(tmp_path / "store.db"))
     assert holder is not None
@@ -454,9 +454,7 @@ def test_who_is_just_writing_is_named_and_nobody_is_told_to_end_it(database_url:
 
 
 @sqlite_only
-def test_nobody_else_writes_from_before_a_unit_looks_until_its_commit(
-    database: Database, tmp_path: Path
-) -> None:
+def test_a_unit_excludes_other_writers_until_its_commit(database: Database, tmp_path: Path) -> None:
     """Begun any later, what the unit has seen may be gone when it writes, and it would have to run again."""
     runs: list[str] = []
 
@@ -472,7 +470,7 @@ def test_nobody_else_writes_from_before_a_unit_looks_until_its_commit(
 
 
 @sqlite_only
-def test_a_write_goes_through_when_the_other_one_is_done(database: Database, tmp_path: Path) -> None:
+def test_a_write_succeeds_after_the_other_one_ends(database: Database, tmp_path: Path) -> None:
     with locked(tmp_path / "store.db"):
         waiting = threading.Thread(target=database.write, args=(keep("x"),))
         waiting.start()
@@ -482,7 +480,7 @@ def test_a_write_goes_through_when_the_other_one_is_done(database: Database, tmp
 
 
 @sqlite_only
-def test_a_full_disk_is_named_and_costs_only_what_did_not_fit(database: Database) -> None:
+def test_reports_a_full_disk_and_loses_only_the_failed_write(database: Database) -> None:
     database.write(keep("before"))
 
     def limit(pages: int) -> None:
@@ -500,7 +498,7 @@ def test_a_full_disk_is_named_and_costs_only_what_did_not_fit(database: Database
 
 
 @postgresql_only
-def test_a_deadlock_is_undone_and_run_again(database: Database) -> None:
+def test_retries_after_a_deadlock(database: Database) -> None:
     database.write(keep("a"))
     database.write(keep("b"))
     both_hold_one = threading.Barrier(2)
@@ -524,7 +522,7 @@ def test_a_deadlock_is_undone_and_run_again(database: Database) -> None:
 
 
 @postgresql_only
-def test_a_row_that_somebody_holds_is_waited_for_and_then_named_busy(database_url: str) -> None:
+def test_waits_for_a_locked_row_and_then_reports_it(database_url: str) -> None:
     with open_database(database_url) as holder, open_database(database_url, patience_seconds=0.05) as waiter:
         holder.write(keep("a"))
 
@@ -538,7 +536,7 @@ def test_a_row_that_somebody_holds_is_waited_for_and_then_named_busy(database_ur
 
 
 @postgresql_only
-def test_nobody_keeps_for_long_what_others_wait_for(
+def test_an_idle_transaction_releases_its_locks(
     database: Database,
 ) -> None:
     """However patient it is: who was stopped in the middle of a transaction holds its rows while it lasts."""
@@ -553,7 +551,7 @@ def _touch(connection: Connection, name: str) -> None:
 
 
 @postgresql_only
-def test_a_connection_lost_before_the_commit_is_replaced_and_in_it_is_told(
+def test_replaces_a_connection_lost_before_the_commit_and_reports_one_lost_in_it(
     database_url: str, postgres: PostgresServer
 ) -> None:
     class CutConnection:
@@ -577,7 +575,7 @@ def test_a_connection_lost_before_the_commit_is_replaced_and_in_it_is_told(
 
 
 @postgresql_only
-def test_what_the_server_took_back_while_its_writer_was_suspended_is_written_again(
+def test_repeats_a_write_that_the_server_ended_while_its_writer_was_suspended(
     database: Database, database_url: str
 ) -> None:
     attempts = count(1)
@@ -609,7 +607,7 @@ def _wait_until_gone(database_url: str, backend: int) -> None:
 # ── What cannot be a database ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_a_new_file_is_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "store.db"
     with open_database(f"sqlite:///{path}", durability="full") as database:
         modes = {
@@ -620,7 +618,7 @@ def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["hello\n", "not a database " * 1000])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+def test_refuses_a_file_that_is_not_a_database(tmp_path: Path, content: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(content)
     with pytest.raises(DatabaseUnusable, match="not a database"):
@@ -628,7 +626,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, co
     assert path.read_text() == content
 
 
-def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_refuses_the_database_of_another_program(tmp_path: Path) -> None:
     import sqlite3
 
     path = tmp_path / "theirs.db"
@@ -648,7 +646,7 @@ def public_path() -> Iterator[Path]:
         yield Path(home)
 
 
-def test_a_place_where_nothing_can_be_written_is_refused(public_path: Path) -> None:
+def test_refuses_an_unwritable_place(public_path: Path) -> None:
     directory = public_path / "directory"
     directory.mkdir()
     read_only = public_path / "read-only"
@@ -680,13 +678,13 @@ def test_a_place_where_nothing_can_be_written_is_refused(public_path: Path) -> N
         ("mysql://user:hunter2@host/db", "not supported"),
     ],
 )
-def test_a_url_that_leads_nowhere_is_refused_without_showing_its_password(url: str, problem: str) -> None:
+def test_refuses_an_unusable_url_without_showing_its_password(url: str, problem: str) -> None:
     with pytest.raises(DatabaseUnusable, match=problem) as caught:
         open_database(url)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_server_that_is_down_is_a_matter_of_time_and_its_password_is_not_shown() -> None:
+def test_reports_an_unreachable_server_without_its_password() -> None:
     with pytest.raises(DatabaseUnreachable, match="check the server") as caught:
         open_database("postgresql://user:hunter2@127.0.0.1:1/db")
     assert "hunter2" not in str(caught.value)
@@ -694,19 +692,19 @@ def test_a_server_that_is_down_is_a_matter_of_time_and_its_password_is_not_shown
 
 
 @pytest.mark.postgres
-def test_a_database_that_the_server_does_not_have_is_named(postgres: PostgresServer) -> None:
+def test_reports_a_database_that_the_server_does_not_have(postgres: PostgresServer) -> None:
     """The refusal comes without a code, like that of a server which is just starting: only its words tell."""
     with pytest.raises(DatabaseUnreachable, match=r"does not exist.*check"):
         open_database(f"postgresql://postgres@/nowhere?host={postgres.socket}")
 
 
-def test_a_missing_driver_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_missing_driver_with_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(DatabaseUnusable, match="pip install"):
         open_database("postgresql://user@host/db")
 
 
-def test_a_password_with_an_at_sign_is_refused_before_a_part_of_it_is_taken_for_the_host() -> None:
+def test_refuses_a_password_with_an_at_sign() -> None:
     with pytest.raises(DatabaseUnusable, match="%40") as refused:
         open_database("postgresql://user:a@hunter2@localhost/name")
     assert "hunter2" not in str(refused.value)

@@ -135,7 +135,7 @@ def listed(engine: JobEngine, states: Collection[JobState], ids: Collection[str]
 # ── submit, get, list ───────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_is_found_as_it_was_submitted_by_everybody(process: Process) -> None:
+def test_every_process_sees_a_job_as_submitted(process: Process) -> None:
     mine, others = process().engine, process().engine
     made = submit(mine, "plan:1", payload={"plan_id": "x"}, priority=2, lanes=(Lane("a", 3),), key="k")
     assert made.state is JobState.QUEUED
@@ -157,7 +157,7 @@ def test_a_repeated_key_is_the_first_job(process: Process) -> None:
         submit(others, "plan:2", key="once")
 
 
-def test_a_full_queue_refuses_until_some_of_it_is_done(process: Process) -> None:
+def test_a_full_queue_refuses_jobs_until_it_has_room(process: Process) -> None:
     mine, others = process(queue_bound=2).engine, process(queue_bound=2).engine
     first = submit(mine)
     submit(others)
@@ -172,7 +172,7 @@ def test_a_full_queue_refuses_until_some_of_it_is_done(process: Process) -> None
 # ── running ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_runs_what_is_submitted_anywhere_and_everybody_sees_the_result(process: Process) -> None:
+def test_a_worker_runs_jobs_of_any_process_and_all_see_the_result(process: Process) -> None:
     mine, others = process().engine, process().engine
     worker = worker_of(mine, lambda job: {"kind": job.kind, "given": job.payload["n"]})
     job = submit(others, "plan:7", payload={"n": 3})
@@ -186,7 +186,7 @@ def test_a_worker_runs_what_is_submitted_anywhere_and_everybody_sees_the_result(
     worker.close()
 
 
-def test_what_fails_is_tried_again_and_what_is_wrong_is_not(process: Process) -> None:
+def test_retries_a_failure_but_not_an_invalid_request(process: Process) -> None:
     engine = process().engine
     seen: list[tuple[str, int]] = []
 
@@ -205,7 +205,7 @@ def test_what_fails_is_tried_again_and_what_is_wrong_is_not(process: Process) ->
     assert Counter(seen) == {("plan:wrong", 1): 1, ("plan:unlucky", 1): 1, ("plan:unlucky", 2): 1}
 
 
-def test_no_job_is_run_by_two_workers_at_once(process: Process) -> None:
+def test_no_two_workers_run_the_same_job(process: Process) -> None:
     runs: list[str] = []
 
     def run(job: AsyncJob) -> object:
@@ -221,7 +221,7 @@ def test_no_job_is_run_by_two_workers_at_once(process: Process) -> None:
     assert Counter(runs) == {job.id: 1 for job in jobs}
 
 
-def test_lanes_hold_across_workers(process: Process) -> None:
+def test_shared_limits_hold_across_workers(process: Process) -> None:
     lock = threading.Lock()
     running, most = 0, 0
 
@@ -245,7 +245,7 @@ def test_lanes_hold_across_workers(process: Process) -> None:
     assert most <= 2
 
 
-def test_a_worker_of_several_queues_runs_no_more_at_once_than_one_of_one(process: Process) -> None:
+def test_a_worker_of_several_queues_keeps_its_concurrency(process: Process) -> None:
     engine, lock = process().engine, threading.Lock()
     running, most = 0, 0
 
@@ -268,7 +268,7 @@ def test_a_worker_of_several_queues_runs_no_more_at_once_than_one_of_one(process
     assert (engine.get(theirs.id).state, engine.get(theirs.id).attempt) == (JobState.QUEUED, 0)
 
 
-def test_the_most_urgent_is_begun_first(process: Process) -> None:
+def test_the_most_urgent_job_starts_first(process: Process) -> None:
     container = process()
     engine, order = container.engine, []
     began, release = threading.Event(), threading.Event()
@@ -303,7 +303,7 @@ def is_in_line(container: Container, job: Job) -> bool:
 # ── cancel ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_queued_job_is_cancelled_at_once_and_never_run(process: Process) -> None:
+def test_a_cancelled_queued_job_never_runs(process: Process) -> None:
     mine, others = process().engine, process().engine
     job = submit(mine)
     assert others.cancel(job.id, "not wanted").state is JobState.CANCELLED
@@ -341,7 +341,7 @@ def test_code_that_runs_is_told_of_a_cancel(process: Process, from_elsewhere: bo
 # ── workers that end, and workers that are lost ─────────────────────────────────────────────────
 
 
-def test_a_drained_worker_lets_its_job_end_and_takes_no_other(process: Process) -> None:
+def test_a_drained_worker_lets_its_job_end_and_claims_no_other(process: Process) -> None:
     engine = process().engine
     began, release = threading.Event(), threading.Event()
 
@@ -363,7 +363,7 @@ def test_a_drained_worker_lets_its_job_end_and_takes_no_other(process: Process) 
     assert engine.get(waiting.id).state is JobState.QUEUED
 
 
-def test_what_does_not_end_in_time_is_given_back_and_another_goes_on_with_it(process: Process) -> None:
+def test_a_job_that_does_not_end_in_time_moves_to_another_worker(process: Process) -> None:
     mine, others = process().engine, process().engine
     began = threading.Event()
 
@@ -395,7 +395,7 @@ class Cut:
             raise ConnectionError("cut off")
 
 
-def test_the_job_of_a_worker_that_fell_silent_moves_and_the_silent_one_is_told(process: Process) -> None:
+def test_the_job_of_a_silent_worker_moves_and_the_silent_one_stops(process: Process) -> None:
     """It comes back with a result, too; that is refused, and the job has the other's."""
     cut = Cut()
     mine, others = (process(faults=faults, lease_seconds=2).engine for faults in (cut, None))
@@ -422,7 +422,7 @@ def test_the_job_of_a_worker_that_fell_silent_moves_and_the_silent_one_is_told(p
     assert others.get(job.id) == after
 
 
-def test_an_engine_is_called_as_the_settings_call_it(process: Process) -> None:
+def test_an_engine_has_its_name_in_the_settings(process: Process) -> None:
     container = process()
     assert container.engine.name == container.settings.jobs.engine
     assert container.engine is container.engine

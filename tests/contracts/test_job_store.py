@@ -85,7 +85,7 @@ def running(store: JobStore, **of: object) -> Job:
     return job
 
 
-def test_a_submitted_job_is_queued_and_comes_back_as_it_was_given(store: JobStore) -> None:
+def test_a_submitted_job_is_queued_unchanged(store: JobStore) -> None:
     payload = {"text": "ünï \0 \ud800", "numbers": [1, 2.5, 2**70, None, True], "deep": {"er": {}}}
     job = store.submit(NewJob("build", payload, priority=-3, max_attempts=7, key="k"), now=NOW)
     assert job == Job(
@@ -104,7 +104,7 @@ def test_a_claim_makes_the_caller_owner_under_a_new_fence(store: JobStore) -> No
     assert store.claim(ANN, ["build"], now=LATER) is None
 
 
-def test_claims_go_by_priority_then_age_within_the_kinds_asked_for(store: JobStore) -> None:
+def test_claims_go_by_priority_then_age_within_the_given_kinds(store: JobStore) -> None:
     for kind, priority in [("a", 0), ("a", 5), ("b", 9), ("a", 5), ("c", 7)]:
         store.submit(NewJob(kind, {"n": priority}, priority=priority), now=NOW)
     ids = [job.id for job in store.list()]
@@ -115,7 +115,7 @@ def test_claims_go_by_priority_then_age_within_the_kinds_asked_for(store: JobSto
     assert store.claim(ANN, [], now=NOW) is None
 
 
-def test_a_retried_job_waits_for_its_moment_whatever_its_priority(store: JobStore) -> None:
+def test_a_retried_job_waits_for_its_time_whatever_its_priority(store: JobStore) -> None:
     urgent = running(store, priority=9)
     store.finish(urgent.id, 1, AttemptOutcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
     other = store.submit(NewJob("build"), now=NOW)
@@ -146,7 +146,7 @@ def test_a_repeated_key_returns_the_first_job_and_submits_nothing(
     assert list(events()) == [EventType.JOB_SUBMITTED]
 
 
-def test_a_heartbeat_counts_and_tells_of_a_cancel(store: JobStore) -> None:
+def test_a_heartbeat_counts_and_reports_a_cancel(store: JobStore) -> None:
     job = running(store)
     assert store.heartbeats({job.id: 1}, now=LATER)[job.id] == Heartbeat(1, None)
     store.request_cancel(job.id, "enough", now=LATER)
@@ -154,14 +154,14 @@ def test_a_heartbeat_counts_and_tells_of_a_cancel(store: JobStore) -> None:
     assert (store.get(job.id).beat, store.get(job.id).updated_at) == (2, LATER)
 
 
-def test_a_job_that_was_lost_is_no_reason_to_let_the_others_go_unheard(store: JobStore) -> None:
+def test_a_lost_job_does_not_affect_the_heartbeats_of_others(store: JobStore) -> None:
     lost, kept = running(store), running(store)
     heard = store.heartbeats({lost.id: 2, "nobody": 1, kept.id: 1}, now=LATER)
     assert heard == {kept.id: Heartbeat(1, None)}
     assert (store.get(lost.id).beat, store.get(kept.id).beat) == (0, 1)
 
 
-def test_cancels_are_told_to_who_holds_the_jobs(store: JobStore) -> None:
+def test_cancels_are_reported_to_the_owner(store: JobStore) -> None:
     wanted, other, lost = (running(store) for _ in range(3))
     store.request_cancel(wanted.id, "enough", now=NOW)
     store.request_cancel(lost.id, "enough, too", now=NOW)
@@ -205,7 +205,7 @@ def test_a_cancelled_job_is_not_queued_again(store: JobStore) -> None:
     assert (done.state, done.cancel_reason) == (JobState.CANCELLED, "enough")
 
 
-def test_work_that_was_done_before_the_cancel_was_seen_is_not_called_cancelled(store: JobStore) -> None:
+def test_work_completed_before_the_cancel_was_seen_has_succeeded(store: JobStore) -> None:
     job = running(store)
     store.request_cancel(job.id, "enough", now=NOW)
     assert store.finish(job.id, 1, AttemptOutcome(JobState.SUCCEEDED), now=LATER).state is JobState.SUCCEEDED
@@ -282,7 +282,7 @@ def test_a_write_under_a_fence_that_is_not_the_owners_is_refused_and_changes_not
     refused(2)  # ended
 
 
-def test_an_owner_that_gave_a_sign_of_life_is_not_taken_for_dead(store: JobStore) -> None:
+def test_does_not_reclaim_from_an_owner_with_a_new_heartbeat(store: JobStore) -> None:
     job = running(store)
     store.heartbeats({job.id: 1}, now=NOW)
     with pytest.raises(StaleFence):
@@ -290,7 +290,7 @@ def test_an_owner_that_gave_a_sign_of_life_is_not_taken_for_dead(store: JobStore
     assert store.get(job.id).state is JobState.RUNNING
 
 
-def test_each_move_is_told_exactly_once(store: JobStore, events: EventTypes) -> None:
+def test_each_move_is_one_event(store: JobStore, events: EventTypes) -> None:
     job = running(store)
     store.heartbeats({job.id: 1}, now=NOW)
     store.finish(job.id, 1, AttemptOutcome(JobState.QUEUED, error="no"), now=NOW)
@@ -323,9 +323,7 @@ def test_jobs_are_listed_by_id_by_state_and_by_cursor(store: JobStore) -> None:
     assert seen == list(store.list())
 
 
-def test_what_is_wrong_with_a_request_is_said_and_nothing_is_kept(
-    store: JobStore, events: EventTypes
-) -> None:
+def test_refuses_an_invalid_request_and_stores_nothing(store: JobStore, events: EventTypes) -> None:
     for call in (
         lambda: store.get("nobody"),
         lambda: store.finish("nobody", 1, AttemptOutcome(JobState.FAILED), now=NOW),
@@ -388,7 +386,7 @@ def test_many_submitters_of_one_key_get_one_job(store: JobStore, events: EventTy
     assert list(events()) == [EventType.JOB_SUBMITTED]
 
 
-def test_of_many_who_end_one_attempt_exactly_one_succeeds(store: JobStore, events: EventTypes) -> None:
+def test_one_of_many_ends_of_an_attempt_succeeds(store: JobStore, events: EventTypes) -> None:
     job = running(store)
     won: list[str] = []
 

@@ -55,7 +55,7 @@ def told(database: Database) -> list[tuple[str, str]]:
         return [(kind, subject) for kind, subject in connection.execute(query)]
 
 
-def test_the_latest_worker_is_first_and_each_is_as_it_last_said(registry: SqlWorkerRegistry) -> None:
+def test_lists_the_latest_worker_first_with_its_last_report(registry: SqlWorkerRegistry) -> None:
     one, two = worker("one"), worker("two", at=NOW + MINUTE)
     registry.report(two)
     registry.report(one)
@@ -65,23 +65,21 @@ def test_the_latest_worker_is_first_and_each_is_as_it_last_said(registry: SqlWor
     assert registry.list() == [two, busy]
 
 
-def test_coming_and_going_are_told_once_and_nothing_between(
-    registry: SqlWorkerRegistry, database: Database
-) -> None:
+def test_the_first_and_last_report_are_events(registry: SqlWorkerRegistry, database: Database) -> None:
     one = worker("one")
     for state in ("working", "working", "draining", "gone", "gone"):
         registry.report(replace(one, state=state))
     assert told(database) == [("worker.joined", "id-one"), ("worker.left", "id-one")]
 
 
-def test_a_late_report_does_not_bring_back_who_went(registry: SqlWorkerRegistry) -> None:
+def test_a_late_report_does_not_bring_back_a_worker(registry: SqlWorkerRegistry) -> None:
     gone = worker("one", state="gone")
     registry.report(gone)
     registry.report(replace(gone, state="working", seen_at=NOW + MINUTE))
     assert registry.list() == [gone]
 
 
-def test_who_was_not_heard_of_for_long_is_forgotten_and_then_swept_away(
+def test_omits_and_then_deletes_workers_not_seen_for_long(
     registry: SqlWorkerRegistry, clock: FakeClock, database: Database
 ) -> None:
     registry.report(worker("old"))
@@ -94,13 +92,13 @@ def test_who_was_not_heard_of_for_long_is_forgotten_and_then_swept_away(
         assert list(connection.execute(select(workers.c.name)).scalars()) == ["new"]
 
 
-def test_a_name_that_no_database_holds_is_kept_spelt_out(registry: SqlWorkerRegistry) -> None:
+def test_escapes_a_name_that_no_database_can_store(registry: SqlWorkerRegistry) -> None:
     registry.report(replace(worker("one"), name="a\0b", host="\udcff"))
     kept = registry.list()[0]
     assert (kept.name, kept.host) == ("a\\x00b", "\\udcff")
 
 
-def test_reports_of_many_at_once_lose_none(registry: SqlWorkerRegistry, database: Database) -> None:
+def test_concurrent_reports_lose_none(registry: SqlWorkerRegistry, database: Database) -> None:
     def work(number: int) -> None:
         for state in ("working", "gone"):
             registry.report(worker(f"w{number}", state=state))
