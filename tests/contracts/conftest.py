@@ -19,9 +19,9 @@ DATABASES = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mar
 
 @pytest.fixture(scope="session", autouse=True)
 def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    """The server; autouse, because the leak check of a module would otherwise see it start."""
+    """The server; autouse, because otherwise the leak check of a module would see it start."""
     if not any(item.get_closest_marker("postgres") for item in request.session.items):
-        yield PostgresServer(Path("nowhere"))  # nobody asks it for anything
+        yield PostgresServer(Path("nowhere"))  # it is never used
         return
     with postgres_server() as server:
         yield server
@@ -29,7 +29,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Iterator[str]:
-    """The URL of an empty database, once of each product; already migrated if `database` opens it."""
+    """The URL of an empty database, for each product; already migrated if `database` opens it."""
     ready = "database" in request.fixturenames
     if request.param == "sqlite":
         file = tmp_path / "store.db"
@@ -42,6 +42,6 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path, postgres: Postg
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """An open, migrated database, once of each product."""
+    """An open, migrated database, for each product."""
     with open_database(database_url) as opened:
         yield opened

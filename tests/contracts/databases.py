@@ -1,4 +1,4 @@
-"""Small writes to look for afterwards, here and in processes of their own."""
+"""Small writes to check afterwards, in this and in separate processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def keep(name: str) -> Callable[[Connection], None]:
-    """A unit that adds a row of that name."""
+    """Return a unit that adds a row with this name."""
 
     def unit(connection: Connection) -> None:
         connection.execute(insert(changesets), {"id": name, "plan_id": "plan", "closed": False})
@@ -31,14 +31,14 @@ def keep(name: str) -> Callable[[Connection], None]:
 
 
 def changeset_ids(database: Database) -> list[str]:
-    """The names of the rows that are there, sorted."""
+    """Return the names of the existing rows, sorted."""
     with database.read() as connection:
         return list(connection.execute(select(changesets.c.id).order_by(changesets.c.id)).scalars())
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Somebody else is writing while the block runs."""
+    """Hold the write lock from another connection during the block."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -51,22 +51,22 @@ class Child:
         self.process = process
 
     def wait_ready(self) -> None:
-        """Returns when it has imported what it needs."""
+        """Return when it has imported its modules."""
         assert self.line() == "ready"
 
     def go(self) -> None:
-        """Lets it begin."""
+        """Let it start."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
     def line(self) -> str:
-        """Its next line; empty when it has ended."""
+        """Return its next line; empty when it has ended."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
     def wait_end(self, returncode: int = 0) -> str:
-        """The rest of what it says, once it has ended in that way."""
+        """Return the rest of its output, once it has ended in this way."""
         try:
             said, _ = self.process.communicate(timeout=_SECONDS_LIMIT)
         finally:
@@ -77,7 +77,7 @@ class Child:
 
 
 def start_child(deed: str, url: str, name: str) -> Child:
-    """Starts it; it waits for `go`."""
+    """Start it; it waits for `go`."""
     return Child(
         Forked(
             [sys.executable, "-m", "tests.contracts.store_child", deed, url, name],

@@ -1,6 +1,6 @@
-"""A process of its own that uses a database: `python -m tests.contracts.store_child DEED URL NAME`.
+"""A separate process that uses a database: `python -m tests.contracts.store_child DEED URL NAME`.
 
-It says `ready` when it has imported everything, begins when it is sent a line, and answers with lines.
+It prints `ready` when it has imported everything, starts when it gets a line, and answers with lines.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tests.contracts.databases import keep
 
 _NOBODY = 65534
 IMPORTED = (alembic.command, postgres_backend, schema, sqlite_backend)
-"""What is otherwise imported when it is needed, which is too late for a user who cannot read it."""
+"""Modules that are otherwise imported on demand, too late for a user who cannot read them."""
 
 
 def open_and_keep(url: str, name: str) -> None:
-    """Opens the database, which may be fresh, and writes one row."""
+    """Open the database, which may be new, and write one row."""
     with open_database(url) as database:
         database.write(keep(name))
     say("kept")
 
 
 def open_unprivileged(urls: str, name: str) -> None:
-    """Says what opening each says to a user whom permissions bind: they do not bind root."""
+    """Print the result of opening each as a user whom permissions bind: they do not bind root."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setegid(_NOBODY)
@@ -46,7 +46,7 @@ def open_unprivileged(urls: str, name: str) -> None:
 
 
 def keep_many(url: str, name: str) -> None:
-    """Writes `count` rows (`name` is `prefix:count`) and says each one's name once it is committed."""
+    """Write `count` rows (`name` is `prefix:count`) and print the name of each once it is committed."""
     prefix, count = name.split(":")
     with open_database(url) as database:
         for number in range(int(count)):
@@ -55,7 +55,7 @@ def keep_many(url: str, name: str) -> None:
 
 
 def crash(url: str, name: str) -> None:
-    """Writes one row, then a second one at whose fault point (`name`) the process is killed."""
+    """Write one row, then a second one at whose fault point (`name`) the process is killed."""
     with open_database(url, faults=CrashAt(name, nth=2)) as database:
         for row in ("first", "second"):
             database.write(keep(row))
@@ -63,7 +63,7 @@ def crash(url: str, name: str) -> None:
 
 
 def stop_in_a_write(url: str, name: str) -> None:
-    """Writes one row, and suspends itself before that is committed."""
+    """Write one row, and suspend itself before the commit."""
 
     def unit(connection: Connection) -> None:
         keep(name)(connection)
@@ -75,7 +75,7 @@ def stop_in_a_write(url: str, name: str) -> None:
 
 
 def say(line: str) -> None:
-    # One write call for one line: a killed process leaves whole lines behind.
+    # One write call per line: a killed process leaves complete lines.
     os.write(1, f"{line}\n".encode())
 
 

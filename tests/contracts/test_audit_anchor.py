@@ -323,7 +323,7 @@ def test_a_report_says_which_events_an_anchor_covers(desk: Desk) -> None:
     assert [covered.events for covered in desk.verify().coverage] == [3], "up to the first that was changed"
 
 
-def test_what_is_anchored_already_is_not_anchored_again(desk: Desk) -> None:
+def test_does_not_anchor_the_same_end_twice(desk: Desk) -> None:
     before = desk.target.read_bytes()
     again = desk.anchor()
     assert again is not None
@@ -364,7 +364,7 @@ def test_a_machine_without_the_head_anchors_and_verifies_with_its_own_key(
 # ── The key elsewhere ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_the_key_nobody_reseals(database: Database, tmp_path: Path) -> None:
+def test_the_head_cannot_be_resealed_without_the_key(database: Database, tmp_path: Path) -> None:
     key = tmp_path / "secret" / "seal.key"
     key.parent.mkdir()
     key.write_text("ab" * 32 + "\n")

@@ -55,7 +55,7 @@ def test_the_first_orders_the_log_and_others_leave_their_events_to_it(
     assert here.verify().ok
 
 
-def test_what_is_left_twice_is_placed_once(database: Database, tmp_path: Path) -> None:
+def test_an_event_added_twice_is_placed_once(database: Database, tmp_path: Path) -> None:
     here, there = (log_of(database, tmp_path, home) for home in ("here", "there"))
     here.sequence_pending()
     with DurableAuditSink(there) as sink:
@@ -73,7 +73,7 @@ def test_a_log_is_verified_where_it_is_attested(database: Database, tmp_path: Pa
         there.verify()
 
 
-def test_who_adopts_the_log_orders_it_from_then_on(database: Database, tmp_path: Path) -> None:
+def test_the_home_that_adopts_the_log_sequences_it(database: Database, tmp_path: Path) -> None:
     here, there = (log_of(database, tmp_path, home) for home in ("here", "there"))
     with DurableAuditSink(here) as sink:
         assert sink.append(event("e1")).wait(30) == 1
@@ -114,7 +114,7 @@ def test_a_log_that_was_begun_before_homes_had_names_stays_with_who_has_its_head
     assert old.verify().ok
 
 
-def test_who_comes_while_another_does_finds_that_it_was_slower(database: Database, tmp_path: Path) -> None:
+def test_a_slower_home_does_not_take_the_log(database: Database, tmp_path: Path) -> None:
     log_of(database, tmp_path, "here").sequence_pending()
     slower = AuditHome(database, "there")
     assert database.write(lambda connection: slower._taken(connection, has_head=True)) == "here"
@@ -135,7 +135,7 @@ def test_of_many_who_come_at_once_one_orders_the_log(database: Database, tmp_pat
     assert attesting.verify().ok
 
 
-def test_who_begins_the_log_of_a_new_database_attests_it_whatever_others_leave_meanwhile(
+def test_the_home_of_a_new_database_attests_it_despite_concurrent_events(
     database: Database, tmp_path: Path
 ) -> None:
     there = log_of(database, tmp_path, "there")
@@ -168,7 +168,7 @@ def test_a_home_that_crashed_before_it_stored_its_head_begins_the_log_of_a_datab
     assert here.verify().ok
 
 
-def test_a_database_in_use_that_names_no_home_is_taken_by_nobody(database: Database, tmp_path: Path) -> None:
+def test_a_database_in_use_without_a_home_is_not_taken(database: Database, tmp_path: Path) -> None:
     database.write(lambda connection: append_to_outbox(connection, event("e1")))
     here = log_of(database, tmp_path, "here")
     here.begin()

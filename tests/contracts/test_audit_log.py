@@ -1,4 +1,4 @@
-"""The durable audit log on SQLite and PostgreSQL: order, acknowledgement, cursors, tampering named."""
+"""The durable audit log on SQLite and PostgreSQL: order, acknowledgement, cursors, tampering."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_cursor_neither_skips_nor_repeats_while_others_write(
     assert log.read(after=300) == []
 
 
-# ── Tampering is named ────────────────────────────────────────────────────────────────────────────
+# ── Tampering ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def sql(*statements: str) -> Callable[[Connection], None]:
@@ -249,7 +249,7 @@ def sql(*statements: str) -> Callable[[Connection], None]:
 
 
 def rewrite_everything(connection: Connection) -> None:
-    """As whoever knows how it is done would: every row new, every hash right, but no key for the head."""
+    """Rewrite the log like a skilled attacker: every row new, every hash right, but no key for the head."""
     connection.execute(events.delete())
     texts = [PreparedEvent(f"f{n}", "job.claimed", "s", "2026-01-01T00:00:00+00:00", "{}") for n in range(8)]
     connection.execute(events.insert(), [row._asdict() for row in extend(EMPTY, texts)])
@@ -293,7 +293,7 @@ TAMPERED = {
     "everything rewritten": (rewrite_everything, {8: "rewritten"}),
 }
 
-# SQLite keeps in a column of text whatever it is given.
+# SQLite stores any value in a text column.
 NO_TEXT = {
     "bytes": (sql("UPDATE events SET payload = X'7b7d' WHERE position = 3"), {3: "changed"}),
     "text that is no UTF-8": (
@@ -347,7 +347,7 @@ def test_does_not_extend_a_log_that_contradicts_its_head(
 
 
 class TestHead:
-    """The files beside the database; which database is all the same."""
+    """The files beside the database; the kind of database does not matter."""
 
     @pytest.fixture
     def database(self, tmp_path: Path) -> Iterator[Database]:

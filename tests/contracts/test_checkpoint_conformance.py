@@ -16,8 +16,10 @@ from cleveragents.storage.database import Database
 
 
 def test_the_conformance_suite_passes_for_every_claimed_capability(database: Database) -> None:
-    """The capabilities of every saver. Runs need neither copying nor thinning out of threads: superseded
-    checkpoints are deleted with the one that supersedes them.
+    """The capabilities of every saver.
+
+    Runs need neither copying nor thinning out of threads: superseded checkpoints are deleted with the one
+    that supersedes them.
     """
 
     async def factory() -> AsyncGenerator[BaseCheckpointSaver[str], None]:

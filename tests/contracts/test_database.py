@@ -1,4 +1,4 @@
-"""What `Database` promises, on SQLite and on PostgreSQL."""
+"""The contract of `Database`, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_readers_beyond_the_connections_wait_and_then_get_an_error(database_url:
 
 
 class Gate:
-    """A unit that holds its transaction open until it is told to go on."""
+    """A unit that holds its transaction open until it is released."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -254,7 +254,7 @@ class Gate:
 
 
 def run_behind_gate(database: Database, works: Sequence[Callable[[], object]]) -> list[object]:
-    """All of `works` at once, queued behind one write that is held until every one of them is queued."""
+    """Run all `works` concurrently, queued behind one write that is held until all are queued."""
     gate = Gate()
     answers: dict[int, object] = {}
 
@@ -394,7 +394,7 @@ def test_a_nested_write_raises_instead_of_deadlocking(database: Database) -> Non
 
 @sqlite_only
 def test_undoes_an_interrupted_transaction_before_the_next(database: Database) -> None:
-    # What a signal between BEGIN and the block that ends it would leave behind.
+    # The result of a signal between BEGIN and the block that ends it.
     writer = database._backend._writer.connection.driver_connection
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("INSERT INTO changesets (id, plan_id, closed) VALUES ('half', 'p', 0)")
@@ -455,7 +455,7 @@ def test_reports_a_busy_writer_without_a_remedy(database_url: str, tmp_path: Pat
 
 @sqlite_only
 def test_a_unit_excludes_other_writers_until_its_commit(database: Database, tmp_path: Path) -> None:
-    """Begun any later, what the unit has seen may be gone when it writes, and it would have to run again."""
+    """If it began later, the data that the unit has read could change before it writes."""
     runs: list[str] = []
 
     def unit(connection: Connection) -> None:
@@ -539,7 +539,7 @@ def test_waits_for_a_locked_row_and_then_reports_it(database_url: str) -> None:
 def test_an_idle_transaction_releases_its_locks(
     database: Database,
 ) -> None:
-    """However patient it is: who was stopped in the middle of a transaction holds its rows while it lasts."""
+    """Even with long patience: a process stopped in the middle of a transaction would hold its rows."""
     with database.read() as connection:
         for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
             words = connection.exec_driver_sql(f"SHOW {name}").scalar_one()
@@ -693,7 +693,7 @@ def test_reports_an_unreachable_server_without_its_password() -> None:
 
 @pytest.mark.postgres
 def test_reports_a_database_that_the_server_does_not_have(postgres: PostgresServer) -> None:
-    """The refusal comes without a code, like that of a server which is just starting: only its words tell."""
+    """The refusal has no code, like that of a starting server: only its message tells."""
     with pytest.raises(DatabaseUnreachable, match=r"does not exist.*check"):
         open_database(f"postgresql://postgres@/nowhere?host={postgres.socket}")
 

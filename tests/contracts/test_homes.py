@@ -138,7 +138,7 @@ def steps_of(machine: Container, plan: Plan) -> list[str]:
     return [" ".join(step) for step in steps]
 
 
-def test_a_plan_that_nobody_may_take_says_where_a_worker_is_missing(homes: Homes) -> None:
+def test_a_plan_without_a_worker_names_the_missing_one(homes: Homes) -> None:
     near, far = homes.plan("shop", "true"), homes.plan("far", "true")
     for plan, where in ((near, f"where {homes.repository} is"), (far, "no worker is running")):
         first, *_, last = steps_of(homes.here, plan)

@@ -200,7 +200,7 @@ def test_a_claim_waits_for_one_of_the_same_kind_that_is_not_committed(
 
 
 @pytest.mark.postgres
-def test_claims_of_other_kinds_and_without_a_bound_wait_for_nobody(postgres_url: str) -> None:
+def test_claims_of_other_kinds_and_without_a_limit_do_not_wait(postgres_url: str) -> None:
     done = threading.Event()
     held = HeldBack(done.is_set)
     with (

@@ -61,7 +61,7 @@ def claimed(store: JobStore, *kinds: str, queues: tuple[str, ...] = ("plans",)) 
 # ── queues ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_keeps_its_queue_and_its_lanes(store: JobStore) -> None:
+def test_a_job_keeps_its_queue_and_its_shared_limits(store: JobStore) -> None:
     lanes = (Lane("provider:ä", 3), Lane("project:a", 1))
     made = store.submit(NewJob("plan:1", queue="plans", lanes=lanes), now=NOW)
     assert (made.queue, made.lanes) == ("plans", (Lane("project:a", 1), Lane("provider:ä", 3)))
@@ -73,14 +73,14 @@ def test_a_job_keeps_its_queue_and_its_lanes(store: JobStore) -> None:
     assert store.finish(job.id, 1, DONE, now=NOW).lanes == made.lanes
 
 
-def test_who_names_a_kind_does_not_get_it_from_a_shared_queue(store: JobStore) -> None:
+def test_a_worker_of_a_kind_does_not_claim_it_from_a_shared_queue(store: JobStore) -> None:
     submit(store, "shared", kind="plan:1")
     assert claimed(store, "plan:1", queues=()) is None
     assert claimed(store, "plan:1", queues=("others", "plan")) is None
     assert claimed(store, "plan:1") == "shared"
 
 
-def test_whoever_takes_from_a_shared_queue_leaves_private_jobs_of_such_kinds_alone(store: JobStore) -> None:
+def test_a_worker_of_a_shared_queue_does_not_claim_private_jobs(store: JobStore) -> None:
     submit(store, "private", kind="plan:1", queue="", priority=9)
     assert claimed(store, "plan") is None
     submit(store, "named", kind="plan", queue="")
@@ -115,7 +115,7 @@ def test_jobs_of_several_queues_are_taken_in_one_order(store: JobStore) -> None:
     assert claimed(store, queues=("plans@there",)) == "there"
 
 
-def test_another_queue_is_another_submission_and_other_lanes_are_not(store: JobStore) -> None:
+def test_another_queue_is_another_submission_but_other_shared_limits_are_not(store: JobStore) -> None:
     """The bounds of lanes are settings, which may have changed since the first time."""
     first = store.submit(NewJob("plan:1", key="once", queue="plans", lanes=(Lane("a", 1),)), now=NOW)
     again = store.submit(NewJob("plan:1", key="once", queue="plans", lanes=(Lane("a", 2),)), now=NOW)
@@ -130,7 +130,7 @@ def test_names_that_no_database_keeps_are_refused(store: JobStore, new: NewJob) 
         store.submit(new, now=NOW)
 
 
-def test_a_lane_is_named_once_and_has_a_place_at_least() -> None:
+def test_a_shared_limit_is_named_once_and_at_least_one() -> None:
     with pytest.raises(ValueError, match="once"):
         NewJob("a", lanes=(Lane("x", 1), Lane("x", 2)))
     with pytest.raises(ValueError, match="at least 1"):
@@ -152,7 +152,7 @@ def test_a_full_queue_takes_no_more_until_some_of_it_is_done(store: JobStore) ->
     store.submit(new, now=NOW, queue_bound=2)
 
 
-def test_what_is_in_a_full_queue_already_is_found_again(store: JobStore) -> None:
+def test_a_repeated_submission_to_a_full_queue_returns_the_job(store: JobStore) -> None:
     new = NewJob("plan:1", queue="plans", key="once")
     first = store.submit(new, now=NOW, queue_bound=1)
     assert store.submit(new, now=NOW, queue_bound=1) == first
@@ -179,7 +179,7 @@ def test_however_many_submit_at_once_the_queue_holds_no_more(store: JobStore) ->
 # ── lanes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_more_are_claimed_than_every_lane_has_places_for(store: JobStore) -> None:
+def test_claims_stay_within_every_shared_limit(store: JobStore) -> None:
     wide, narrow = Lane("provider", 3), Lane("project:a", 1)
     first = submit(store, "a1", wide, narrow)
     submit(store, "a2", wide, narrow)
@@ -190,7 +190,7 @@ def test_no_more_are_claimed_than_every_lane_has_places_for(store: JobStore) -> 
     assert [claimed(store) for _ in range(2)] == ["a2", None]
 
 
-def test_a_full_lane_holds_up_nobody_else(store: JobStore) -> None:
+def test_a_reached_shared_limit_delays_no_other_job(store: JobStore) -> None:
     for number in range(4):
         submit(store, f"full {number}", Lane("project:a", 1), priority=9)
     for number in range(2):
@@ -202,22 +202,20 @@ def test_a_full_lane_holds_up_nobody_else(store: JobStore) -> None:
     assert [claimed(store) for _ in range(6)] == expected
 
 
-def test_the_bound_of_a_lane_is_that_of_the_job_which_is_to_be_claimed(store: JobStore) -> None:
+def test_the_claimed_job_determines_the_shared_limit(store: JobStore) -> None:
     for name, at_most in (("a", 1), ("narrow", 1), ("wide", 3), ("narrow too", 2), ("wider", 3)):
         submit(store, name, Lane("x", at_most))
     assert [claimed(store) for _ in range(4)] == ["a", "wide", "wider", None]
 
 
-def test_private_jobs_take_places_of_their_lanes_like_any_other(store: JobStore) -> None:
+def test_private_jobs_count_for_their_shared_limits(store: JobStore) -> None:
     submit(store, "private", Lane("x", 1), kind="plan", queue="", priority=1)
     submit(store, "shared", Lane("x", 1))
     assert [claimed(store), claimed(store), claimed(store, queues=())] == ["private", None, None]
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "retried", "reclaimed"])
-def test_a_place_in_a_lane_is_free_when_the_attempt_is_over_however_it_ended(
-    store: JobStore, end: str
-) -> None:
+def test_every_end_of_an_attempt_frees_its_place(store: JobStore, end: str) -> None:
     first = submit(store, "first", Lane("x", 1))
     submit(store, "second", Lane("x", 1), priority=-1)
     assert [claimed(store) for _ in range(2)] == ["first", None]
@@ -232,7 +230,7 @@ def test_a_place_in_a_lane_is_free_when_the_attempt_is_over_however_it_ended(
 
 
 @pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_however_many_claim_at_once_no_lane_ever_holds_one_more(store: JobStore, interval: float) -> None:
+def test_concurrent_claims_never_exceed_a_shared_limit(store: JobStore, interval: float) -> None:
     bounds = {"project:a": 2, "project:b": 1, "provider": 2}
     ids = set()
     for number in range(16):
@@ -264,7 +262,7 @@ def test_however_many_claim_at_once_no_lane_ever_holds_one_more(store: JobStore,
 
 
 @pytest.mark.postgres
-def test_a_claim_waits_for_one_in_the_same_lane_that_is_not_committed(postgres_url: str) -> None:
+def test_a_claim_waits_for_an_uncommitted_one_of_the_same_shared_limit(postgres_url: str) -> None:
     """It cannot be seen yet that the last place is taken; whoever is overtaken looks again."""
     with open_database(postgres_url) as watched:
         got: list[str | None] = []

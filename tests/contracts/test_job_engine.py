@@ -1,4 +1,4 @@
-"""The `JobEngine` contract. Every engine is asked through containers of their own, as processes have them."""
+"""The `JobEngine` contract. Every engine is used through separate containers, as by separate processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
 SECONDS = 60.0
 QUEUE = "plans"
 LEASE = 30.0
-"""Long: on a busy machine nobody is to be taken for silent who is not."""
+"""Long, so that on a busy machine no live worker counts as silent."""
 WORKER = {
     "heartbeat_seconds": 0.5,
     "poll_seconds": 0.05,
@@ -44,7 +44,7 @@ WORKER = {
 
 
 class Process(Protocol):
-    """Makes the parts that one more process would have."""
+    """Creates the parts of another process."""
 
     def __call__(
         self, *, faults: FaultPoints | None = None, queue_bound: int = 100, lease_seconds: float = LEASE
@@ -55,7 +55,7 @@ needs_temporal = pytest.mark.skipif(temporal_program() is None, reason="there is
 ENGINES = [
     "embedded",
     pytest.param("embedded on postgresql", marks=pytest.mark.postgres),
-    # Its server is a process; which Python asks it is nothing to that.
+    # Its server is a process; the version of Python does not matter to it.
     pytest.param("temporal", marks=[needs_temporal, pytest.mark.engine]),
 ]
 
@@ -65,8 +65,10 @@ if temporal_program() is not None:
 
 @pytest.fixture(scope="module")
 def temporal() -> Iterator[Callable[[], str]]:
-    """The address of one server for all, begun when the first asks for it. What an earlier test left there
-    is not in the next one's database, and ends when a worker looks for it."""
+    """Return the address of one server for all tests, started at first use.
+
+    Workflows of an earlier test are not in the next one's database, and end when a worker finds them.
+    """
     with ExitStack() as stack:
         yield functools.cache(lambda: stack.enter_context(temporal_server()))
 
@@ -121,13 +123,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def ended(engine: JobEngine, job: Job) -> Job:
-    """The job, once it has ended."""
+    """Return the job, once it has ended."""
     wait_until(lambda: engine.get(job.id).state.ended)
     return engine.get(job.id)
 
 
 def listed(engine: JobEngine, states: Collection[JobState], ids: Collection[str]) -> bool:
-    """Whether exactly these are listed, in the end: an engine's list may lag behind."""
+    """Return whether exactly these are listed eventually: an engine's list may lag behind."""
     wait_until(lambda: [job.id for job in engine.list(states=states)] == sorted(ids))
     return True
 
@@ -164,7 +166,7 @@ def test_a_full_queue_refuses_jobs_until_it_has_room(process: Process) -> None:
     for engine in (mine, others):
         with pytest.raises(QueueFull):
             submit(engine)
-    assert submit(mine, queue="").queue == ""  # what is nobody else's is not bounded
+    assert submit(mine, queue="").queue == ""  # private jobs are not limited
     others.cancel(first.id, "not wanted")
     submit(mine)
 
@@ -283,7 +285,7 @@ def test_the_most_urgent_job_starts_first(process: Process) -> None:
     worker_of(engine, run, concurrency=1)
     first = submit(engine, "plan:first")
     assert began.wait(SECONDS)
-    # While it is busy the others queue up, and it is not for chance to say which is first in line.
+    # While it is busy the others queue up, and the order must not depend on chance.
     jobs = [submit(engine, f"plan:{number}", priority=number) for number in (0, 1, -1, 2)]
     wait_until(lambda: all(is_in_line(container, job) for job in jobs))
     release.set()
@@ -293,7 +295,7 @@ def test_the_most_urgent_job_starts_first(process: Process) -> None:
 
 
 def is_in_line(container: Container, job: Job) -> bool:
-    """Whether whoever hands it out has got so far."""
+    """Return whether the engine has queued it."""
     if container.temporal is None:
         return True
     asked = container.temporal.run(lambda client: client.get_workflow_handle(job.id).describe())
@@ -319,7 +321,7 @@ def test_a_cancelled_queued_job_never_runs(process: Process) -> None:
 
 
 @pytest.mark.parametrize("from_elsewhere", [True, False])
-def test_code_that_runs_is_told_of_a_cancel(process: Process, from_elsewhere: bool) -> None:
+def test_a_cancel_stops_the_running_code(process: Process, from_elsewhere: bool) -> None:
     mine, others = process().engine, process().engine
     began = threading.Event()
     told: list[bool] = []
@@ -396,7 +398,7 @@ class Cut:
 
 
 def test_the_job_of_a_silent_worker_moves_and_the_silent_one_stops(process: Process) -> None:
-    """It comes back with a result, too; that is refused, and the job has the other's."""
+    """It also returns with a result, which is refused; the job has the other worker's."""
     cut = Cut()
     mine, others = (process(faults=faults, lease_seconds=2).engine for faults in (cut, None))
     began, told = threading.Event(), threading.Event()
@@ -411,7 +413,7 @@ def test_the_job_of_a_silent_worker_moves_and_the_silent_one_stops(process: Proc
     job = submit(mine, max_attempts=10)
     assert began.wait(SECONDS)
     cut.off.set()
-    # It takes nothing else meanwhile: it could get its own job again.
+    # It claims nothing else meanwhile: it could get its own job again.
     draining = threading.Thread(target=mine.drain, args=(SECONDS,))
     draining.start()
     worker_of(others, lambda job: ["of the other", job.fence > 1])

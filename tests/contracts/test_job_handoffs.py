@@ -70,7 +70,7 @@ def following(turn: JobHandoff) -> str | None:
     return None if turn.following is None else str(turn.following.payload["name"])
 
 
-def test_who_ends_gets_the_most_urgent_job_under_a_fence_of_its_own(store: JobStore) -> None:
+def test_an_end_claims_the_most_urgent_job_under_a_new_fence(store: JobStore) -> None:
     for name, priority in (("first", 9), ("low", 0), ("high", 5), ("other", 7)):
         submit(store, name, kind="test" if name == "other" else "build", priority=priority)
     job = claimed(store)
@@ -88,7 +88,7 @@ def test_who_ends_gets_the_most_urgent_job_under_a_fence_of_its_own(store: JobSt
     assert last.following is None, "the one that is left is of another kind"
 
 
-def test_who_lost_its_job_gets_no_other(store: JobStore) -> None:
+def test_a_worker_that_lost_its_job_claims_no_other(store: JobStore) -> None:
     submit(store, "first")
     job = claimed(store)
     submit(store, "second")
@@ -113,7 +113,7 @@ def test_a_place_that_the_end_leaves_is_free_for_the_claim(store: JobStore) -> N
     assert [following(turn) for turn in turns] == ["second", "third", "fourth", None]
 
 
-def test_a_full_lane_is_passed_over(store: JobStore) -> None:
+def test_skips_jobs_at_a_shared_limit(store: JobStore) -> None:
     submit(store, "holds", lanes=(Lane("project", 1),))
     submit(store, "ends")
     claimed(store)
@@ -197,7 +197,7 @@ class Together:
 
 
 @pytest.mark.parametrize("url", DATABASES, indirect=True)
-def test_who_comes_while_a_turn_is_written_shares_the_next_transaction(url: str) -> None:
+def test_concurrent_handoffs_share_the_next_transaction(url: str) -> None:
     held = HeldBack()
     with open_database(url, faults=held) as database:
         store = SqlJobStore(database, CountingIdentifiers("id"))
@@ -231,7 +231,7 @@ def test_of_two_who_end_the_same_attempt_in_one_transaction_one_does(url: str) -
 
 
 @pytest.mark.parametrize("url", DATABASES, indirect=True)
-def test_jobs_in_lanes_are_claimed_one_in_a_transaction_and_in_their_turn(url: str) -> None:
+def test_jobs_with_shared_limits_are_claimed_one_per_transaction_in_order(url: str) -> None:
     """Two who took the locks of several jobs, each in the order of its own, would wait for each other."""
     with open_database(url) as database:
         turns = JobHandoffs(database, CountingIdentifiers("t"))
@@ -250,7 +250,7 @@ def test_jobs_in_lanes_are_claimed_one_in_a_transaction_and_in_their_turn(url: s
 
 
 @pytest.mark.parametrize("url", DATABASES, indirect=True)
-def test_who_wants_something_else_ends_with_the_others_and_looks_by_itself(url: str) -> None:
+def test_a_handoff_with_another_claim_ends_with_the_others_and_claims_alone(url: str) -> None:
     with open_database(url) as database:
         turns = JobHandoffs(database, CountingIdentifiers("t"))
         store = SqlJobStore(database, CountingIdentifiers("id"))
@@ -296,7 +296,7 @@ def test_an_end_is_kept_though_the_place_for_the_claim_was_lost(postgres: Postgr
 
 
 @pytest.mark.postgres
-def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: PostgresServer) -> None:
+def test_a_locked_job_does_not_delay_other_handoffs(postgres: PostgresServer) -> None:
     """An operator's session, or who was stopped in the middle: however long it takes, the others keep their
     leases, end, and are taken from the dead. `patience_seconds` would be over before that."""
     url = postgres.ready_url()
@@ -333,7 +333,7 @@ def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: Po
 
 
 @pytest.mark.postgres
-def test_what_a_plan_writes_and_the_heartbeat_of_its_job_do_not_wait_for_each_other(
+def test_writes_of_a_plan_and_heartbeats_of_its_job_do_not_block_each_other(
     postgres: PostgresServer,
 ) -> None:
     url = postgres.ready_url()
@@ -353,7 +353,7 @@ def test_what_a_plan_writes_and_the_heartbeat_of_its_job_do_not_wait_for_each_ot
 
 
 @pytest.mark.postgres
-def test_an_end_is_kept_though_whoever_keeps_the_place_for_the_claim_does_not_go_on(
+def test_an_end_is_stored_even_if_the_place_for_the_claim_stays_locked(
     postgres: PostgresServer,
 ) -> None:
     url = postgres.ready_url()

@@ -49,7 +49,7 @@ EventTypes = Callable[[], Sequence[EventType]]
 def stand(
     request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer
 ) -> Iterator[tuple[JobStore, EventTypes]]:
-    """A store, and the types of the events it has kept, in order."""
+    """Return a store, and the types of its events, in order."""
     if request.param == "memory":
         memory = InMemoryJobStore(CountingIdentifiers("id"))
         yield memory, lambda: [event.event_type for event in memory.events()]
@@ -78,7 +78,7 @@ def events(stand: tuple[JobStore, EventTypes]) -> EventTypes:
 
 
 def running(store: JobStore, **of: object) -> Job:
-    """A job that Ann has claimed."""
+    """Return a job that Ann has claimed."""
     store.submit(NewJob("build", **of), now=NOW)
     job = store.claim(ANN, ["build"], now=NOW)
     assert job is not None
@@ -275,7 +275,7 @@ def test_a_write_under_a_fence_that_is_not_the_owners_is_refused_and_changes_not
 
     refused(2)
     store.reclaim(job.id, 1, 0, error="silent", now=NOW)
-    refused(1)  # queued: nobody's
+    refused(1)  # queued: no owner
     store.claim(BOB, ["build"], now=NOW)
     refused(1)  # Bob's
     store.finish(job.id, 2, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
@@ -365,7 +365,7 @@ def test_many_claimers_get_each_fence_once_and_no_job_twice(store: JobStore, int
         me = WorkerIdentity(f"w{number}", "here", number + 1, 1)
         while (job := store.claim(me, ["build"], now=NOW)) is not None:
             got.append((job.id, job.fence))
-            # One passes over a row that another claimer just looks at, and says so.
+            # A claimer skips a row that another is looking at.
             while not store.heartbeats({job.id: job.fence}, now=NOW)[job.id].heard:
                 pass
             state = JobState.QUEUED if job.attempt < rounds else JobState.SUCCEEDED
@@ -398,7 +398,7 @@ def test_one_of_many_ends_of_an_attempt_succeeds(store: JobStore, events: EventT
         won.append(str(number))
 
     def attempt(number: int) -> None:
-        with suppress(StaleFence, StoreBusy):  # a reclaim does not wait for who is about to end it
+        with suppress(StaleFence, StoreBusy):  # a reclaim does not wait for an end in progress
             finish(number)
 
     hammer(attempt)

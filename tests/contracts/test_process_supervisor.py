@@ -222,7 +222,7 @@ def test_a_handler_reports_from_its_process(launch: Launch, marker: str) -> None
         ("linger", Returned("lingers")),
     ],
 )
-def test_whatever_a_handler_does_is_told_as_it_was(launch: Launch, how: str, expected: object) -> None:
+def test_reports_every_outcome_of_a_handler(launch: Launch, how: str, expected: object) -> None:
     verdict = report(launch("answer", how=how))
     if isinstance(verdict, Raised):
         verdict = replace(verdict, problem=verdict.problem.partition(";")[0])
@@ -273,7 +273,7 @@ def test_a_cancel_reaches_the_handlers_token(launch: Launch, pids: PidPipe) -> N
     assert report(process) == Raised("Cancelled: cancelled: enough", cancelled=True)
 
 
-def test_what_a_handler_left_running_is_ended_before_it_is_reported(launch: Launch, pids: PidPipe) -> None:
+def test_ends_remaining_processes_before_the_report(launch: Launch, pids: PidPipe) -> None:
     process = launch("leave_processes_behind", fifo=str(pids.path))
     verdict = report(process)
     assert verdict == Returned(len(WAYS_OUT))

@@ -83,7 +83,7 @@ def container(tmp_path: Path) -> Iterator[Container]:
         yield made
 
 
-def test_what_was_submitted_while_temporal_was_away_is_run_when_it_is_back(
+def test_runs_jobs_submitted_while_temporal_was_down(
     container: Container, tmp_path: Path, address: str
 ) -> None:
     jobs = [container.engine.submit(NewJob("plan:1", queue=queue)) for queue in (QUEUE, HERE)]
@@ -108,7 +108,7 @@ def _settings(
     return msgspec.convert(facts, Settings)
 
 
-def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
+def test_runs_a_job_whose_workflow_was_ended_in_temporal(
     container: Container, tmp_path: Path, address: str
 ) -> None:
     with Container(_settings(container, tmp_path, temporal_address=address)) as back:
@@ -191,7 +191,7 @@ def begun_by_an_older_version(job: Job) -> Callable[[Client], Awaitable[None]]:
     return begin
 
 
-def test_what_an_older_version_began_is_moved_to_workers_of_this_one(
+def test_moves_workflows_of_an_older_version_to_this_one(
     container: Container, tmp_path: Path, address: str
 ) -> None:
     job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
@@ -222,9 +222,7 @@ def test_of_many_who_move_the_same_workflow_one_does_and_none_ends_what_that_beg
         assert back.temporal.run(ended) == [False, True]
 
 
-def test_what_an_older_version_left_open_is_ended_when_its_job_is_over_or_with_us(
-    container: Container, tmp_path: Path, address: str
-) -> None:
+def test_ends_open_workflows_of_an_older_version(container: Container, tmp_path: Path, address: str) -> None:
     over, waits, held = (
         container.engine.submit(NewJob("plan:1", {"plan_id": "1"}, queue=QUEUE)) for _ in range(3)
     )
@@ -372,7 +370,7 @@ def test_without_its_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         connection.close()
 
 
-def test_a_claim_by_id_takes_what_is_queued_and_due_and_leaves_what_somebody_has(
+def test_a_claim_by_id_takes_a_queued_job_that_is_due_and_has_no_owner(
     container: Container,
 ) -> None:
     table, clock = container.job_table, container.clock
