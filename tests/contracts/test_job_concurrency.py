@@ -131,7 +131,7 @@ def test_names_that_no_database_keeps_are_refused(store: JobStore, new: NewJob) 
 
 
 def test_a_shared_limit_is_named_once_and_at_least_one() -> None:
-    with pytest.raises(ValueError, match="once"):
+    with pytest.raises(ValueError, match="twice"):
         NewJob("a", lanes=(Lane("x", 1), Lane("x", 2)))
     with pytest.raises(ValueError, match="at least 1"):
         Lane("x", 0)
