@@ -369,9 +369,9 @@ class TestHead:
             (lambda data: (data / "audit.key").unlink(), "key file .* is missing"),
             (lambda data: (data / "audit.key").write_text("not hex"), "does not hold a key"),
             (lambda data: (data / "audit.key").write_text("00" * 32), "not its key"),
-            (lambda data: (data / "audit.head").write_text("{"), "not readable"),
+            (lambda data: (data / "audit.head").write_text("{"), "is malformed"),
             (lambda data: _claim(data, rows=2), "was altered"),
-            (lambda data: _claim(data, rows=float("inf")), "not readable"),
+            (lambda data: _claim(data, rows=float("inf")), "is malformed"),
             (lambda data: _claim(data, seal="\u00e9"), "was altered"),
         ],
     )

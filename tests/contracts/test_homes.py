@@ -142,7 +142,7 @@ def test_a_plan_without_a_worker_names_the_missing_one(homes: Homes) -> None:
     near, far = homes.plan("shop", "true"), homes.plan("far", "true")
     for plan, where in ((near, f"where {homes.repository} is"), (far, "no worker is running")):
         first, *_, last = steps_of(homes.here, plan)
-        assert first.startswith("`worker` runs it")
+        assert first.startswith("`worker` runs the plan")
         assert where in first
         assert "cancel" in last
     with WorkerParts(homes.there).start(name="there", queues=("others", home_queue(homes.there.home))):
