@@ -55,11 +55,10 @@ JAVASCRIPT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-# Lower the number of an area with the change that rewrites it.
+# Old words that have to stay: names that are stored or documented.
 ALLOWED = {
     "src/jobs": 2,  # `lanes`, a documented field
     "src/plans": 1,  # `mend-`, a stored name of runs
-    "tests/contracts": 66,
 }
 
 
