@@ -303,7 +303,7 @@ def none_alive(context: Any) -> None:
 def a_second_cancel(context: Any) -> None:
     _agents(context, "plan", "cancel", context.plan_id)
     _expect(context, 0)
-    assert "was already cancelled" in context.err, context.err
+    assert "is already cancelled" in context.err, context.err
 
 
 @then("the repository has the references and worktrees that it had before")

@@ -262,7 +262,7 @@ def test_a_removed_result_cannot_be_compared(agents: Agents, model: str, tmp_pat
     plan = goal(agents, model)
     assert "has no decision 9; it has 3" in agents("plan", "explain", plan, "9").err
     assert agents("plan", "cancel", plan, "--remove-sandbox").code == 0
-    assert "its sandbox is gone" in agents("plan", "diff", "--between", plan, plan).err
+    assert "its sandbox was removed" in agents("plan", "diff", "--between", plan, plan).err
 
 
 def test_a_dry_run_names_a_few_files_and_says_when_nothing_was_done(agents: Agents, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
 
 def test_a_plan_without_time_names_a_larger_limit(agents: Agents) -> None:
     ran = agents("run", "Say color", "--timeout", "0.001s")
-    assert (ran.code, "it waits: the time limit is reached" in ran.err) == (3, True), ran.err
+    assert (ran.code, "waiting: the time limit is reached" in ran.err) == (3, True), ran.err
     assert f"agents plan resume {ran.id} --timeout 61s  raise the limit and continue" in ran.err
     again = agents("plan", "resume", ran.id, "--timeout", "61s", "--yes")
     assert again.code == 0, again.err
@@ -206,7 +206,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
     assert f"agents plan show {failed.id}" in failed.err
     why = json.loads(agents("plan", "show", failed.id, "--format", "json").out)["error"]
     watched = agents("plan", "watch", failed.id)
-    assert (watched.code, f"it failed: {why}" in watched.err) == (1, True), watched.err
+    assert (watched.code, f"failed: {why}" in watched.err) == (1, True), watched.err
     assert f"no calls: {why}" in agents("plan", "log", failed.id).err
     # Nobody said what the answers took.
     told = " tokens, unknown price: an interrupted call counts in full"
@@ -215,7 +215,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
 
 def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     ran = agents("actor", "run", "me/asker", "the door")
-    assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
+    assert (ran.code, "waiting: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
     assert "status  waiting: needs your answer" in ran.out
     wrong = agents("plan", "answer", ran.id, "green")
     assert (wrong.code, "'green' is not one of the choices: red, blue" in wrong.err) == (2, True)
@@ -263,14 +263,14 @@ def test_line_breaks_of_goals_and_questions_are_line_breaks_where_there_is_room(
     Path("asker.yaml").write_text(asker)
     ran = agents("actor", "run", "asker.yaml", "the door\nand the wall")
     assert f"plan {ran.id}: the door and the wall\n" in ran.err
-    assert "it waits: Which colour?\n  - the door\n  and the wall (red, blue)\n" in ran.err
+    assert "waiting: Which colour?\n  - the door\n  and the wall (red, blue)\n" in ran.err
     watched = agents("plan", "watch", ran.id)
-    assert "it waits: Which colour?\n  - the door\n" in watched.err
+    assert "waiting: Which colour?\n  - the door\n" in watched.err
     shown = agents("plan", "show", ran.id).out
     assert "Which colour? - the door and the wall (red, blue)\n" in shown
     assert "the door and the wall\n" in agents("plan", "list").out
     applied = agents("plan", "apply", ran.id)
-    assert "it waits: Which colour? - the door and the wall (red, blue)" in applied.err
+    assert "waiting: Which colour? - the door and the wall (red, blue)" in applied.err
     said = "".join([ran.err, ran.out, watched.err, watched.out, shown, applied.err])
     assert "\\n" not in said
 
@@ -292,7 +292,7 @@ def test_an_actor_runs_from_a_file_and_is_found_again_from_anywhere(
 ) -> None:
     Path("mine.yaml").write_text(ASKER.replace("me/asker", "me/other"))
     ran = agents("actor", "run", "mine.yaml", "the door")
-    assert (ran.code, "it waits: Which colour for the door?" in ran.err) == (3, True), ran.err
+    assert (ran.code, "waiting: Which colour for the door?" in ran.err) == (3, True), ran.err
     monkeypatch.chdir(tmp_path)
     assert agents("plan", "answer", ran.id, "red").code == 0
     monkeypatch.chdir(tmp_path / "shop")

@@ -210,7 +210,7 @@ def test_approving_a_sub_plan_continues_the_parent(agents: Agents, repository: P
     watched = agents("plan", "watch", ran.id)
     assert (watched.code, f"sub-plan {asking} needs you: readme" in watched.err) == (3, True), watched.err
     wrong = agents("plan", "apply", ran.id)
-    assert (wrong.code, "waits" in wrong.err) == (2, True), wrong.err
+    assert (wrong.code, "is waiting" in wrong.err) == (2, True), wrong.err
 
     done = agents("plan", "approve", asking)
     assert done.code == 3, done.err
@@ -268,7 +268,7 @@ def test_denying_a_sub_plan_reports_its_parent(agents: Agents) -> None:
     ran = run(agents, ASKING, "--profile", "manual")
     asking = parts_of(agents, ran.id)["readme"]["id"]
     denied = agents("plan", "deny", asking)
-    assert f"it is a part of plan {ran.id}, failed" in denied.err
+    assert f"part of plan {ran.id}, failed" in denied.err
     assert parts_of(agents, ran.id)["readme"]["state"] == "errored"
     failed = shown(agents, ran.id)
     assert failed["state"] == "errored"
@@ -280,7 +280,7 @@ def test_conflicting_sub_plans_need_a_person(agents: Agents, repository: Path) -
     # One after the other: the second is the one that disagrees.
     ran = run(agents, f"goals: [{red}, {blue}]", "--parallel", "1")
     assert ran.code == 3, ran.err
-    assert "it waits: sub-plans conflict in README.md" in ran.err
+    assert "waiting: sub-plans conflict in README.md" in ran.err
     assert f"agents plan resolve {ran.id}" in ran.err
     (conflict,) = shown(agents, ran.id)["conflicts"]
     assert (conflict["path"], conflict["marked"]) == ("README.md", True)
@@ -374,7 +374,7 @@ def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_p
     assert f"cancelled plan {ran.id} with its sub-plans; no process is left" in cancelled.err
     states = {name: part["state"] for name, part in parts_of(agents, ran.id).items()}
     assert states == {"readme": "cancelled", "code": "complete"}
-    assert "was already cancelled" in agents("plan", "cancel", ran.id).err
+    assert "is already cancelled" in agents("plan", "cancel", ran.id).err
     whole = agents("plan", "delete", parts["readme"]["id"], "--yes")
     assert (whole.code, f"agents plan delete {ran.id}" in whole.err) == (2, True), whole.err
     assert agents("gc", "--older-than", "0m").code == 0
@@ -390,7 +390,7 @@ def test_cancelling_a_sub_plan_reports_its_parent(agents: Agents) -> None:
     asking = parts_of(agents, ran.id)["readme"]["id"]
     ended = agents("plan", "cancel", asking, "--remove-sandbox")
     assert ended.code == 0, ended.err
-    assert f"it is a part of plan {ran.id}" in ended.err
+    assert f"part of plan {ran.id}" in ended.err
     failed = agents("plan", "resume", ran.id)
     assert (failed.code, "readme" in failed.err) == (1, True), failed.err
     without = agents("plan", "resume", ran.id)
