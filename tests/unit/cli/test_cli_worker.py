@@ -89,7 +89,7 @@ def test_a_worker_runs_queued_jobs_and_reports_them(home: Home) -> None:
     said = ended(process)
     assert process.returncode == 0
     mine = f"'plans' and 'plans@{home.container.home}'"
-    assert f"one takes jobs from {mine}, 2 jobs at once" in said
+    assert f"one takes jobs from {mine}; max parallel: 2" in said
     assert "worker one has ended after 2 jobs" in said
     assert {home.now(plan).phase_state for plan in plans} == {(Phase.APPLY, PlanState.APPLIED)}
 
@@ -127,7 +127,7 @@ def test_a_second_signal_returns_the_job_to_the_queue(home: Home) -> None:
     assert (job.state, job.owner) == (JobState.QUEUED, None)
     flag.touch()
     said = ended(home.worker("--until-idle", "--queue", "others", "--queue", "plans"))
-    assert "takes jobs from 'others' and 'plans'," in said
+    assert "takes jobs from 'others' and 'plans';" in said
     assert "it was at 1 job" in said
     assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
 
