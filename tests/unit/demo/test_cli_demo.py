@@ -223,7 +223,7 @@ def test_the_end_is_short_and_json_is_complete(
     lines = short.splitlines()
     assert len(lines) + len(played.told) <= 46
     assert max(map(len, lines)) <= 100
-    assert short.endswith(f"the same time; {len(CASES)} promises kept; 1.0 s\n")
+    assert short.endswith(f"in parallel; {len(CASES)} promises kept; 1.0 s\n")
     assert "job.reclaimed" not in short
     log, _ = shown("plain", verbose=True)
     [reclaimed] = [line for line in log.splitlines() if "job.reclaimed" in line]
