@@ -20,7 +20,7 @@ A User Logs In And Has A Plan Run, Approved And Applied
     Run Through The Server    run    --action    builtin/replace    --arg    pattern=colour
     ...    --arg    replacement=color    --profile    manual
     Exit Code Should Be    3
-    Complaint Should Contain    step 1 of 1: replace    needs leave    plan approve
+    Complaint Should Contain    step 1 of 1: replace    needs approval    plan approve
     ${plan}=    The Plan
     Run Through The Server    plan    approve    ${plan}
     Exit Code Should Be    3
