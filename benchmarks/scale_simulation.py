@@ -120,12 +120,12 @@ DEPLOYMENTS = (
 
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
-        "provider limits": "more accounts or providers, models of one's own; `jobs.provider_limit` keeps "
+        "provider limits": "more accounts or providers, self-hosted models; `jobs.provider_limit` keeps "
         "plans queued instead of refused",
-        "database writes": "several installations, each with the projects that are its own; a larger server",
+        "database writes": "several installations, each with its own projects; a larger server",
         "event fan-out": "several servers on one database, each with a part of the browsers",
         "CPU": "more worker machines (`agents worker`); checks elsewhere",
-        "git transfer": "mirrors near the workers; a network that is faster",
+        "git transfer": "mirrors near the workers; a faster network",
         "applies to one branch": "a branch for each plan and a merge queue behind them",
         "Temporal": "more nodes of Temporal's history service",
         "memory": "more worker machines",
@@ -235,7 +235,7 @@ def verdict(plans: int, deployment: Deployment, of: Constants | None = None) -> 
 def table(of: Constants | None = None) -> str:
     """Return the results as a table for the page."""
     rows = [
-        "| plans at once | on | machines | plans take | gives way, the worst first |",
+        "| plans at once | on | machines | plans take | exhausted resources, worst first |",
         "|---|---|---|---|---|",
     ]
     for plans in SIZES:
@@ -246,7 +246,7 @@ def table(of: Constants | None = None) -> str:
             rows.append(
                 f"| {plans:,} | {deployment.name} | {machines} | × {_round(one.longer)} | {ways} |"
             )  # fmt: skip
-    remedies = ["| when it gives way | what to do |", "|---|---|"]
+    remedies = ["| exhausted resource | remedy |", "|---|---|"]
     remedies += [f"| {name} | {remedy} |" for name, remedy in REMEDIES.items()]
     return "\n".join([*rows, "", *remedies]) + "\n"
 

@@ -51,7 +51,7 @@ def test_a_new_login_in_one_tab_continues_in_the_other(bench: PageBench) -> None
         with page.expect_response(lambda answer: answer.request.method == "POST") as refused:
             page.get_by_role("button", name="Add", exact=True).click()
         assert refused.value.status == 403
-        expect(page.get_by_text("is now logged in in this browser")).to_be_visible()
+        expect(page.get_by_text("is now logged in on this browser")).to_be_visible()
 
 
 def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(bench: PageBench) -> None:
@@ -279,8 +279,8 @@ def test_the_page_shows_what_a_repository_would_run_before_it_is_trusted(bench: 
     file.write_text(json.dumps({"mcpServers": servers}))
     try:
         page = bench.visit().go("/projects")
-        page.get_by_role("button", name="Review trusted config of paint-shop").click()
-        dialog = page.get_by_role("dialog", name="Trusted config of paint-shop")
+        page.get_by_role("button", name="Review config of paint-shop").click()
+        dialog = page.get_by_role("dialog", name="Config of paint-shop")
         shown = dialog.get_by_role("region", name=".mcp.json", exact=True)
         expect(shown).to_contain_text("not trusted")
         for told in ("OPENAI_API_KEY", "X-Token", "PLACE", "WORD", "INNER", "KEY", "sub", "<b>"):

@@ -30,7 +30,7 @@ def test_started_before_the_database_answers_it_waits_and_works_through_a_restar
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
         assert any("cannot reach" in line for line in lines)  # behind the warning about isolation
-        assert "waiting for that" in process.stderr.readline()
+        assert "retrying every few seconds" in process.stderr.readline()
     waits.send_signal(signal.SIGINT)
     assert "takes jobs" not in ended(waits)
     assert waits.returncode == 130

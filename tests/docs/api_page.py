@@ -21,34 +21,35 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 _HEAD = """\
 # The HTTP API
 
-`agents serve` answers at `/api`.
-The same is told to programs at `/api/openapi.json`, as OpenAPI 3.1, and to people at `/docs`.
-This page is made from it, by `python -m tests.docs.api_page`.
+`agents serve` serves the API at `/api`.
+`/api/openapi.json` is its OpenAPI 3.1 description, and `/docs` shows it as a page.
+`python -m tests.docs.api_page` generates this page from it.
 
 ```bash
 curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8420/api/about
 ```
 
-**Who asks.**
-A program sends a token of `agents user`, as `Authorization: Bearer …`.
-A browser logs in once and has a cookie; what changes something then needs the header `X-CSRF-Token`, too.
-Its value is `csrf` of the answer to `POST /api/session`, or later to `GET /api/session`.
-A viewer reads, an operator works with plans, an admin adds users, projects and resources.
-Each may what those before may.
+**Authentication.**
+A program sends a token (`agents user token`) as `Authorization: Bearer …`.
+A browser logs in once and gets a cookie.
+Requests that change something with a cookie also need the header `X-CSRF-Token`.
+Its value is `csrf` in the response of `POST /api/session` or `GET /api/session`.
+In a project, a viewer reads, an operator also creates plans and acts on them, an admin also manages members.
+Server admins manage users, projects and resources.
 
-**Lists** come in pieces: `?limit=` says how many, and what `next` says is the next piece's `?after=`.
-At the end `next` is null.
+**Pagination.**
+`?limit=` sets the size of a page.
+Pass `next` as `?after=` to get the next page. On the last page `next` is null.
 
-**Again, but not twice.**
-A POST with the header `Idempotency-Key` that is sent again with the same key and body gets the first answer.
-Nothing is done again.
-[Security](../explanation/security.md#idempotency-keys) says what holds after a kill.
+**Idempotency.**
+A repeated POST with the same `Idempotency-Key` and body gets the first response and has no further effect.
+[Security](../explanation/security.md#idempotency-keys) describes the behaviour after a crash.
 
-**What goes wrong** is answered as a problem ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
-Programs compare its `code`.
-`remedies` says what a person can do about it.
-Of each, `action` names the operation (`plan.resume`), `plan` what it acts on, `text` what it is for.
-`options` are fields of its request; null is for the person to choose.
+**Errors** are problem details ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
+Compare `code` in programs.
+`remedies` lists what a person can do.
+`action` names the operation (`plan.resume`), `plan` its plan, and `text` its purpose.
+`options` are the fields of its request; null means that the person chooses the value.
 """
 
 

@@ -51,7 +51,7 @@ def arguments(spec: ToolSpec) -> str:
 def _rows(schema: Mapping[str, Any], within: str = "") -> Iterator[str]:
     for name, about in schema["properties"].items():
         needed = name in schema.get("required", ())
-        default = "needed" if needed else f"`{json.dumps(about.get('default'))}`"
+        default = "required" if needed else f"`{json.dumps(about.get('default'))}`"
         yield f"| `{within}{name}` | {_type(about)} | {default} | {about.get('description', '')} |"
         if "properties" in about.get("items", {}):
             yield from _rows(about["items"], f"{within}{name}[].")

@@ -49,7 +49,7 @@ def connect(
     settings: Sequence[str] = (),
     directory: str | os.PathLike[str] = ".",
 ) -> Client:
-    """Return a client of this machine, or of the server at `url`. Use it as a context manager.
+    """Return a client of this machine, or of the server at the URL `server`. Use it as a context manager.
 
     A client of this machine reads the same configuration and state as the command line; `settings` override
     it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process until
@@ -119,7 +119,7 @@ class Client(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """The trusted config of repositories."""
+        """Trust in the config of repositories."""
 
     @property
     def users(self) -> Users:

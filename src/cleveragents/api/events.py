@@ -116,7 +116,7 @@ class Events(Protocol):
         """
 
     def follow(self, *, after: int | None = None, event_type: str | None = None) -> Iterator[EventView]:
-        """Yield events after a position, or from the first step on, as they happen, until it is closed.
+        """Yield events after a position, or from now on, as they happen, until the iterator is closed.
 
         Each event comes exactly once, even across a broken connection and a restart of the server. Raises
         `ServerUnreachable` if the server does not come back, `NotAuthenticated`, `AuditLogBroken`.

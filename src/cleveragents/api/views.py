@@ -94,7 +94,7 @@ class Page(Generic[View]):
     """One page of a list. `next` is the `after` of the next page; None on the last page."""
 
     items: tuple[View, ...]
-    next: str | None = field(default=None, metadata={"description": "the `after` of the next page"})
+    next: str | None = field(default=None, metadata={"description": "value of `after` for the next page"})
 
 
 def every(page_after: Callable[[str | None], Page[View]]) -> Iterator[View]:

@@ -23,7 +23,7 @@ _NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 resource_option = click.option(
     "--resource",
     metavar="NAME",
-    help="Include files of the repository of this resource. Default: of the current repository.",
+    help="Also use actions and actors of the repository of this resource. Default: the current repository.",
 )
 
 

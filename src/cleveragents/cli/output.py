@@ -216,13 +216,17 @@ class Output:
 
     def markdown(self, text: str) -> None:
         """Print Markdown: rendered on a terminal, otherwise as it is. Links show their address."""
+        if not self.human_readable:
+            write(text.rstrip())
+            return
+        from markdown_it import MarkdownIt
         from rich.markdown import Markdown
 
-        if self.human_readable:
-            # Without code themes of their own, colours stay readable on light and dark terminals.
-            console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
-        else:
-            write(text.rstrip())
+        shown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+        # Rich drops all that looks like HTML: `List<String>` would lose its end.
+        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        shown.parsed = parser.parse(text)
+        console().print(shown)
 
     def record(self, fields: Row) -> None:
         """Print one object, field by field."""

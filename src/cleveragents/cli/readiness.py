@@ -1,4 +1,4 @@
-"""Startup of long-running processes: machines may start in any order."""
+"""Wait at startup until the database and the job engine are available: machines may start in any order."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Fence:
 
 
 def acting_user() -> str | None:
-    """Return the name of the acting_user user, or None if there is none, as in a command or a worker."""
+    """Return the name of the acting user; None in commands and workers."""
     return _NAME.get()
 
 

@@ -73,7 +73,7 @@ class WorkerProcess:
         self._process.terminate()
 
     def retire(self) -> None:
-        """Let it complete its running jobs and end; does not wait. Harmless if repeated."""
+        """Ask the worker to finish its running jobs and exit. Does not wait; may be called repeatedly."""
         with suppress(BrokenPipeError):
             self._input.close()
 

@@ -7,8 +7,8 @@ retries.
 
 Facts about models (prices and token limits) come from the shipped list and the user's own list. A model that
 is in neither list has an unknown price; it is not free. A dated name (`gpt-4o-2024-08-06`) has the facts of
-the undated one unless it is listed itself. If the user points a provider at another server, the shipped list
-no longer applies to it, but the user's list does.
+the undated one unless it is listed itself. Listed names keep their prices behind a base URL, as a gateway
+charges about the same.
 """
 
 from __future__ import annotations
@@ -219,7 +219,8 @@ class ModelCatalogue:
             return facts.tool_calls
         if server is None:
             return None if provider.reads_facts is not None else ToolCallMode.NATIVE
-        return self._modes.get(facts.name, server) or self._prices.known_mode(facts.name)
+        kept = None if self._modes is None else self._modes.get(facts.name, server)
+        return kept or self._prices.known_mode(facts.name)
 
     def probe(self, name: str) -> Callable[[], Awaitable[ToolCallMode]] | None:
         """Return a function that probes how the model makes tool calls and keeps the result; None for a
@@ -234,17 +235,19 @@ class ModelCatalogue:
         async def probed() -> ToolCallMode:
             mode, _ = await probe(model)
             server = self._base_url(provider)
-            if server is not None:
+            if server is not None and self._modes is not None:
                 self._modes.keep(name, server, mode)
             return mode
 
         return probed
 
     @cached_property
-    def _modes(self) -> KeptModes:
+    def _modes(self) -> KeptModes | None:
+        if self._modes_file is None:
+            return None
         from cleveragents.models.text_calls import KeptModes
 
-        return KeptModes(self._modes_file or Path(os.devnull))
+        return KeptModes(self._modes_file)
 
     def _wrapped(self, model: Model, provider: Provider) -> Model:
         from cleveragents.models.model_wrappers import (
@@ -264,7 +267,7 @@ class ModelCatalogue:
         if mode is ToolCallMode.TEXT or (server is not None and mode is None):
             from cleveragents.models.text_calls import TextCallingModel
 
-            keep = partial(self._modes.keep, name, server or "")
+            keep = None if self._modes is None else partial(self._modes.keep, name, server or "")
             tried = TextCallingModel(tried, mode, keep)
         return LimitedModel(tried, self._places_of(provider.name))
 

@@ -145,7 +145,7 @@ class ScriptRule(_Part):
 
 
 class ScriptedFacts(_Part):
-    """ScriptedFacts about the model. Prices are in dollars per million tokens."""
+    """Facts about the scripted model. Prices are in dollars per million tokens."""
 
     context_tokens: Annotated[int, Field(ge=1)] = 128_000
     output_tokens: Annotated[int, Field(ge=1)] = 8_192

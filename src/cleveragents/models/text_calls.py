@@ -16,14 +16,15 @@ import os
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cleveragents.core.errors import ModelRefused
+from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import FrozenObject, unkeepable
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
@@ -35,8 +36,10 @@ __all__ = ["KeptModes", "TextCall", "TextCallingModel", "calls_in", "probe"]
 _TAGGED = re.compile(r"<(tool_call|function_call)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _LINE_START = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
-_LINE_NUMBER = re.compile(r"^[ \t]*\d+[\t|:→ ]", re.MULTILINE)
-_IGNORED = re.compile(r"[\s\\]+")
+_REASONING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+_OPENING = re.compile(r"[{\[]")
+# What tools put before a line: its number, the signs of a diff, a quote, the file and line of a match.
+_LINE_PREFIX = re.compile(r"^(?:[ \t]*\d+[\t|:→ ]|[^\s:]+:\d+:|[+\-]|(?:>[ ]?)+)", re.MULTILINE)
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 _NAMES = ("name", "tool", "tool_name", "function", "action")
@@ -46,7 +49,8 @@ _CLOSERS = {"{": "}", "[": "]"}
 _QUOTES = ('"""', "'''", '"', "'")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _MOST_CALLS = 32
-_MOST_CHARACTERS = 1_000_000
+_MOST_OBJECTS = 1000
+_MOST_CHARACTERS = 200_000
 
 _PROBE = "Call the tool `report_ready` with the text ready. Answer with the call alone."
 _PROBE_TOKENS = 128
@@ -60,7 +64,6 @@ _PROBE_TOOL = ToolSpec(
     output_schema=FrozenObject({}),
 )
 
-_GIVEN = (MessageRole.TOOL, MessageRole.USER)
 _COPIED = "the same call occurs in a file or in output that you were shown, so it was not made"
 _HALF = "the call ends inside a string; send the whole call again"
 _CUT_OFF = "the call was cut off, because the answer reached its limit; split the work into smaller calls"
@@ -86,6 +89,8 @@ def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[
     """
     if len(text) > _MOST_CHARACTERS:
         return []
+    # Drafts in the reasoning of a model are no calls.
+    text = _REASONING.sub(lambda thought: " " * len(thought.group()), text)
     every = (
         (tagged, call)
         for start, end, tagged in _regions(text)
@@ -98,14 +103,21 @@ def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[
 def _regions(text: str) -> list[tuple[int, int, bool]]:
     """Return the parts of the text that may hold calls, in order: tagged, fenced and bare ones."""
     tagged = list(_TAGGED.finditer(text))
-    fenced = [match for match in _FENCED.finditer(text) if not _is_within(match.start(), tagged)]
+    fenced = [
+        match
+        for match in _FENCED.finditer(text)
+        # guard: tags in a fence, or a fence in tags, are one call
+        if not _is_within(match.start(), tagged) and not _has_within(match, tagged)
+    ]
     framed = sorted([*tagged, *fenced], key=lambda match: match.start())
+    starts = [*(match.start() for match in framed), len(text)]
     found = [(*match.span(2), True) for match in tagged] + [(*match.span(1), False) for match in fenced]
     covered = 0
     for match in _LINE_START.finditer(text):
         start = match.end()
         if start >= covered and not _is_within(start, framed):
-            covered, _, _ = _extent(text, start)
+            end = starts[bisect_right(starts, start - 1)] if start < len(text) else start
+            covered = start + _extent(text[start:end], 0)[0]
             found.append((start, covered, False))
     return sorted(found)
 
@@ -115,10 +127,19 @@ def _is_within(place: int, matches: Sequence[re.Match[str]]) -> bool:
     return before >= 0 and place < matches[before].end()
 
 
+def _has_within(outer: re.Match[str], matches: Sequence[re.Match[str]]) -> bool:
+    first = bisect_right(matches, outer.start(), key=lambda match: match.start())
+    return first < len(matches) and matches[first].start() < outer.end()
+
+
 def _calls_within(region: str, offset: int, cut_off: bool) -> Iterator[TextCall]:
     """Yield the calls of one region: objects, or lists of them, one after the other."""
     place = 0
-    while (place := _next_object(region, place)) >= 0:
+    for _ in range(_MOST_OBJECTS):
+        opening = _OPENING.search(region, place)
+        if opening is None:
+            return
+        place = opening.start()
         stop, closers, in_string = _extent(region, place)
         written = region[place:stop]
         half = in_string or (cut_off and bool(closers))
@@ -131,11 +152,6 @@ def _calls_within(region: str, offset: int, cut_off: bool) -> Iterator[TextCall]
             problem = _NO_JSON if not half else _CUT_OFF if cut_off else _HALF
             yield TextCall(offset + place, offset + stop, name, {}, problem)
         place = stop
-
-
-def _next_object(text: str, start: int) -> int:
-    found = [place for sign in _CLOSERS if (place := text.find(sign, start)) >= 0]
-    return min(found, default=-1)
 
 
 def _extent(text: str, start: int) -> tuple[int, str, bool]:
@@ -154,8 +170,6 @@ def _extent(text: str, start: int) -> tuple[int, str, bool]:
                 continue
         else:
             quote = next((mark for mark in _QUOTES if text.startswith(mark, place)), "")
-            if quote == '"""' and text.startswith('""', place) and not _opens_triple(text, place):
-                quote = '"'
             if quote:
                 place += len(quote)
                 continue
@@ -168,11 +182,6 @@ def _extent(text: str, start: int) -> tuple[int, str, bool]:
                     return place + 1, "", False
         place += 1
     return len(text), "".join(reversed(open_)), bool(quote)
-
-
-def _opens_triple(text: str, place: int) -> bool:
-    """Whether three quotes open a long string: an empty string is followed by a comma or a brace."""
-    return text[place + 2 : place + 3] == '"'
 
 
 _UNREADABLE = object()
@@ -237,6 +246,7 @@ def _named_one(value: Any) -> tuple[str, Mapping[str, Any], str | None] | None:
     return name, arguments, None
 
 
+_CALL_START = re.compile(r"""\{\s*["'](?:name|tool|tool_name|function|action|type|id)["']\s*:""")
 _NAME_HINT = re.compile(r"""["'](?:name|tool|tool_name)["']\s*:\s*["']([\w.-]{1,64})["']""")
 
 
@@ -246,18 +256,35 @@ def _name_hint(written: str) -> str:
     return match.group(1) if match else ""
 
 
-def _problem(call: TextCall, text: str, shown: Sequence[str]) -> str | None:
-    """Return why the call is not made. `shown` is what the model was given, squeezed."""
+def _problem(call: TextCall, shown: Collection[str]) -> str | None:
+    """Return why the call is not made. `shown` are the calls in what the model was given."""
     if call.problem is not None:
         return call.problem
-    written = _squeezed(text[call.start : call.end])
-    if any(written in one for one in shown):  # guard: a file makes no calls, however it is escaped
+    if _meaning(call) in shown:  # guard: a file makes no calls, however it is written or escaped
         return _COPIED
     return None
 
 
-def _squeezed(text: str) -> str:
-    return _IGNORED.sub("", _LINE_NUMBER.sub("", text))
+def _shown_calls(messages: Sequence[Message], tools: Sequence[str]) -> frozenset[str]:
+    """Return the calls in what the model was given, as `_meaning` spells them."""
+    found: set[str] = set()
+    for message in messages:
+        if message.role is MessageRole.ASSISTANT:
+            continue
+        text = message.text[-_MOST_CHARACTERS:]
+        unescaped = text.replace("\\n", "\n").replace('\\"', '"')
+        for variant in {text, _LINE_PREFIX.sub("", text), unescaped, _LINE_PREFIX.sub("", unescaped)}:
+            found |= {_meaning(call) for call in calls_in(variant, tools)}
+            # A call may stand inside a line, or end with it without its braces.
+            for match in islice(_CALL_START.finditer(variant), _MOST_OBJECTS):
+                rest = variant[match.start() :]
+                for part in (rest, rest.partition("\n")[0]):
+                    found |= {_meaning(call) for call in islice(_calls_within(part, 0, False), 1)}
+    return frozenset(found)
+
+
+def _meaning(call: TextCall) -> str:
+    return json.dumps([call.tool, call.arguments], sort_keys=True, default=str)
 
 
 def _without(text: str, calls: Sequence[TextCall]) -> str:
@@ -282,16 +309,17 @@ class KeptModes:
     def get(self, name: str, server: str) -> ToolCallMode | None:
         """Return the mode of a model on that server, if it was probed."""
         try:
-            return ToolCallMode(self._read()[f"{server} {name}"])
+            return ToolCallMode(self._read()[_key(name, server)])
         except (KeyError, ValueError):
             return None
 
     def keep(self, name: str, server: str, mode: ToolCallMode) -> None:
         """Store the mode of a model on that server."""
-        modes = self._read() | {f"{server} {name}": mode.value}
+        modes = self._read() | {_key(name, server): mode.value}
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}-{threading.get_ident()}")
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside.touch(mode=0o600)
             beside.write_text(json.dumps(modes, indent=1), encoding="utf-8")
             beside.replace(self._path)
 
@@ -303,14 +331,21 @@ class KeptModes:
         return known if isinstance(known, dict) else {}
 
 
+def _key(name: str, server: str) -> str:
+    """Return the key of a model. The address is hashed, because it may hold a password."""
+    return f"{sha256(server.encode()).hexdigest()[:16]} {name}"
+
+
 async def probe(model: Model) -> tuple[ToolCallMode, Usage | None]:
     """Ask the model for one small call, and return how it made it and the tokens that took.
 
-    A server that refuses requests with tools has a model without calls.
+    A server that refuses requests with tools has a model without calls. Raises what `Model.reply` raises.
     """
     try:
         reply = await model.reply(_probe_request())
-    except ModelRefused:
+    except ModelRefused as refused:
+        if "tool" not in str(refused).lower():  # guard: a rejected key says nothing about tools
+            raise
         return ToolCallMode.NONE, None
     if reply.message.requests:
         return ToolCallMode.NATIVE, reply.usage
@@ -352,31 +387,43 @@ class TextCallingModel:
         reply = await self._model.reply(request, on_token)
         if not request.tools or self._mode in (ToolCallMode.NATIVE, ToolCallMode.NONE):
             return reply
+        if request.tools[0] is _PROBE_TOOL:  # guard: a probe sees what the model itself wrote
+            return reply
         message = reply.message
         if message.requests:
             if self._mode is None:
                 self._learn(ToolCallMode.NATIVE)
             return reply
-        calls = calls_in(message.text, [tool.name for tool in request.tools], cut_off=reply.cut_off)
+        tools = [tool.name for tool in request.tools]
+        calls = calls_in(message.text, tools, cut_off=reply.cut_off)
         if calls and self._mode is None:
             reply = await self._probed(request, reply)
         if not calls or self._mode is not ToolCallMode.TEXT:
             return reply
-        shown = [_squeezed(one.text) for one in request.messages if one.role in _GIVEN]
+        shown = _shown_calls(request.messages, tools)
         requests = tuple(
-            ToolRequest(f"text_{number}", call.tool, call.arguments, _problem(call, message.text, shown))
+            ToolRequest(f"text_{number}", call.tool, call.arguments, _problem(call, shown))
             for number, call in enumerate(calls)
         )
         return replace(reply, message=replace(message, text=_without(message.text, calls), requests=requests))
 
     async def _probed(self, request: ModelRequest, reply: ModelReply) -> ModelReply:
         """Learn the mode. The reply has the tokens of the probe added, within what was reserved for it."""
-        used = reply.usage
-        needed = self._model.count_tokens(_probe_request()) + _PROBE_TOKENS
-        reserved = self._model.count_tokens(request) + request.max_output_tokens
-        if used is None or used.total + needed > reserved:  # guard: a budget is not exceeded by a probe
+        used, price = reply.usage, self.facts.price
+        if used is None:
             return reply
-        mode, took = await probe(self._model)
+        worst = Usage.sum([used, Usage(self._model.count_tokens(_probe_request()), _PROBE_TOKENS)])
+        reserved = Usage(self._model.count_tokens(request), request.max_output_tokens)
+        costs_more = price is not None and price.of(worst) > price.of(reserved)
+        if worst.total > reserved.total or costs_more:  # guard: a budget is not exceeded by a probe
+            return reply
+        try:
+            mode, took = await probe(self._model)
+        except (ModelUnavailable, ModelRefused) as failed:
+            # The answer is paid for and stays; a probe of unknown cost counts at the worst case.
+            return replace(reply, usage=None) if failed.charged else reply
+        except CleverAgentsError:
+            return reply
         self._learn(mode)
         return replace(reply, usage=Usage.sum([used, took or Usage()]))
 

@@ -145,7 +145,7 @@ class PlanApply:
         ensure_root_plan(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
-            raise PlanError(plan.id, f"no result yet ({plan.phase.value}/{plan.state.value})")
+            raise PlanError(plan.id, f"no result yet; the status is {status_word(plan)}")
         if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
         if self.open_conflicts(plan.id):  # guard: the files contain both sides of a conflict

@@ -1,9 +1,9 @@
 """Deletion of plans, and cleanup of the disk space that ended plans still use.
 
-Cleanup removes only what no person can miss: the sandbox of a plan that was applied, undone, discarded or
-cancelled, or that changed nothing. A plan with a pending decision keeps everything, however old. So does a
-plan whose sandbox has unrecorded edits. The result of a sub-plan belongs to its parent once it is merged, and
-exists nowhere else before.
+Cleanup removes only sandboxes that are no longer needed: the sandbox of a plan that was applied, undone,
+discarded or cancelled, or that changed nothing. A plan that needs a person (a pending request, or a result
+to review) keeps everything, however old. So does a plan whose sandbox has unrecorded edits. The result of a
+sub-plan belongs to its parent once it is merged, and exists nowhere else before.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class PlanLifecycle:
             )
         if plan.phase is Phase.APPLY:
             again = Remedy("plan.apply", plan.id, text="Apply it again")
-            problem = f"an apply cannot be resumed ({plan.phase.value}/{plan.state.value})"
+            problem = f"{status_word(plan)}; an apply cannot be resumed"
             raise PlanError(plan.id, problem, (again,))
         if self.should_cancel(plan):
             cancel = Remedy("plan.cancel", plan.id, text="Finish the cancel")

@@ -38,7 +38,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Isolation
-from cleveragents.core.text.redaction import redact
+from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.actors.actor_stage import ActorPhase
@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 
-_LONGEST_ANSWER = 256 * 1024
+_LONGEST_ANSWER = 64 * 1024
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy, RemoteUnreachable)
 
 
@@ -414,9 +414,17 @@ def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
     """Return the report of an executor, or the only text it returned; None if there is neither."""
     report = values.get("report")
     if isinstance(report, str) and report.strip():
-        return report[:_LONGEST_ANSWER]
+        return _cut(report)
     texts = [text for name, text in values.items() if name not in GIVEN and isinstance(text, str) and text]
-    return texts[0][:_LONGEST_ANSWER] if len(texts) == 1 else None
+    return _cut(texts[0]) if len(texts) == 1 else None
+
+
+def _cut(text: str) -> str:
+    """Return the text without secrets, at most so long: masked before it is cut, or half a secret stays."""
+    masked = redact_text(text)
+    if len(masked) <= _LONGEST_ANSWER:
+        return masked
+    return f"{masked[:_LONGEST_ANSWER]}\n\n… {len(masked) - _LONGEST_ANSWER:,} more characters were cut"
 
 
 @dataclass(slots=True)

@@ -277,7 +277,7 @@ def seccomp_for(program: str) -> bytes | None:
 
 def hardening_of(program: str) -> list[str]:
     """Describe the protection of this bubblewrap beyond namespaces."""
-    userns = "no user namespaces inside" if _can_disable_userns(program) else "user namespaces inside"
+    userns = "user namespaces disabled" if _can_disable_userns(program) else "user namespaces allowed"
     return [userns, "no seccomp filter" if seccomp_for(program) is None else "seccomp filter"]
 
 

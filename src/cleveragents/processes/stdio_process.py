@@ -284,7 +284,7 @@ def bubblewrap_for(place: ProgramEnvironment, who: str) -> str | None:
     if place.isolation == "off":
         return None
     result = place.probe.result()
-    if result.program is None and place.isolation == "auto":
+    if result.program is None and place.isolation != "auto":
         raise ToolRefused(who, f"isolation is required: {result.remedy}")
     return result.program
 

@@ -150,7 +150,8 @@ def card_for(origin: str) -> AgentCard:
                 description=(
                     "Describe the goal; metadata.resource names a registered resource, and "
                     "metadata may have model, checks, max_usd, max_tokens, seconds, and for a git remote "
-                    "to_branch. The result is a patch; a person or the profile decides about the apply."
+                    "to_branch. The result is a patch. It is applied by a person, or automatically if the "
+                    "profile allows it."
                 ),
                 tags=["code", "git", "refactoring", "review"],
                 examples=["Add a --json flag to the export command"],

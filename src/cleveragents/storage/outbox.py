@@ -49,7 +49,7 @@ def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent])
 
 
 def _attributed(event: DomainEvent) -> DomainEvent:
-    """Return the event with the acting_user user, if there is one."""
+    """Return the event with the acting user in `by`, if there is one."""
     name = acting_user()
     if name is None or "by" in event.payload:
         return event

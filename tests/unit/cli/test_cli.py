@@ -564,7 +564,7 @@ def test_config_path_says_which_file_is_broken(
     assert "s3cret" not in shown.out + shown.err
     own.write_text("[log]\nlevle = 'info'\nformat = 1\n")
     lines = agents("config", "path").err.splitlines()
-    places = [f"broken: {own}:2: ", f"broken: {own}:3: ", f"broken: {repository}:2: "]
+    places = [f"invalid: {own}:2: ", f"invalid: {own}:3: ", f"invalid: {repository}:2: "]
     assert [line.startswith(place) for line, place in zip(lines, places, strict=True)] == [True] * 3, lines
     assert agents("config", "list").err.count("\n") == 4
     (row,) = [row for row in agents("doctor", "--format", "json").json if row["check"] == "configuration"]

@@ -107,7 +107,7 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
         "  step: JSON",
         "  file: a.json",
     ]
-    assert "with --guidance instead of --dry-run it is" in tried.err
+    assert "pass --guidance instead of --dry-run to correct the decision" in tried.err
     guided = agents("plan", "correct", plan, "2", "--dry-run", "--guidance", "people want comments")
     assert (guided.out, "nothing was changed; without --dry-run it is" in guided.err) == (tried.out, True)
     facts = shown(agents("plan", "correct", f"{plan}.2", "--dry-run", "--format", "json"))
@@ -167,7 +167,7 @@ def test_two_plans_are_compared_though_each_has_a_sandbox_of_its_own(agents: Age
     one, other = goal(agents, model), goal(agents, model)
     assert agents("plan", "correct", other, "2", "--guidance", "no JSON", "--model", model).code == 3
     ended = agents("plan", "diff", "--between", f"{other}@2", one)
-    assert "it has no correction 2; it has 1" in ended.err
+    assert "no correction 2; it has 1" in ended.err
     between = agents("plan", "diff", "--between", one, other)
     assert "-a.json" in between.out
     assert "+a.yaml" in between.out
@@ -216,7 +216,7 @@ def test_impossible_corrections_and_comparisons_name_the_reason(agents: Agents, 
         ("correct", f"{plan}.x", "--guidance", "x"): "is not PLAN.DECISION",
         ("correct", f"{plan}.1", "2", "--guidance", "x"): "is not PLAN.DECISION",
         ("correct", plan, "1", "--append", "--guidance", "x"): "omit DECISION",
-        ("diff", "--between", f"{plan}@1", plan): "it has no correction 1; it was never corrected",
+        ("diff", "--between", f"{plan}@1", plan): "no correction 1; it was never corrected",
         ("diff", "--between", f"{plan}@", plan): "is not PLAN or PLAN@NUMBER",
         ("diff",): "pass a PLAN",
         ("diff", "--between", plan, plan, "--stat", "--name-only"): "exclude each other",

@@ -321,7 +321,7 @@ def test_a_plan_with_a_pending_cancel_is_named_with_its_remedy(home: Path) -> No
         jobs, parts = bench.container.jobs, bench.parts
         jobs.request_cancel(str(bench.now(plan).job_id), "enough", now=bench.container.clock.now())
         [found] = looked(bench.container, "plans")
-        assert found.remedy == f"`agents plan cancel {plan.id}` settles that"
+        assert found.remedy == f"cancel it with `agents plan cancel {plan.id}`"
         with pytest.raises(PlanError, match="cancel is not finished"):
             parts.lifecycle.resume(bench.now(plan))
         assert "a cancel was requested" in status_text_of(parts, bench.now(plan))

@@ -260,7 +260,7 @@ def test_gc_names_lost_actions_and_they_are_not_offered_afterwards(agents: Agent
     assert f"removing the sandbox of plan {rejected.id} (discarded); no diff afterwards" in done.err
     assert "can no longer be undone" in done.err
     shown = agents("plan", "show", applied.id).out
-    assert "removed, and with it what a diff and an undo need" in shown
+    assert "removed; diff and undo are no longer possible" in shown
     assert "agents plan" not in shown
     undo = agents("plan", "undo", applied.id)
     assert (undo.code, f"`git revert {commit}`" in undo.err) == (2, True)

@@ -172,7 +172,7 @@ def test_an_unanswered_question_leaves_the_plan_undecided(agents: Agents, presse
 def test_a_plan_without_changes_reports_nothing_to_apply(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review")
     again = agents("plan", "resume", ran.id)
-    assert (again.code, "the plan was already done; there was nothing to do" in again.err) == (3, True), (
+    assert (again.code, "the plan was already done; there was nothing to do" in again.err) == (0, True), (
         again.err
     )
     for name in agents("plan", "diff", ran.id, "--name-only").out.split():
@@ -224,7 +224,7 @@ def test_an_answer_shows_its_call_and_is_to_that_call_alone(agents: Agents) -> N
     assert (wrong.code, "call 2 is not pending; call 1 is" in wrong.err) == (2, True)
     assert agents("plan", "deny", ran.id, "2").code == 2
     right = agents("plan", "approve", ran.id, "1")
-    assert (right.code, "allowed: call 1, replace: " in right.err) == (3, True)
+    assert (right.code, "approved: call 1, replace: " in right.err) == (3, True)
 
 
 def test_the_goal_is_kept_without_secrets(agents: Agents, container: Container) -> None:
@@ -367,7 +367,7 @@ def test_sigterm_names_the_way_on(agents: Agents, interrupt: Interrupt) -> None:
     assert f"agents plan resume {plan['id']}" in stopped.err
     assert "no worker is running it" in agents("plan", "show", plan["id"]).out
     refused = agents("plan", "apply", plan["id"])
-    assert (refused.code, "it is not finished" in refused.err) == (2, True)
+    assert (refused.code, "still " in refused.err) == (2, True)
     assert agents("plan", "resume", plan["id"]).code == 3
 
 
@@ -613,7 +613,7 @@ def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, reposi
     assert agents("plan", "apply", ran.id).code == 0
     assert git(repository, "status", "--short") == " M README.md\n"
     late = agents("plan", "review", ran.id, "src")
-    assert (late.code, "review a plan between its run and its apply" in late.err) == (2, True)
+    assert (late.code, "review a plan after its run and before its apply" in late.err) == (2, True)
 
 
 def test_a_changeset_can_be_left_out_and_included_again(agents: Agents, repository: Path) -> None:
@@ -633,7 +633,7 @@ def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, re
     shown = agents("plan", "show", ran.id)
     assert " passed, out of date " in shown.out, shown.out
     assert agents("plan", "rollback", ran.id, "9").code == 2
-    assert agents("plan", "resume", ran.id).code == 3
+    assert agents("plan", "resume", ran.id).code == 0
     assert agents("plan", "reread", ran.id).err == "no edits\n"
     place = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
     (Path(place) / "README.md").write_text("Mine.\n")
@@ -760,7 +760,7 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     assert not mine.exists()
     mine.write_text("again\n")
     thrown = agents("plan", "rollback", ran.id, "1", "--yes").err
-    assert "thrown away: unrecorded edits in its sandbox: mine.txt" in thrown
+    assert "discarded: unrecorded edits in its sandbox: mine.txt" in thrown
     assert not mine.exists()
 
 

@@ -128,7 +128,7 @@ def test_a_second_signal_returns_the_job_to_the_queue(home: Home) -> None:
     flag.touch()
     said = ended(home.worker("--until-idle", "--queue", "others", "--queue", "plans"))
     assert "takes jobs from 'others' and 'plans';" in said
-    assert "it was at 1 job" in said
+    assert "has ended after 1 job" in said
     assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
 
 

@@ -94,7 +94,7 @@ def test_an_unknown_server_is_reported(agents: Agents) -> None:
     assert agents("mcp", "add", "prices", "--", *TELLS).code == 0
     typo = agents("mcp", "test", "price")
     assert (typo.code, "no server 'price'; did you mean prices?" in typo.err) == (2, True)
-    assert "there are prices" in agents("mcp", "test", "quux").err
+    assert "known servers: prices" in agents("mcp", "test", "quux").err
 
 
 def test_the_last_output_of_a_server_is_shown(agents: Agents) -> None:

@@ -941,15 +941,15 @@ def test_host_git_is_refused_in_a_sandbox(world: World, below: str) -> None:
     inside = world.root / below
     with pytest.raises(SandboxRefused, match="git must not run in a sandbox's files"):
         run_git("status", environment=user_environment(), directory=inside)
-    with pytest.raises(SandboxRefused, match="git does not run"):
+    with pytest.raises(SandboxRefused, match="git must not run"):
         run_git("status", environment={**user_environment(), "GIT_DIR": str(world.root / ".git")})
-    with pytest.raises(SandboxRefused, match="git does not run"):
+    with pytest.raises(SandboxRefused, match="git must not run"):
         PrivateRepository(world.root.parent / "engine").git("status", work_tree=inside)
-    with pytest.raises(SandboxRefused, match="git does not run"):
+    with pytest.raises(SandboxRefused, match="git must not run"):
         BlobReader(inside).read("0" * 40)
     link = world.place / "link"
     link.symlink_to(inside)
-    with pytest.raises(SandboxRefused, match="git does not run"):
+    with pytest.raises(SandboxRefused, match="git must not run"):
         find_resource(link)
 
 

@@ -304,7 +304,7 @@ def test_an_answer_that_names_no_call_is_to_the_first_that_asks_and_to_no_other(
     server.post(f"{where}/approve", {"call": asking[0]})
     assert server.rested(plan)["files_changed"] == 2
     server.post(f"{where}/reject")
-    assert "spends nothing more" in server.post(f"{where}/budget", {"steps": 50}, 409)["detail"]
+    assert "it makes no more calls" in server.post(f"{where}/budget", {"steps": 50}, 409)["detail"]
 
 
 def test_a_directory_that_is_no_repository_has_nothing_committed(server: PlanServer) -> None:

@@ -61,7 +61,7 @@ def test_a_decision_belongs_to_the_running_call(tmp_path: Path) -> None:
 
 
 def test_refuses_a_decision_outside_of_a_plan(tmp_path: Path) -> None:
-    with pytest.raises(ToolRefused, match="only be used by an actor of a plan"):
+    with pytest.raises(ToolRefused, match="only an actor of a plan can use it"):
         decide(Kept(), [made(1, DECIDE, CallState.ENDED)], tmp_path)
     with pytest.raises(InvalidToolCall):
         decide(Kept(), [], tmp_path, question="")

@@ -48,7 +48,7 @@ class AgentArguments(Arguments):
     def _fits(self) -> Self:
         for word in self.words:
             if "\0" in word:
-                raise ValueError("it contains a NUL character")
+                raise ValueError("the argument contains a NUL character")
             if len(word.encode("utf-8", "surrogateescape")) > _LONGEST_WORD_BYTES:
                 limit = f"the argument exceeds {(_LONGEST_WORD_BYTES + 1) >> 10} KiB"
                 raise ValueError(f"{limit}; use `prompt_by: stdin` or `file`")

@@ -19,6 +19,7 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
     if not plan.state.ended or plan.state is PlanState.APPLIED:
         ensure_reachable(parts, plan)
     if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
-        raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
+        raise PlanError(plan.id, f"{status_word(plan)}; only an applied plan can be undone")
     ensure_undoable(parts, plan)
     ensure_apply_request(plan, message, None)
     return plan

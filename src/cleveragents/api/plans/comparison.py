@@ -115,7 +115,7 @@ def _before(parts: PlanParts, plan: Plan, number: int) -> str:
     if found is None:
         known = f"it has {len(made)}" if made else "it was never corrected"
         tree = Remedy("plan.tree", plan.id, {"all": True}, "List its corrections")
-        raise PlanError(plan.id, f"it has no correction {number}; {known}", (tree,) if made else ())
+        raise PlanError(plan.id, f"no correction {number}; {known}", (tree,) if made else ())
     if found.made.outcome is None:
         raise PlanError(plan.id, f"it had no result before its correction {number}")
     return found.made.outcome

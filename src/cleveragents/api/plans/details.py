@@ -31,7 +31,6 @@ from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissin
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import (
     redact,
-    redact_content_text,
     redact_known,
     redact_known_text,
     redact_text,
@@ -143,7 +142,7 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
     rows = part_rows(parts, plan)
     return fields_of(plan) | {
         "isolation": isolation_of(parts, plan),
-        "answer": None if plan.answer is None else redact_content_text(plan.answer),
+        "answer": None if plan.answer is None else redact_text(plan.answer),
         "branch": parts.remotes.branch_of(plan),
         "sandbox": place,
         "sandbox_removed": was_removed(parts, plan),

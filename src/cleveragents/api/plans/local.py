@@ -516,9 +516,7 @@ class LocalPlans:
         there = self._configuration_of(directory)
         keys = there.tightened_beyond(self._container.settings)
         if keys:  # guard: a repository's limits hold for every client
-            problem = (
-                f"{there.repository_file} tightens {', '.join(keys)}, but this client was connected elsewhere"
-            )
+            problem = f"{there.repository_file} tightens {', '.join(keys)}, which this client does not apply"
             remedy = f"use connect(directory={str(directory)!r})"
             raise RequestRefused(f"{problem}; {remedy}", "repository")
 

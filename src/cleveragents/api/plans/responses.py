@@ -21,6 +21,7 @@ from cleveragents.plans.background_logs import remove_log
 from cleveragents.plans.family import below
 from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import status_word
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -118,7 +119,9 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
     ):  # guard: not to the next request
         raise PlanError(plan.id, "no question is pending")
     if parts.plans.has_waited(plan.id):  # guard: an answer is for the question that its author read
-        raise PlanError(plan.id, "it has waiting_for before; name the `question` of your answer")
+        raise PlanError(
+            plan.id, "an earlier question was already answered; name the `question` that you answer"
+        )
     return str(pending.get("question"))
 
 
@@ -154,7 +157,7 @@ def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: 
     parts.apply.settle()
     plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
     if plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value} and spends nothing more")
+        raise PlanError(plan.id, f"already {status_word(plan)}; it makes no more calls")
     if is_resumable(parts, plan):
         return resume(parts, plan.id, model=None, limits=limits, shared=shared)
     allow(parts, plan, limits)
@@ -188,7 +191,7 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         undo = Remedy("plan.undo", plan.id, text="Undo it")
         raise PlanError(plan.id, "it is already applied", (undo,))
     if plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}, which is final; start a new plan")
+        raise PlanError(plan.id, f"already {status_word(plan)}, which is final; start a new plan")
     if plan.state is PlanState.WAITING:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         remedies = remedies_from_json(thaw(waiting.get("remedies", ())))
@@ -201,8 +204,7 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     if plan.state.running:
         cancel = Remedy("plan.cancel", plan.id, text="Wait for it or cancel it")
         show = Remedy("plan.show", plan.id, text="Show the plan")
-        stands = f"{plan.phase.value}/{plan.state.value}"
-        raise PlanError(plan.id, f"it is not finished ({stands})", (cancel, show))
+        raise PlanError(plan.id, f"still {status_word(plan)}", (cancel, show))
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         resume = Remedy("plan.resume", plan.id, text="Try again")
         raise PlanError(plan.id, "it failed and has no result", (resume,))
@@ -240,7 +242,7 @@ def remove_sandboxes(container: Container, plan_id: str) -> None:
     parts = container.plan_parts
     plan = find_plan(parts, plan_id)
     if plan.state is not PlanState.CANCELLED:  # guard: no worker runs it, and no result is lost
-        raise PlanError(plan.id, f"it is {plan.state.value}; cancel it to remove its sandbox")
+        raise PlanError(plan.id, f"{status_word(plan)}; cancel the plan to remove its sandbox")
     family = [plan, *below(parts, plan)]
     for one in family:
         row = parts.sandboxes.row(one.id)

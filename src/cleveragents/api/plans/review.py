@@ -9,6 +9,7 @@ from cleveragents.api.format import UNREADABLE, printable_name
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.errors import PlanError, Remedy
+from cleveragents.plans.model.status import status_word
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -22,7 +23,7 @@ def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
     reach.
     """
     if plan.state.running or plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}; review a plan between its run and its apply")
+        raise PlanError(plan.id, f"{status_word(plan)}; review a plan after its run and before its apply")
     ensure_reachable(parts, plan)
 
 

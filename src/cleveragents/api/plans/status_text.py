@@ -62,7 +62,7 @@ _RESULTS = (PlanState.COMPLETE, PlanState.APPLIED, PlanState.CONSTRAINED)
 _WAITS = {
     "leave": "needs your approval",
     "question": "needs your answer",
-    "budget": "the budget is spent",
+    "budget": "a limit is reached",
     CONFLICT: _CONFLICT,
     "correction": "a correction is in progress",
 }

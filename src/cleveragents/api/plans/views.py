@@ -247,7 +247,9 @@ class SpendingView:
     usd: float | None = shown(default=None, description="null if a price is unknown", examples=[0.0123])
     models: tuple[str, ...] = shown(default=(), examples=[["openai/gpt-4.1"]])
     limits: LimitsView | None = None
-    at_most: bool = shown("an upper bound: a call broke off and counts in full", default=False)
+    at_most: bool = shown(
+        "whether the amounts are an upper bound, because an interrupted call counts in full", default=False
+    )
 
 
 @view
@@ -324,7 +326,7 @@ class CorrectionView:
     superseded: tuple[int, ...]
     guidance: str
     by_itself: bool
-    outcome: str | None = shown("the result tree before the correction")
+    outcome: str | None = shown("object id of the result tree before the correction")
     created: datetime = shown(examples=[_MOMENT])
 
 
@@ -684,7 +686,7 @@ class ComparisonView:
         "as they change from the plan's outcome to the other's; the first 10,000"
     )
     truncated: bool = shown("whether there are more", examples=[False])
-    note: str | None = shown("that they are plans of different repositories", examples=[None])
+    note: str | None = shown("set if the plans belong to different repositories", examples=[None])
 
 
 @view

@@ -42,7 +42,7 @@ def trust(
 ) -> None:
     """Trust the config files of the repository at PATH.
 
-    Files of a repository that can run code (.cleveragents.toml, .mcp.json, actions, checks, skills) have no
+    Files of a repository that can run code (.mcp.json, actions, actors, checks, skills) have no
     effect until you trust them. The command shows what they would run. Trust covers their present content:
     a changed file needs trust again. PATH may also be a single file.
 

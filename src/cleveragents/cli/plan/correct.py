@@ -107,8 +107,8 @@ def _ensure_sensible(number: int | None, guidance: str | None, append: bool, dry
 
 def _tell_of_trial(guidance: str | None) -> None:
     """Print that nothing changed, and which options perform the correction."""
-    how = "with --guidance instead of" if guidance is None else "without"
-    progress(f"nothing was changed; {how} --dry-run it is")
+    how = "pass --guidance instead of" if guidance is None else "repeat without"
+    progress(f"nothing was changed; {how} --dry-run to correct the decision")
 
 
 def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:

@@ -159,7 +159,7 @@ def _tell_answered(plan: PlanView) -> None:
     """Print the call that was approved or denied."""
     answered = [call for call in plan.calls if call.approval is not None]
     for call in answered[-1:]:  # a server of 0.1.0 does not report it
-        said = "allowed" if call.approval == "granted" else "denied"
+        said = "approved" if call.approval == "granted" else "denied"
         progress(f"{said}: call {call.number}, {call.tool}: {call.what}")
 
 

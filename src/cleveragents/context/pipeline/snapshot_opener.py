@@ -65,7 +65,7 @@ class HeldSnapshot:
         """Hold the snapshot open within the block. Raises `Closed` if it is too late."""
         with self._lock:
             if self._users == 0:  # guard: a closed snapshot must not be used
-                raise Closed("the code that was searched")
+                raise Closed("the code snapshot")
             self._users += 1
         try:
             yield self.code

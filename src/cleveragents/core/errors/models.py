@@ -86,7 +86,10 @@ class ModelRefused(InvalidRequest):
 class ContextTooLong(InvalidRequest):
     """The request exceeds the context window of the model."""
 
-    message = "{model} reads at most {limit} tokens, and this needs {needed}; choose a model that reads more"
+    message = (
+        "{model} accepts at most {limit} tokens, but the request has {needed}; "
+        "choose a model with a larger context window"
+    )
     model: str
     needed: int
     limit: int

@@ -111,7 +111,7 @@ def ensure_plan_move(plan_id: str, now: PhaseState, wanted: PhaseState) -> None:
 
 
 def phase_state_text(phase_state: PhaseState) -> str:
-    """Return the phase_state as `execute/waiting`."""
+    """Return the phase and state as text, such as `execute/waiting`."""
     return f"{phase_state[0].value}/{phase_state[1].value}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
-from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import ToolCall
 from cleveragents.plans.model.plan import Plan
 from cleveragents.storage.columns import ensure_storable, kept_text
@@ -46,7 +46,7 @@ def plan_row(plan: Plan) -> dict[str, object]:
         strategy=_encoded_or_none(plan.strategy, "strategy of a plan"),
         waiting_for=_encoded_or_none(plan.waiting_for, "pending request of a plan"),
         error=_kept_error(plan.error),
-        answer=None if plan.answer is None else kept_text(redact_content_text(plan.answer)),
+        answer=None if plan.answer is None else kept_text(redact_text(plan.answer)),
     )
 
 

@@ -63,7 +63,7 @@ def list_projects(client: AnyClient, limit: Limit = 100, after: After = None) ->
 
 @router.post("/projects", status_code=201, operation_id="addProject")
 def add_project(project: NewProject, client: AdminClient) -> ProjectView:
-    """Add a project and make you its admin."""
+    """Add a project. You become its admin."""
     return client.projects.add(
         project.name, description=project.description, max_parallel=project.max_parallel
     )
@@ -96,8 +96,8 @@ def set_member(name: NamePath, user: UserName, new: NewMember, client: ProjectAd
 
 @router.delete("/projects/{name}/members/{user}", status_code=204, operation_id="removeMember")
 def remove_member(name: NamePath, user: UserName, client: ProjectAdmin) -> None:
-    """Remove a user from a project, from their next request on. An open stream shows none of its events
-    within a minute.
+    """Remove a user from a project, from their next request on. Open streams stop
+    showing events of the project within a minute.
     """
     client.projects.remove_member(name, user)
 
@@ -178,7 +178,7 @@ def list_trust(client: AdminClient, limit: Limit = 100, after: After = None) -> 
 
 @router.get("/resources/{name}/trust", operation_id="showBroughtAlong")
 def show_brought_along(name: NamePath, client: ResourceAdmin) -> TrustSurveyView:
-    """Show the trusted config of a repository: its settings, actions, actors, skills and MCP servers.
+    """Show the config of a repository that needs trust: settings, actions, actors, skills and MCP servers.
 
     They have no effect until they are trusted. For a git remote, the branch is read.
     """

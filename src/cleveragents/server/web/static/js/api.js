@@ -140,7 +140,7 @@ async function change(method, path, body, headers, signal) {
     const found = await get("/session");
     if (found.user.name !== name) {
       // Keep the old CSRF token: requests of the earlier user must stay refused.
-      throw new Problem(403, "another-user", `${found.user.name} is now logged in in this browser. Reload this page.`);
+      throw new Problem(403, "another-user", `${found.user.name} is now logged in on this browser. Reload this page.`);
     }
     csrf = found.csrf ?? null;
     return changed(method, path, body, headers, signal);

@@ -5,7 +5,9 @@
 
 import { h, html, useEffect, useState } from "../ui.js";
 
-const LONGEST = 64 * 1024;
+const LONGEST = 16 * 1024;
+const MOST_MARKS = 400;
+const LONGEST_WORD = 500;
 const DEEPEST = 40;
 const WEB = /^(https?:|mailto:)/i;
 
@@ -23,7 +25,7 @@ export function Markdown({ text }) {
 
 /** The tokens of the text; null if it has to be shown as it is. */
 export async function split(text) {
-  if (text.length > LONGEST) return null;
+  if (text.length > LONGEST || isCostly(text)) return null;
   try {
     const { lexer } = await import("../../vendor/marked.esm.js");
     const tokens = lexer(text);
@@ -33,6 +35,10 @@ export async function split(text) {
     return null; // nested too deeply
   }
 }
+
+// marked takes quadratic time for many emphasis marks or very long words; a hostile answer would freeze the page.
+const isCostly = (text) =>
+  (text.match(/[*_~[\]]/g) || []).length > MOST_MARKS || text.split(/\s+/).some((word) => word.length > LONGEST_WORD);
 
 const blocks = (tokens, depth) => (tokens || []).map((token) => block(token, depth + 1));
 const spans = (tokens, depth) => (tokens || []).map((token) => span(token, depth + 1));

@@ -45,7 +45,7 @@ export function Projects() {
 function ProjectPart({ project, resources, server, admin, reload }) {
   const [members, setMembers] = useState(false);
   const [trusting, setTrusting] = useState(null);
-  const trust = { name: "trust", label: "Config", cell: (row) => html`<${Button} small label=${`Review trusted config of ${row.name}`} onClick=${() => setTrusting(row.name)}>Review<//>` };
+  const trust = { name: "trust", label: "Config", cell: (row) => html`<${Button} small label=${`Review config of ${row.name}`} onClick=${() => setTrusting(row.name)}>Review<//>` };
   const columns = admin ? [...COLUMNS, trust, removeColumn("repository", (row) => `/resources/${row.name}`, reload)] : COLUMNS;
   const remove = () => removed("project", project.name, `/projects/${project.name}`, reload);
   const bound = project.max_parallel ? `max parallel: ${project.max_parallel}` : "no parallel limit";

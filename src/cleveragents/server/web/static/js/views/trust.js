@@ -8,7 +8,7 @@ import { useLoad } from "../load.js";
 /** A dialog that lists the files and their trust, for admins of the project. */
 export function Trust({ resource, onClose }) {
   const load = useLoad((signal) => get(`/resources/${encodeURIComponent(resource)}/trust`, {}, { signal }), [resource]);
-  return html`<${Dialog} title=${`Trusted config of ${resource}`} onClose=${onClose} wide>
+  return html`<${Dialog} title=${`Config of ${resource}`} onClose=${onClose} wide>
     <${Loaded} load=${load} what="Loading the repository">
       ${({ files, refused }) => html`<div class="stack">
         ${files.length === 0 && html`<p class="soft">This repository has no files that need trust.</p>`}
