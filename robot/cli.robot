@@ -110,7 +110,7 @@ Jobs Are Listed, Shown And Cancelled Once
     Should Be Equal    ${listed}[0][id]    ${job}
     Run Agents    jobs    cancel    ${job}    --reason    changed my mind
     Exit Code Should Be    0
-    Complaint Should Contain    is cancelled
+    Complaint Should Contain    cancelled job
     Run Agents    jobs    cancel    ${job}
     Exit Code Should Be    0
     Complaint Should Contain    is already cancelled (changed my mind); nothing changed

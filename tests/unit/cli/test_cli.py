@@ -573,7 +573,7 @@ def test_config_path_says_which_file_is_broken(
     repository.unlink()
     monkeypatch.setenv("CLEVERAGENTS_LOG_LEVL", "info")
     assert agents("config", "path").err == (
-        "broken: environment: CLEVERAGENTS_LOG_LEVL is not a setting; did you mean CLEVERAGENTS_LOG_LEVEL?\n"
+        "invalid: environment: CLEVERAGENTS_LOG_LEVL is not a setting; did you mean CLEVERAGENTS_LOG_LEVEL?\n"
     )
 
 

@@ -109,7 +109,10 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
     ]
     assert "pass --guidance instead of --dry-run to correct the decision" in tried.err
     guided = agents("plan", "correct", plan, "2", "--dry-run", "--guidance", "people want comments")
-    assert (guided.out, "nothing was changed; without --dry-run it is" in guided.err) == (tried.out, True)
+    assert (
+        guided.out,
+        "nothing was changed; repeat without --dry-run to correct the decision" in guided.err,
+    ) == (tried.out, True)
     facts = shown(agents("plan", "correct", f"{plan}.2", "--dry-run", "--format", "json"))
     assert [one["number"] for one in facts["superseded"]] == [2, 3]
     assert (facts["checkpoint"], facts["calls"], facts["files"], facts["steps"]) == (
