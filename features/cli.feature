@@ -58,11 +58,7 @@ Feature: The command line
     Then the command line ends with 0
     And the command line prints a JSON list
 
-<<<<<<< HEAD
-  Scenario: The doctor checks, and fixes on request
-=======
   Scenario: The doctor reports problems, and fixes them on request
->>>>>>> eaee13c0 (test: name checks and scenarios in plain English)
     When the command line runs "events verify"
     And the command line runs "doctor"
     Then the command line ends with 0

@@ -42,7 +42,7 @@ Feature: Plans change real repositories, and lose nothing
     When it is cancelled from elsewhere
     Then the plan is "execute/cancelled"
     And none of its processes is alive
-    And a second cancel says that it was cancelled already
+    And a second cancel says that it was already cancelled
 
   Scenario: G5: ended plans leave nothing in the repository
     Given 3 plans that were applied, rejected and cancelled

@@ -38,7 +38,7 @@ _FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", r
 _LINE_START = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
 _REASONING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
-# What tools put before a line: its number, the signs of a diff, a quote, the file and line of a match.
+# Prefixes of lines: a number, the signs of a diff, a quote, the file and line of a match.
 _LINE_PREFIX = re.compile(r"^(?:[ \t]*\d+[\t|:→ ]|[^\s:]+:\d+:|[+\-]|(?:>[ ]?)+)", re.MULTILINE)
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
