@@ -25,7 +25,7 @@ Feature: The command line
     And the command line complains "a repository may not set state.directory"
     When the command line runs "config path"
     Then the command line ends with 0
-    And the command line complains "broken: "
+    And the command line complains "invalid: "
 
   Scenario Outline: An unknown name is answered with the nearest known one
     When the command line runs "<command>"

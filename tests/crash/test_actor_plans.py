@@ -10,12 +10,13 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -311,7 +312,7 @@ def test_an_owner_stopped_beyond_its_lease_is_too_late(tmp_path: Path) -> None:
             stopped = start_worker(order)
             try:
                 server.wait_until(lambda seen: seen.requests == 2, 240)
-                stopped.send_signal(signal.SIGSTOP)
+                stop_between_writes(stopped, bench.container.state_directory / "state.db")
                 worker = bench.container.worker(
                     {kind_of_plan(plan.id): JobHandler(bench.handler())}, name="b"
                 )
@@ -326,6 +327,19 @@ def test_an_owner_stopped_beyond_its_lease_is_too_late(tmp_path: Path) -> None:
             assert facts_of(bench, plan) == facts
             assert bench.tools_of(plan) == ["write"]
             assert bench.spent(plan).reserved.tokens == 0
+
+
+def stop_between_writes(process: subprocess.Popen[str], database: Path) -> None:
+    """Stop the process while it holds no lock on the database, which would block every other process."""
+    for _ in range(100):
+        process.send_signal(signal.SIGSTOP)
+        with closing(sqlite3.connect(database, timeout=1.0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+    raise AssertionError("the process writes without a pause")
 
 
 def start_worker(order: dict[str, Any]) -> subprocess.Popen[str]:

@@ -106,7 +106,7 @@ def _regions(text: str) -> list[tuple[int, int, bool]]:
     fenced = [
         match
         for match in _FENCED.finditer(text)
-        # guard: tags in a fence, or a fence in tags, are one call
+        # Tags in a fence, or a fence in tags, are one call.
         if not _is_within(match.start(), tagged) and not _has_within(match, tagged)
     ]
     framed = sorted([*tagged, *fenced], key=lambda match: match.start())
