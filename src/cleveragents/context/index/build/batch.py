@@ -25,7 +25,7 @@ from cleveragents.context.model.code import FileAnalysis
 from cleveragents.core.errors import GitFailed, ToolRefused
 from cleveragents.git.plumbing import run_git, within
 
-__all__ = ["Analyse", "IndexBatch", "AnalysisRequest", "analysis_named", "filled", "opaque"]
+__all__ = ["Analyse", "AnalysisRequest", "IndexBatch", "analysis_named", "filled", "opaque"]
 
 Analyse = Callable[[str, bytes], FileAnalysis]
 """Analyses a file's content; its path determines the language."""
@@ -95,7 +95,9 @@ def analysis_named(name: str) -> Analyse:
     return found
 
 
-def filled(order: AnalysisRequest, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool) -> IndexBatch:
+def filled(
+    order: AnalysisRequest, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool
+) -> IndexBatch:
     """Read and analyse the ordered contents; stop early when `is_over` returns True."""
     changed: list[str] = []
     missing: list[str] = []

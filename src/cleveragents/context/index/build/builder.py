@@ -19,14 +19,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import field
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import IndexProgress
-from cleveragents.context.index.build.batch import IndexBatch, AnalysisRequest, analysis_named, filled
-from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable, process_count
+from cleveragents.context.index.build.batch import AnalysisRequest, IndexBatch, analysis_named, filled
 from cleveragents.context.index.build.segment import (
     SegmentInfo,
     TermNumbers,
@@ -39,8 +37,9 @@ from cleveragents.context.index.build.segment import (
     remove_segments,
     unsealed,
 )
+from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable, process_count
 from cleveragents.context.index.index_file import transaction
-from cleveragents.context.index.place import ResolvedPlace, IndexDeadline, git_seconds
+from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, git_seconds
 from cleveragents.context.index.view import MOST_BYTES, FileEntry, left_out
 from cleveragents.core.errors import GitFailed
 from cleveragents.core.faults import FaultPoints, NoFaults
@@ -53,9 +52,9 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGEST",
     "STALLED_SECONDS",
-    "IndexBuilder",
-    "IndexBuild",
     "BuildTurn",
+    "IndexBuild",
+    "IndexBuilder",
     "build_turn",
     "compact",
     "drop_unused",
@@ -151,7 +150,10 @@ class IndexBuild:
             yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
             return
         orders = list(self._orders(entries, self.builder.batch_files))
-        with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or process_count()) as pool:
+        with (
+            suppress(WorkerPoolUnusable),
+            WorkerPool(self.builder.analyse, self.builder.workers or process_count()) as pool,
+        ):
             yield from pool.batches(orders, self.patience)
             return
         # Processes cannot be used here: this one indexes the rest.
@@ -222,7 +224,9 @@ class IndexBuild:
             self.progress(done, total)
 
 
-def compact(connection: sqlite3.Connection, patience: IndexDeadline, faults: FaultPoints, *, wholly: bool) -> None:
+def compact(
+    connection: sqlite3.Connection, patience: IndexDeadline, faults: FaultPoints, *, wholly: bool
+) -> None:
     """Merge segments where it is worthwhile, or all with `wholly`, until the time is over."""
     while not patience.is_over:
         segments = [one for one in catalogue(connection) if one.postings < LARGEST // 2]

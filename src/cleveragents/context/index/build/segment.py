@@ -20,8 +20,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, LineSpan
@@ -35,11 +34,11 @@ __all__ = [
     "CATALOGUE",
     "DIGEST_TYPE",
     "FIELD",
-    "SegmentInfo",
     "FieldPostings",
     "IndexDamaged",
     "IndexedContent",
     "Segment",
+    "SegmentInfo",
     "TermNumbers",
     "add_contents",
     "add_segment",

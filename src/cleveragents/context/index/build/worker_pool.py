@@ -16,11 +16,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import field, replace
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from cleveragents.context.index.build.batch import IndexBatch, AnalysisRequest, opaque
+from cleveragents.context.index.build.batch import AnalysisRequest, IndexBatch, opaque
 from cleveragents.context.index.build.segment import (
     IndexedContent,
     TermNumbers,
@@ -133,9 +132,7 @@ class WorkerPool:
         self._selector.close()
         with ExitStack() as all_of_them:
             for worker in self._workers:
-                all_of_them.callback(
-                    worker.end
-                )  # guard: an interrupt must not spare the other processes
+                all_of_them.callback(worker.end)  # guard: an interrupt must not spare the other processes
         self._workers.clear()
 
     def batches(self, orders: Iterable[AnalysisRequest], patience: IndexDeadline) -> Iterator[IndexBatch]:
