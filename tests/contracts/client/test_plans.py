@@ -184,7 +184,7 @@ def test_an_answer_without_a_name_is_taken_as_the_first_or_to_what_is_pending(cl
     assert plan.needs == "question"
     client.plans.answer(plan.id, "red", first=True)
     client.plans.wait(plan.id, timeout=60)
-    with pytest.raises(PlanError, match="name the `question` of your answer"):
+    with pytest.raises(PlanError, match="name the `question` that you answer"):
         client.plans.answer(plan.id, "blue", first=True)
     client.plans.answer(plan.id, "large")
     plan = client.plans.wait(plan.id, timeout=60)

@@ -118,7 +118,7 @@ def test_yes_applies_and_undo_takes_it_back(agents: Agents, repository: Path) ->
     assert f"undone in 2 files of {repository}" in undone.err
     assert git(repository, "status", "--short") == ""
     final = agents("plan", "apply", ran.id)
-    assert (final.code, "it is undone, which is final" in final.err) == (2, True)
+    assert (final.code, "already undone, which is final" in final.err) == (2, True)
 
 
 def test_a_commit_is_made_and_its_undoing_too(agents: Agents, repository: Path) -> None:

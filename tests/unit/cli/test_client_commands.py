@@ -239,7 +239,7 @@ def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, mo
     tried = asked("plan", "correct", f"{plan}.1", "--dry-run")
     assert tried.out == agents("plan", "correct", f"{plan}.1", "--dry-run", on_server=True).out
     guided = asked("plan", "correct", f"{plan}.1", "--dry-run", "--guidance", "x")
-    assert (guided.out, "without --dry-run it is" in guided.err) == (tried.out, True)
+    assert (guided.out, "repeat without --dry-run" in guided.err) == (tried.out, True)
     assert "  file: README.md" in tried.out
     corrected = asked("plan", "correct", plan, "1", "--guidance", "people want comments")
     assert corrected.code == 3, corrected.err

@@ -370,7 +370,7 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
         return said, await client.get_task(GetTaskRequest(id=plan["id"]))
 
     (unnamed, other), task = asked(server, work)
-    assert "name the `question` of your answer" in unnamed
+    assert "name the `question` that you answer" in unnamed
     assert "another question is pending: Which size?" in other
     assert "+red large" in get_artifact_text(task.artifacts[0])
 
