@@ -177,10 +177,11 @@ class SubgraphNodeModel(_Model):
     actor: _Text
     inputs: dict[str, object] = Field(
         default_factory=dict,
-        description="Inputs of the actor, by its keys; ${key} inserts a key of this state.",
+        description="The actor's inputs, a value for each of its keys; ${key} inserts a value of this state.",
     )
     outputs: dict[str, _Text] = Field(
-        default_factory=dict, description="Keys of the actor's state to copy back, by keys of this state."
+        default_factory=dict,
+        description="Results to copy back: for each key of this state, the key of the actor's state to read.",
     )
     next: _Next = ["end"]
 

@@ -58,7 +58,7 @@ _LAST_ROW = select(events).order_by(events.c.position.desc()).limit(1)
 _INSERT = events.insert().values({column.name: bindparam(column.name) for column in events.columns})
 _DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
 
-_NOBODY = "that began it"
+_NOBODY = "(unknown)"
 _ADVISORY_LOCK = 0x41756469  # "Audi": one number for every process of ours
 _ONE = {"number": 1}
 

@@ -111,5 +111,5 @@ class PreparedStatement:
 
 @cache
 def prepared(statement: ClauseElement, dialect: str) -> PreparedStatement:
-    """Return the statement, compiled at first use and cached. For statements held by modules."""
+    """Return the statement, compiled at first use and cached for good. Only for module-level statements."""
     return PreparedStatement(statement, dialect)

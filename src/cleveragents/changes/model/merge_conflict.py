@@ -66,10 +66,10 @@ class Take(str, Enum):
 class MergeConflict:
     """A path that both sides changed differently. `ours` is the parent's version, `theirs` the sub-plan's.
 
-    States are those that git stores; one with the mode `DIRECTORY` stands for all files below it. `left` is
-    what the merge left at the path. `marked`: that is text with conflict markers. If a side has its file at
-    another path, because the other side renamed the directory, that is in `ours_path` or `theirs_path`. A
-    conflict is identified by the number of its merge call and its index in it.
+    File states are as git stores them; a state with the mode `DIRECTORY` stands for all files below the path.
+    `left` is the state that the merge left at the path; `marked` is true if it contains conflict markers.
+    `ours_path` or `theirs_path` is set if that side has the file at another path, because the other side
+    renamed the directory. The number of the merge call and the index in it identify a conflict.
     """
 
     path: str

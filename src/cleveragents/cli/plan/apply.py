@@ -108,7 +108,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
             progress(line)
         by_hand = f"{_prefix()} plan diff {plan.id} | git apply --reverse --reject"
         progress("remove your edits of these lines, then run undo again; or undo by hand:")
-        progress(f"  {by_hand}  undo what fits; the rest goes to *.rej files")
+        progress(f"  {by_hand}  # undo what fits; the rest goes to *.rej files")
         raise
     except KeyboardInterrupt:
         _tell_left_to_server(client, plan)

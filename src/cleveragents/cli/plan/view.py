@@ -74,7 +74,7 @@ def _tell_briefly(output: Output, plan: PlanView | PlanSummary) -> None:
 
 @dataclass(slots=True)
 class ReportedPlan:
-    """The plan that is printed at the end; read again then, unless `plan` is set."""
+    """The plan to print at the end of the block. It is fetched at that point unless `plan` is set."""
 
     plan_id: str
     plan: PlanView | None = None

@@ -129,7 +129,7 @@ class SpanBook:
         return [] if hear is None else hear(event)
 
     def left(self, now: datetime) -> list[Span]:
-        """Return the open spans that will not end here, in their current state."""
+        """End all open spans as interrupted, forget them and return them, when the exporter closes."""
         spans = [begun.ended(now, "interrupted") for begun in self._open.values()]
         self._open.clear()
         self._job_of.clear()

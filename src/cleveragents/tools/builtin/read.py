@@ -42,7 +42,7 @@ class ReadResult(Result):
 
 class ReadTool(TypedTool[ReadArguments, ReadResult]):
     name = "read"
-    description = "Reads lines of a text file, and returns their total number."
+    description = "Reads lines of a text file. Also returns how many lines the file has."
     capability = Capability.READ
     arguments = ReadArguments
     result = ReadResult
