@@ -109,7 +109,7 @@ Files Are Reviewed One By One
     Run Agents On The Plan    review    paint.py
     Complaint Should Contain    to be applied: 1 file changed
     Run Agents On The Plan    show
-    Output Should Contain    left out    paint.py    what next
+    Output Should Contain    left out    paint.py    next steps
     Run Agents On The Plan    apply
     Exit Code Should Be    0
     Status Should Be    ${SPACE}M README.md
@@ -127,7 +127,7 @@ Leave Is Asked For And Given
 
 A Terminal Is Asked
     ${arguments}=    Replacing    colour    color
-    Type Into Agents    Allow it?    y    Apply it?    y    @{arguments}    --profile    manual
+    Type Into Agents    Approve?    y    Apply?    y    @{arguments}    --profile    manual
     Exit Code Should Be    0
     File Should Say    paint.py    color = 1\n
 
