@@ -512,7 +512,7 @@ def check_that_all_is_mended(home: Path, resource: Path) -> None:
     with Container(demo_settings(home / "state")) as container:
         assert container.audit.verify().ok
         sandboxes = container.plan_parts.sandboxes
-        sandboxes.mend()
+        sandboxes.remove_orphans()
         assert sandboxes.leftovers([resource]) == []
 
 

@@ -88,9 +88,9 @@ def test_orphans_of_a_killed_creation_are_found_and_removed(
     with open_database(f"sqlite:///{tmp_path}/store.db") as database:
         registry = SandboxRegistry(database, tmp_path / "sandboxes")
         assert [(left.kind, left.plan_id) for left in registry.leftovers([resource])] == [("row", "plan-0")]
-        assert [left.plan_id for left in registry.mend()] == ["plan-0"]
+        assert [left.plan_id for left in registry.remove_orphans()] == ["plan-0"]
         assert registry.leftovers([resource]) == []
-        assert registry.mend() == []
+        assert registry.remove_orphans() == []
         assert registry.rows() == []
     check_nothing_is_left(tmp_path, resource, before)
 

@@ -120,7 +120,7 @@ def forks(number: Any) -> None:
 
 
 def leaves_a_child(number: Any) -> None:
-    """In a session of its own; but it ends when it is told to."""
+    """Run in a separate session, but end on request."""
     if os.fork() == 0:
         os.setsid()
         announce()

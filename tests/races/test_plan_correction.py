@@ -32,7 +32,7 @@ class Enough(Exception):
 
 
 class Alive:
-    """Every process is alive, and ends when it is told to."""
+    """Every process is alive, and ends on request."""
 
     def is_alive(self, worker: WorkerIdentity) -> bool:
         return True

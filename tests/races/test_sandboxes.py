@@ -80,7 +80,7 @@ def test_a_sandbox_being_created_is_locked_against_others(
     with pytest.raises(SandboxMissing):
         other.open("plan-1")
     assert other.leftovers() == []
-    assert other.mend() == []
+    assert other.remove_orphans() == []
     pause.go_on.set()
     thread.join(30)
     (sandbox,) = came
@@ -106,7 +106,7 @@ def test_a_sandbox_being_removed_is_locked_against_others(
     ):
         with pytest.raises(SandboxBusy):
             attempt()
-    assert other.mend() == []
+    assert other.remove_orphans() == []
     pause.go_on.set()
     thread.join(30)
     assert came == [None]

@@ -74,7 +74,7 @@ def find_orphans(registry: _Registry, now: datetime, resources: Iterable[Path] =
 
 def remove_orphans(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
     """Remove the removable orphans, and return them."""
-    mended: list[SandboxOrphan] = []
+    removed: list[SandboxOrphan] = []
     for left in find_orphans(registry, now):
         if not left.removable:
             continue
@@ -86,8 +86,8 @@ def remove_orphans(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
         except (SandboxBusy, SandboxMissing, FileNotFoundError):
             # Another process was faster; it is no longer an orphan.
             continue
-        mended.append(left)
-    return mended
+        removed.append(left)
+    return removed
 
 
 def _rows(known: Iterable[SandboxRow]) -> Iterator[SandboxOrphan]:

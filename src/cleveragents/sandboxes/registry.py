@@ -161,7 +161,7 @@ class SandboxRegistry:
         """Return orphans among the sandboxes, and orphaned pins in these repositories. Changes nothing."""
         return find_orphans(self, self._clock.now(), resources)
 
-    def mend(self) -> Sequence[SandboxOrphan]:
+    def remove_orphans(self) -> Sequence[SandboxOrphan]:
         """Remove the orphans that are certainly ours, unused and without work; return them."""
         return remove_orphans(self, self._clock.now())
 

@@ -197,7 +197,7 @@ def test_a_look_does_not_take_over_a_plan(remote: Remote, one: Machine, other: M
     assert row.home == one.container.home
     assert [left.plan_id for left in other.parts.sandboxes.leftovers()] == [plan.id]
     assert one.parts.sandboxes.leftovers() == []
-    assert len(other.parts.sandboxes.mend()) == 1
+    assert len(other.parts.sandboxes.remove_orphans()) == 1
     assert [path.name for path in other.parts.sandboxes.directory.iterdir()] == []
     assert other.diff(plan) == one.diff(plan)
 
@@ -225,7 +225,7 @@ def test_the_next_look_sees_newer_records(
 def test_does_not_remove_the_sandbox_of_another_machine(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     assert other.parts.sandboxes.rows() == []
-    assert other.parts.sandboxes.mend() == []
+    assert other.parts.sandboxes.remove_orphans() == []
     other.parts.sandboxes.remove(plan.id)
     assert one.parts.sandboxes.open(plan.id).scan()
 
@@ -240,7 +240,7 @@ def test_the_old_sandbox_of_a_taken_over_plan_is_an_orphan(
     assert other.parts.sandboxes.open(plan.id, fence=fence).scan()
     [left] = one.parts.sandboxes.leftovers()
     assert (left.plan_id, left.removable) == (plan.id, True)
-    one.parts.sandboxes.mend()
+    one.parts.sandboxes.remove_orphans()
     assert not (one.parts.sandboxes.directory / plan.id).exists()
     row = one.parts.sandboxes.row(plan.id)
     assert row is not None
@@ -269,7 +269,7 @@ def test_a_plan_on_a_directory_stays_with_its_machine(
     one.parts.sandboxes.create(SandboxRequest("plan-1", remote.clone))
     with pytest.raises(SandboxMissing, match="on the machine with state"):
         other.parts.sandboxes.open("plan-1")
-    assert other.parts.sandboxes.mend() == []
+    assert other.parts.sandboxes.remove_orphans() == []
     assert one.parts.sandboxes.open("plan-1").scan() == {}
 
 
@@ -429,7 +429,7 @@ def test_removes_unused_copies_and_checkouts(remote: Remote, one: Machine, other
     assert other.diff(plan) == one.diff(plan)  # rebuilt
     one.parts.sandboxes.remove(plan.id)
     assert [left.kind for left in other.parts.sandboxes.leftovers()] == ["copy"]
-    assert other.parts.sandboxes.mend() != []
+    assert other.parts.sandboxes.remove_orphans() != []
 
 
 def test_removes_contents_of_a_machine_unseen_for_a_month(

@@ -168,7 +168,7 @@ def test_refuses_to_remove_a_sandbox_in_use(registry: SandboxRegistry, resource:
         with pytest.raises(SandboxBusy):
             registry.remove("plan-1")
         assert (sandbox.root / "a").exists()
-        assert registry.mend() == []
+        assert registry.remove_orphans() == []
     registry.remove("plan-1")
 
 
@@ -340,8 +340,8 @@ def test_the_next_removal_finishes_an_interrupted_one(
         SandboxLayout(registry.directory / "plan-1").lock, "plan-1"
     ):  # by the process that is about to finish it
         assert registry.leftovers() == []
-        assert registry.mend() == []
-    assert registry.mend() == [left]
+        assert registry.remove_orphans() == []
+    assert registry.remove_orphans() == [left]
     assert registry.rows() == []
     assert list(registry.directory.iterdir()) == []
     assert pins(resource) == b""
@@ -361,7 +361,7 @@ def test_a_ready_sandbox_is_no_orphan(registry: SandboxRegistry, resource: Path)
     assert registry.leftovers() == []
     registry.create(SandboxRequest("plan-1", resource))
     assert registry.leftovers([resource]) == []
-    assert registry.mend() == []
+    assert registry.remove_orphans() == []
 
 
 def test_a_sandbox_that_lost_its_facts_keeps_its_files(registry: SandboxRegistry, resource: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_sandbox_that_lost_its_facts_keeps_its_files(registry: SandboxRegistry
     (sandbox.root / "work.txt").write_text("nowhere else")
     (registry.directory / "damaged" / "sandbox.json").unlink()
     assert names(registry.leftovers()) == [("row", "damaged", False)]
-    assert registry.mend() == []
+    assert registry.remove_orphans() == []
     assert (sandbox.root / "work.txt").read_text() == "nowhere else"
 
 
@@ -378,7 +378,7 @@ def test_a_row_without_a_directory_is_removed_with_its_pin(registry: SandboxRegi
     sandbox.root.parent.rename(registry.directory.parent / "elsewhere")
     with pytest.raises(SandboxMissing):
         registry.create(SandboxRequest("plan-1", resource))
-    assert names(registry.mend()) == [("row", "plan-1", True)]
+    assert names(registry.remove_orphans()) == [("row", "plan-1", True)]
     assert registry.rows() == []
     assert pins(resource) == b""
 
@@ -395,7 +395,7 @@ def test_a_complete_sandbox_without_a_row_is_reported_and_never_removed(
         found = registry.leftovers([resource, tmp_path / "plain"])
         assert names(found) == [("directory", "plan-1", False), ("pin", "plan-1", False)]
         assert all(left.advice for left in found)
-        assert registry.mend() == []
+        assert registry.remove_orphans() == []
         assert (theirs.root / "a").exists()
         assert theirs.scan() == {}
 
@@ -410,8 +410,8 @@ def test_a_remnant_without_a_row_is_removed_when_it_is_old_and_unlocked(
     assert young.leftovers() == []
     registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=2))
     with locked(place.lock, "plan-1"):
-        assert names(registry.mend()) == [("directory", "plan-2", True)]
-    assert names(registry.mend()) == [("directory", "plan-1", True)]
+        assert names(registry.remove_orphans()) == [("directory", "plan-2", True)]
+    assert names(registry.remove_orphans()) == [("directory", "plan-1", True)]
     assert list(registry.directory.iterdir()) == []
 
 
@@ -420,7 +420,7 @@ def test_other_directories_are_never_removed(database: Database, tmp_path: Path)
     (tmp_path / "sandboxes" / "link").symlink_to(tmp_path)
     registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=1000))
     assert names(registry.leftovers()) == [("directory", "precious", False)]
-    assert registry.mend() == []
+    assert registry.remove_orphans() == []
     assert (tmp_path / "sandboxes/precious/thesis.tex").exists()
 
 

@@ -98,4 +98,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return "somebody"  # a user id without a name, as in a bare container
+        return "unknown user"  # a user id without a name, as in a bare container
