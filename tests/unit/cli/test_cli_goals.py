@@ -117,6 +117,14 @@ def test_the_answer_to_a_question_is_printed_whole_and_kept(agents: Agents, tmp_
     assert [step["action"] for step in told["steps"]] == ["plan.log", "plan.delete"]
 
 
+def test_an_answer_is_masked_like_the_transcript(agents: Agents, tmp_path: Path) -> None:
+    secret = "DB_PASSWORD=correct-horse-7"
+    (tmp_path / "question.yaml").write_text(QUESTION.replace("# Colours", f"# Colours {secret}"))
+    ran = agents("run", "Which colours?", "--model", f"scripted/{tmp_path}/question.yaml", "--format", "json")
+    assert json.loads(ran.out)["answer"].startswith("# Colours DB_PASSWORD=***")
+    assert "correct-horse-7" not in agents("plan", "show", ran.id).out
+
+
 def test_a_plan_run_in_front_keeps_its_transcript(agents: Agents) -> None:
     """Others read it from the database, as they read that of a plan on a server."""
     ran = agents("run", "Say color", "--yes")
