@@ -79,13 +79,13 @@ A Plan Is Cancelled From Another Terminal
     Exit Code Should Be    0
     Complaint Should Contain    is already cancelled (wrong branch)
 
-Ctrl-C Stops The Plan And All Of It
+Ctrl-C Pauses The Plan And All Of It
     Start Agents Until It Says    RUNNING    run    --action    builtin/command    --    sh    -c
     ...    trap '' TERM; touch made.txt; echo RUNNING; sleep 1000
     Interrupt Started Agents    SIGINT
-    Started Agents Should End With    130    interrupted: stopping the plan
+    Started Agents Should End With    130    interrupted: pausing the plan
     No Process Of It Should Be Left
-    Plan Should Stand At    execute/cancelled
+    Plan Should Stand At    execute/errored
     Status Should Be    ${EMPTY}
 
 SIGTERM Leaves A Plan That Goes On

@@ -219,11 +219,14 @@ class PlanLifecycle:
         """
         return self._ended_for(plan, user_reason(reason))
 
-    def stop(self, plan: Plan) -> Plan:
-        """Stop a sub-plan so that it can be resumed: it fails, unless it is complete or a cancel is
-        requested.
+    def stop(self, plan: Plan, reason: str = STOPPED) -> Plan:
+        """Stop the plan and its sub-plans so that they can be resumed: they fail with this reason, a
+        `resumable_stop`. A plan that has not started, is complete or is being cancelled stays as it is.
+
+        If a worker runs the plan, its `state` is still running on return and the worker stops it. Raises
+        `PlanError` if the plan has ended, is being applied, or is merged.
         """
-        return self._ended_for(plan, STOPPED)
+        return self._ended_for(plan, reason)
 
     def _ended_for(self, plan: Plan, reason: str) -> Plan:
         cancelled = self._decided(plan, reason)
@@ -301,6 +304,9 @@ class PlanLifecycle:
             self._let_go(job)
             self._end_calls_left(plan)
             return plan
+        if job is not None and is_resumable_stop(job.cancel_reason):
+            self._end_of_dead_owner(job)  # nothing is lost by a stop, so the plan need not be cancelled
+            job = self.queueing.job_of(plan)
         if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
         cancelled = job.state is JobState.CANCELLED
@@ -444,5 +450,7 @@ class PlanLifecycle:
 
 
 def _is_settled(plan: Plan) -> bool:
-    """Return whether the plan is complete or failed, so that there is nothing to stop."""
+    """Return whether the plan has not started, is complete or failed, so that there is nothing to stop."""
+    if plan.phase is Phase.ACTION:  # guard: a failed plan in this phase could not be resumed
+        return True
     return plan.state is PlanState.ERRORED or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)

@@ -26,6 +26,7 @@ from cleveragents.core.errors import (
     UnknownResource,
 )
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
 from tests.cli_bench import git
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
@@ -240,6 +241,24 @@ def test_a_plan_that_takes_too_long_is_cancelled(client: Client) -> None:
     assert "enough" in plan.error
     client.plans.remove_sandbox(plan.id)
     assert client.plans.get(plan.id).sandbox is None
+
+
+def test_a_paused_plan_is_resumed_and_repeats_the_call_in_progress(client: Client) -> None:
+    script = "echo x >> made; echo begun; test -e .git/begun || { touch .git/begun; sleep 99; }"
+    plan = client.plans.create(command(script))
+    assert any("begun" in piece.text for piece in client.plans.watch(plan.id))
+    assert "pause" in client.plans.get(plan.id).can
+    client.plans.pause(plan.id)
+    paused = client.plans.wait(plan.id, timeout=60)
+    assert (paused.status, paused.needs) == (PlanStatus.PAUSED, None)
+    assert "paused it; can be resumed" in paused.meaning
+    assert [step.action for step in paused.steps] == ["plan.resume", "plan.cancel"]
+    assert client.plans.pause(plan.id) == paused
+    client.plans.resume(plan.id)
+    assert client.plans.wait(plan.id, timeout=60).status is PlanStatus.READY
+    assert "+x" in str(client.plans.diff(plan.id))
+    with pytest.raises(PlanError, match=r"it is not running \(ready\)"):
+        client.plans.pause(plan.id)
 
 
 def test_a_cancel_drops_a_result_only_with_discard(client: Client) -> None:

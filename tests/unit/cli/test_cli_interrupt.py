@@ -20,7 +20,7 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import StreamPosition, run_until_rest
 from cleveragents.cli.plan.work import WorkOptions, decide, work_on
-from cleveragents.cli.run.interruption import ForcedStop, Interrupts, stop_plans
+from cleveragents.cli.run.interruption import ForcedStop, Interrupts, pause_plans
 from cleveragents.core.errors import StoreBusy, UnknownPlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.plan_bench import PlanBench, command, plan_bench, write
@@ -146,13 +146,13 @@ def test_an_orderly_end_during_the_last_message_is_kept() -> None:
     assert left == []
 
 
-def test_a_failed_cancel_keeps_no_other_plan_running(tmp_path: Path) -> None:
+def test_a_failed_pause_keeps_no_other_plan_running(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as plans:
         first, second = plans.plan(command("true")), plans.plan(command("true"))
         gone = plan("01HXNOSUCHPLAN000000000000")
         with pytest.raises(UnknownPlan):
-            stop_plans(plans.container, [first, gone, second], None, Shown(), Interrupts())
-        assert [plans.now(one).state for one in (first, second)] == [PlanState.CANCELLED] * 2
+            pause_plans(plans.container, [first, gone, second], None, Shown(), Interrupts())
+        assert [plans.now(one).state for one in (first, second)] == [PlanState.ERRORED] * 2
 
 
 def test_nothing_is_killed_unless_it_is_hit_again() -> None:
@@ -167,7 +167,7 @@ def test_hit_again_all_is_killed_and_the_end_is_waited_for() -> None:
     with ForcedStop(heard, view, [plan("P")], killed.set, leave=left.append):
         heard.again = True
         assert killed.wait(60)
-    assert view.said == ["interrupted again: killing running processes and recording their effects …"]
+    assert view.said == ["interrupted again: killing running processes …"]
     assert left == []
 
 
@@ -234,7 +234,7 @@ def test_a_hanging_plan_is_left_and_reported(
     said = capsys.readouterr().err
     assert (codes, view.closed) == ([130], True)
     assert all(f"plan {one} was killed and may still count as running" in said for one in ids)
-    assert f"`agents plan cancel {named}` to record its end" in said
+    assert f"continue with `agents plan resume {named}`" in said
 
 
 # ── Plans ─────────────────────────────────────────────────────────────────────────────────────────
@@ -246,7 +246,7 @@ def plans(tmp_path: Path) -> Iterator[PlanBench]:
         yield bench
 
 
-def test_a_plan_is_cancelled_before_a_message_that_may_hang(plans: PlanBench) -> None:
+def test_a_plan_is_paused_before_a_message_that_may_hang(plans: PlanBench) -> None:
     stopped, states, threads = plans.plan(command("true")), list[PlanState](), list[threading.Thread]()
 
     class Watching(Shown):
@@ -255,8 +255,8 @@ def test_a_plan_is_cancelled_before_a_message_that_may_hang(plans: PlanBench) ->
             threads.append(threading.current_thread())
 
     view = Watching()
-    stop_plans(plans.container, [stopped], None, view, Interrupts())
-    assert (states, view.closed) == ([PlanState.CANCELLED], True)
+    pause_plans(plans.container, [stopped], None, view, Interrupts())
+    assert (states, view.closed) == ([PlanState.ERRORED], True)
     assert threads != [threading.main_thread()], "who hangs hears no Ctrl-C"
 
 

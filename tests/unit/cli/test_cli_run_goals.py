@@ -217,13 +217,35 @@ def answered(
     return subprocess.CompletedProcess(command, *fork_server.ran(command, cwd=directory, timeout=120))
 
 
-def test_an_interrupt_cancels_all_of_them(agents: Agents, repository: Path, tmp_path: Path) -> None:
+def test_an_interrupt_pauses_all_of_them(agents: Agents, repository: Path, tmp_path: Path) -> None:
     file = goals(tmp_path, "Wait for it", "Wait for ever", "Wait in the queue")
     words = [("step 1 of 1: Do it", int(signal.SIGINT))]
     ran = answered(repository, words, "run", "-f", file, "--parallel", "2", "--format", "json")
     assert ran.returncode == 130, ran.stderr
-    assert [plan["state"] for plan in json.loads(ran.stdout)] == ["cancelled"] * 3
-    assert "interrupted: stopping 3 plans" in ran.stderr
+    assert [plan["status"] for plan in json.loads(ran.stdout)] == ["paused"] * 3
+    assert "interrupted: pausing 3 plans" in ran.stderr
+    assert ran.stderr.count("agents plan resume") == 3
+
+
+def test_an_interrupted_plan_resumes_and_repeats_only_the_call_in_progress(
+    agents: Agents, repository: Path
+) -> None:
+    script = "echo x >> made.txt; echo begun; test -e .git/begun || { touch .git/begun; sleep 1000; }"
+    settings = ("--set", "sandbox.isolation=off")
+    ran = answered(repository, [("^  begun", int(signal.SIGINT))], *settings, *COMMAND, "sh", "-c", script)
+    plan_id = ran.stderr.split()[1].rstrip(":")
+    assert ran.returncode == 130, ran.stderr
+    assert f"plan {plan_id} is paused" in ran.stderr
+    assert f"agents plan resume {plan_id}" in ran.stderr
+    told = json.loads(agents("plan", "show", plan_id, "--format", "json").out)
+    assert (told["status"], told["needs"]) == ("paused", None)
+    assert {"resume", "cancel"} <= set(told["can"])
+    again = agents("plan", "pause", plan_id)
+    assert (again.code, "is already paused; nothing changed" in again.err) == (0, True)
+    assert agents(*settings, "plan", "resume", plan_id).code == 3
+    agents("plan", "apply", plan_id)
+    assert (repository / "made.txt").read_text() == "x\n"
+    assert agents("plan", "pause", plan_id).code == 2
 
 
 def test_sigterm_leaves_plans_resumable(agents: Agents, repository: Path, tmp_path: Path) -> None:
@@ -242,7 +264,7 @@ def test_further_interrupts_kill_at_once_and_lose_nothing(
     agents: Agents, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second kills the processes, and a third changes nothing that is recorded."""
-    often = ("^  begun", "interrupted: stopping", "interrupted again")
+    often = ("^  begun", "interrupted: pausing", "interrupted again")
     words = [(word, int(signal.SIGINT)) for word in often]
     marker = f"1000.{os.getpid()}"
     script = f"trap '' TERM INT; echo half > half.txt; echo begun; sleep {marker} & sleep {marker}"
@@ -253,18 +275,17 @@ def test_further_interrupts_kill_at_once_and_lose_nothing(
     ran = answered(repository, words, *settings, *COMMAND, "sh", "-c", script)
     plan_id = ran.stderr.split()[1].rstrip(":")
     assert ran.returncode == 130, ran.stderr
-    assert "error: cancelled: interrupted by the user" in ran.stderr
+    assert f"plan {plan_id} is paused" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert subprocess.run(["pgrep", "-f", marker], capture_output=True, check=False).stdout == b""
     assert list(places.iterdir()) == []
     told = json.loads(agents("plan", "show", plan_id, "--format", "json").out)
-    assert told["state"] == "cancelled"
-    assert [(call["state"], call["error"]) for call in told["calls"]] == [
-        ("failed", "cancelled: interrupted by the user")
-    ]
+    assert told["status"] == "paused"
+    assert [call["state"] for call in told["calls"]] == ["started"]
+    assert agents("plan", "cancel", plan_id, "--reason", "enough").code == 0
+    told = json.loads(agents("plan", "show", plan_id, "--format", "json").out)
+    assert [(call["state"], call["error"]) for call in told["calls"]] == [("failed", "cancelled: enough")]
     assert agents("plan", "diff", plan_id, "--name-only").out == "half.txt\n"
-    again = agents("plan", "cancel", plan_id)
-    assert "is already cancelled (interrupted by the user); nothing changed" in again.err
 
 
 def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(
@@ -282,14 +303,14 @@ def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(
     ]
     file = tmp_path / "goals.yaml"
     file.write_text(json.dumps({"goals": entries}))
-    words = [("all have begun", int(signal.SIGINT)), ("interrupted: stopping", int(signal.SIGINT))]
+    words = [("all have begun", int(signal.SIGINT)), ("interrupted: pausing", int(signal.SIGINT))]
     settings = ("--set", "sandbox.isolation=off")
     ran = answered(repository, words, *settings, "run", "-f", str(file), "--parallel", "2")
     plan_id = ran.stderr.split()[1].rstrip(":")
     assert ran.returncode == 130, ran.stderr
     assert not any(lives(int(mark.read_text())) for mark in marks)
     parts = json.loads(agents("plan", "show", plan_id, "--format", "json").out)["sub_plans"]
-    assert [part["state"] for part in parts] == ["cancelled"] * 2
+    assert [part["status"] for part in parts] == ["paused"] * 2
 
 
 # ── What it costs ─────────────────────────────────────────────────────────────────────────────────

@@ -35,7 +35,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
     UnknownProject,
 )
-from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus
 from tests.client_bench import Cutting, Served, served
 from tests.server_plan_bench import until
 
@@ -192,16 +192,16 @@ def _leave_at_once(patient: HttpTransport) -> None:
 
 
 class Impatient(HttpTransport):
-    """Whoever uses it hits Ctrl-C: before a plan's cancel is sent, or once that is answered."""
+    """Whoever uses it hits Ctrl-C: before a plan's pause is sent, or once that is answered."""
 
     waits = False
     _heard = False
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        if path.endswith("/cancel") and not self.waits:
+        if path.endswith("/pause") and not self.waits:
             raise KeyboardInterrupt
         answer = super().post(path, body)
-        self._heard = path.endswith("/cancel")
+        self._heard = path.endswith("/pause")
         return answer
 
     def get(self, path: str, /, **query: Any) -> Any:
@@ -223,24 +223,24 @@ class Hasty(HttpTransport):
 
 
 class Late(Hasty):
-    """What it has cancelled first was cancelled by somebody else, just before; or it may not any more, if
-    there is an `instead` of it by then."""
+    """The first plan that it pauses is cancelled by another user just before; or `instead` sends the
+    request, if set."""
 
     instead: HttpTransport | None = None
     _first = True
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        if path.endswith("/cancel") and self.instead is not None:
+        if path.endswith("/pause") and self.instead is not None:
             return self.instead.post(path, body)
-        if path.endswith("/cancel") and self._first:
+        if path.endswith("/pause") and self._first:
             self._first = False
-            plan = super().post(path, body)["id"]
+            plan = super().post(path.replace("/pause", "/cancel"), {"reason": "not wanted"})["id"]
             until(lambda: bool(self.get(f"/plans/{plan}")["state"] == "cancelled"))
         return super().post(path, body)
 
 
 @pytest.mark.usefixtures("command")
-def test_a_second_interrupt_prints_whether_the_server_received_the_cancel(
+def test_a_second_interrupt_prints_whether_the_server_received_the_pause(
     bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plans.plans.create(SLEEP)
@@ -266,14 +266,14 @@ def test_a_second_interrupt_prints_whether_the_server_received_the_cancel(
         assert left.value.exit_code == 130
         *before, said = capsys.readouterr().err.splitlines()
         # Told before it is said, which may hang.
-        assert [line.startswith("interrupted: stopping") for line in before] == [True] * waits
-        heard = f"the server is stopping plan {plan.id}"
-        perhaps = f"the server may not have received the cancel of plan {plan.id}"
+        assert [line.startswith("interrupted: pausing") for line in before] == [True] * waits
+        heard = f"the server is pausing plan {plan.id}"
+        perhaps = f"the server may not have received the request to pause plan {plan.id}"
         assert said.startswith(heard if waits else perhaps)
-        assert f"`agents plan {'show' if waits else 'cancel'} {plan.id}`" in said
+        assert f"`agents plan {'show' if waits else 'pause'} {plan.id}`" in said
     impatient.close()
     following = PlansFollower(plans, [plan], Output("plain"), after=current_position(plans, plan))
-    assert [one.state for one in following.to_rest()] == [PlanState.CANCELLED]
+    assert [one.status for one in following.to_rest()] == [PlanStatus.PAUSED]
     following.close()
 
 
@@ -290,21 +290,21 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
     first, second = sorted({row.id for row in plans.plans.list().items} - before)
-    assert "interrupted: stopping 1 plan …" in said
-    assert f"plan {first}: it was already cancelled" in said
+    assert "interrupted: pausing 1 plan …" in said
+    assert f"plan {first}: it is not running (cancelled)" in said
     assert (f"plan {first} is on the server; show it with `agents plan show {first}`" in said) == (hits == 2)
-    assert (f"the server is stopping plan {second}" in said) == (hits == 2)
+    assert (f"the server is pausing plan {second}" in said) == (hits == 2)
     both = [plans.plans.get(plan_id) for plan_id in (first, second)]
     following = PlansFollower(plans, both, Output("plain"), after=current_position(plans))
     stopped = following.to_rest()
     following.close()
-    assert [one.state for one in stopped] == [PlanState.CANCELLED] * 2
-    with pytest.raises(Cancelled, match="interrupted by the user"):
+    assert [one.status for one in stopped] == [PlanStatus.CANCELLED, PlanStatus.PAUSED]
+    with pytest.raises(Cancelled, match="not wanted"):
         print_denied(WorkOptions(plans, "agents", Output("plain")), stopped[0])
     assert "denied:" not in capsys.readouterr().err
 
 
-def test_a_viewer_who_cannot_cancel_sees_that_plans_continue(
+def test_a_viewer_who_cannot_pause_sees_that_plans_continue(
     bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {row.id for row in plans.plans.list().items}

@@ -18,6 +18,7 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import StreamPosition, run_until_rest
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.sub_plan import PAUSED
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.server.server_file import announced
 from tests.cli_bench import Agents, command_line
@@ -102,10 +103,10 @@ def test_plans_without_a_server_resource_run_here(
     assert queue_of(server, plan_in(ended.err)) is None
 
 
-def test_a_plan_is_cancelled_before_the_message_and_a_second_interrupt_is_reported(
+def test_a_plan_is_paused_before_the_message_and_a_second_interrupt_is_reported(
     server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["plan ", "interrupted: stopping"]
+    words = ["plan ", "interrupted: pausing"]
 
     class Impatient(StringIO):
         def write(self, text: str) -> int:
@@ -120,9 +121,9 @@ def test_a_plan_is_cancelled_before_the_message_and_a_second_interrupt_is_report
         ended = agents("run", "--action", "builtin/command", "--profile", "full-auto", "--", "sleep", "99")
     assert ended.code == 130
     plan_id = plan_in(ended.err)
-    heard = f"the server is stopping plan {plan_id}"
+    heard = f"the server is pausing plan {plan_id}"
     assert f"{heard}; check with `agents plan show {plan_id}`" in ended.err
-    assert server.rested({"id": plan_id})["state"] == "cancelled"
+    assert server.rested({"id": plan_id})["status"] == "paused"
 
 
 # ── Without a server: what an interrupt does to a plan, wherever that stands ──────────────────────
@@ -163,16 +164,19 @@ def followed(plans: PlanBench, plan: Plan) -> PlanState:
         ).state
 
 
-def test_a_plan_that_waits_for_its_sub_plans_is_cancelled(
+def test_a_plan_that_waits_for_its_sub_plans_is_paused(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = ("strategize/processing", "strategize/complete", "execute/queued", "execute/processing")
     waits = moved(plans, plans.plan(write("z.txt", "z\n")), *way, "execute/waiting")
     monkeypatch.setattr(sys, "stderr", Hitting())
-    assert followed(plans, waits) is PlanState.CANCELLED
+    with pytest.raises(click.exceptions.Exit) as ended:
+        followed(plans, waits)
+    assert ended.value.exit_code == 130
+    assert plans.now(waits).error == PAUSED
 
 
-def test_a_plan_that_was_being_applied_is_not_cancelled(
+def test_a_plan_that_was_being_applied_is_not_paused(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, stderr = plans.done(write("z.txt", "z\n")), Hitting()

@@ -117,7 +117,7 @@ def test_recorded_pieces_look_as_on_the_server() -> None:
 def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_stays() -> None:
     screen = Screen(100)
     meter = ViewMeter(shown("01M7FAFVRNZ56XTRRK66P37001", tokens=10))
-    rich = RichView(meter, hint="Ctrl-C stops it", stream=screen, size=screen.size, clock=lambda: 100.0)
+    rich = RichView(meter, hint="Ctrl-C pauses it", stream=screen, size=screen.size, clock=lambda: 100.0)
 
     class OneView(Board):
         def view_of(self, plan: Plan) -> Any:
@@ -142,7 +142,10 @@ def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_st
     assert drawn[0] == "step 1 of 2: look"
     assert drawn[1].startswith("── running · step 1 of 2: look ─")
     assert drawn[2].endswith("executor is thinking (a/model)")
-    assert drawn[3:] == ["  Let me look at it.", "1,234 tokens · $0.2500 of $0.5000 · 0:00 · Ctrl-C stops it"]
+    assert drawn[3:] == [
+        "  Let me look at it.",
+        "1,234 tokens · $0.2500 of $0.5000 · 0:00 · Ctrl-C pauses it",
+    ]
     view.show(meter.last.plan.id, "progress", "  read a.py\n")
     view.close()
     assert screen.text.splitlines() == ["step 1 of 2: look", "  “Let me look at it.”", "  read a.py"]

@@ -33,7 +33,7 @@ from cleveragents.cli.render.footer import Footer
 from cleveragents.cli.render.narrow_terminal import terminal_size
 from cleveragents.cli.render.rich_board import RichBoard
 from cleveragents.cli.render.rich_view import RichView, elapsed, styled
-from cleveragents.cli.run.interruption import STOPPING
+from cleveragents.cli.run.interruption import PAUSING
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_of
@@ -144,7 +144,7 @@ def plan(state: PlanState = PlanState.PROCESSING, *, number: int = 0, goal: str 
 
 def live(screen: Screen, meter: Meter | None = None, clock: Clock | None = None) -> RichView:
     meter = meter or Meter(plan())
-    return RichView(meter, hint="Ctrl-C stops it", stream=screen, size=screen.size, clock=clock or Clock())
+    return RichView(meter, hint="Ctrl-C pauses it", stream=screen, size=screen.size, clock=clock or Clock())
 
 
 def tell(view: RichView, kind: ProgressKind, text: str = "", *, failed: bool = False) -> None:
@@ -171,7 +171,7 @@ def test_the_bottom_says_phase_step_answer_spending_and_time() -> None:
         "⠹ executor is thinking (scripted/x)".replace("⠹", screen.text.splitlines()[3][0]),
         "  First line",
         "  Let me look at",
-        "1,234 of 50,000 tokens · $0.0100 of $0.5000 · 1:02 · Ctrl-C stops it",
+        "1,234 of 50,000 tokens · $0.0100 of $0.5000 · 1:02 · Ctrl-C pauses it",
     ]
 
 
@@ -260,13 +260,13 @@ def test_a_line_that_comes_after_the_end_is_not_lost() -> None:
     assert screen.text == "late"
 
 
-def test_a_stopping_plan_is_not_shown_as_working() -> None:
+def test_a_pausing_plan_is_not_shown_as_working() -> None:
     screen = Screen(80)
     view = live(screen)
-    view.say(f"{STOPPING} the plan …")
+    view.say(f"{PAUSING} the plan …")
     tell(view, ProgressKind.TOOL, "command sleep")
     view.draw()
-    assert screen.text.splitlines()[-2].endswith(" stopping …")
+    assert screen.text.splitlines()[-2].endswith(" pausing …")
     assert screen.text.splitlines()[-1].endswith("Ctrl-C again kills it")
     view.close()
 
@@ -283,7 +283,7 @@ def test_it_fits_any_width(columns: int) -> None:
     before = screen.text
     view.draw()
     assert screen.text == before
-    assert "Ctrl-C stops it" in before
+    assert "Ctrl-C pauses it" in before
     assert "end" in before
     assert all(len(row) < columns for row in before.splitlines()[-4:])
 
@@ -475,11 +475,11 @@ def test_a_table_has_a_row_for_each_plan() -> None:
     assert "queued" in lines[5]
     assert "ready" in lines[6]
     assert "1,500" in lines[6]
-    assert lines[7] == "1 of 3 done · 1,520 tokens · 0:00 · Ctrl-C stops them all"
-    board.say(f"{STOPPING} 3 plans …")
+    assert lines[7] == "1 of 3 done · 1,520 tokens · 0:00 · Ctrl-C pauses them all"
+    board.say(f"{PAUSING} 3 plans …")
     board.draw()
-    assert screen.text.endswith("stopping …, Ctrl-C again kills them")
-    finished.append(f"{STOPPING} 3 plans …")
+    assert screen.text.endswith("pausing …, Ctrl-C again kills them")
+    finished.append(f"{PAUSING} 3 plans …")
     row.close()
     board.close()
     assert screen.text.splitlines() == finished
@@ -663,7 +663,7 @@ def test_the_question_comes_when_the_view_is_gone(repository: Path) -> None:
         before = shown.written
         shown.type("y\n")
         assert shown.end() == 0
-    assert "Ctrl-C stops it" in before
+    assert "Ctrl-C pauses it" in before
     assert "\x1b[?7l" not in before.rpartition("\x1b[?7h")[2]
     assert "Ctrl-C" not in before.rpartition("1 file changed")[2]
     assert (repository / "README.md").read_text() == "The color of it.\n"
@@ -698,8 +698,8 @@ def test_several_goals_have_a_table_and_a_summary(
         shown.process.send_signal(signal.SIGINT)
         assert shown.end() == 130
     assert "0 of 2 done" in shown.written
-    assert "Ctrl-C stops them all" in shown.written
-    assert shown.written.count("cancelled") - shown.written.count(": cancelled:") == 2
+    assert "Ctrl-C pauses them all" in shown.written
+    assert shown.written.count("is paused") == 2
 
 
 def test_on_a_terminal_sub_plans_have_lines_and_are_stopped_together(
@@ -717,4 +717,5 @@ def test_on_a_terminal_sub_plans_have_lines_and_are_stopped_together(
         assert shown.end() == 130
     assert "0 of 2 sub-plans done" in shown.written
     assert "waiting for sub-plans" in shown.written
-    assert shown.written.rstrip().endswith("cancelled: interrupted by the user")
+    assert "is paused" in shown.written
+    assert "agents plan resume" in shown.written

@@ -30,7 +30,8 @@ from cleveragents.jobs.model.job import AttemptOutcome, JobState
 from cleveragents.plans.calls.call_log import CallLog
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.sub_plan import STOPPED
+from cleveragents.plans.model.sub_plan import PAUSED, STOPPED
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import PlanBench, command, plan_bench, write
@@ -145,6 +146,39 @@ def test_a_plan_ends_with_its_job_between_two_phases(
     over = plans.parts.lifecycle.reconciled(plan)
     assert (over.phase_state, str(over.error).removeprefix("cancelled: ")) == (then, reason)
     assert plans.now(plan) == over
+
+
+def test_a_pause_whose_worker_died_is_finished_by_the_next_reader(plans: PlanBench) -> None:
+    """A process that ends before it has recorded the pause leaves a plan that can be resumed."""
+    plan = plans.plan(command("echo y >> made.txt"))
+    job, now = plans.owned_job(plan), plans.container.clock.now()
+    plan = plans.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.PROCESSING), now=now)
+    plans.container.jobs.request_cancel(job.id, PAUSED, now=now)
+    gone = replace(plans.parts.lifecycle, processes=DeadOwners(plans.container.processes))
+    over = gone.reconciled(plan)
+    assert (over.state, over.error) == (PlanState.ERRORED, PAUSED)
+    plans.parts.lifecycle.resume(over)
+    assert plans.work(over).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert changed(plans, plan) == ["made.txt"]
+
+
+def test_a_pause_leaves_a_plan_that_has_not_started_startable(plans: PlanBench) -> None:
+    draft = PlanDraft(goal="a goal", action="tests/steps", resource=str(plans.repository))
+    plan = plans.parts.plans.create(draft, now=plans.container.clock.now())
+    assert plans.parts.lifecycle.stop(plan, PAUSED) == plan
+
+
+class DeadOwners:
+    """A supervisor for which every other process is dead."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def is_alive(self, owner: str) -> bool:
+        return False
 
 
 class Switch:

@@ -447,7 +447,7 @@ def test_a_difference_is_bounded_and_says_so(server: PlanServer) -> None:
 def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer) -> None:
     plan = server.parts.lifecycle.create(PlanDraft("by hand", "builtin/command", str(server.repository)))
     shown = server.get(f"/plans/{plan.id}")
-    assert (shown["project"], shown["can"]) == ("default", ["cancel"])
+    assert (shown["project"], shown["can"]) == ("default", ["cancel", "pause"])
     refused = server.post(f"/plans/{plan.id}/resume", status=409)
     assert "created it and runs it" in refused["detail"]
     assert (

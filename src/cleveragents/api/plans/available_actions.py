@@ -34,6 +34,7 @@ __all__ = [
     "NEEDS",
     "can_of",
     "is_at_rest",
+    "is_pausable",
     "is_resumable",
     "is_settled",
     "needs_of",
@@ -120,6 +121,8 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> set[str]:
     begun = plan.state.running or plan.state in (PlanState.WAITING, PlanState.ERRORED)
     if begun and plan.phase is not Phase.APPLY:
         found.add("cancel")
+    if is_pausable(parts, plan):
+        found.add("pause")
     if is_resumable(parts, plan):
         found.add("resume")
     if begun and plan.phase is not Phase.APPLY and plan.request.get("limits") is not None:
@@ -150,6 +153,15 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
     if has_result or plan.state is PlanState.ERRORED:
         found.add("reject")
     return found
+
+
+def is_pausable(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether the plan or a plan below it runs. A sub-plan pauses with the plan at the top."""
+    if plan.parent_id is not None or parts.lifecycle.should_cancel(plan):
+        return False
+    if plan.phase is Phase.APPLY:
+        return False
+    return not is_at_rest(plan) or any(should_run(one) for one in below(parts, plan))
 
 
 def is_resumable(parts: PlanParts, plan: Plan) -> bool:

@@ -83,6 +83,14 @@ class Plans(Protocol):
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         """Wait until the plan rests or needs a person, and return it. Raises `DeadlineExceeded`."""
 
+    def pause(self, plan_id: str) -> PlanView:
+        """Stop a running plan and its sub-plans so that they can be resumed or corrected. Returns at once;
+        `wait` returns when all processes have ended.
+
+        A finished call stays; a call in progress is made again after a resume. Raises `PlanError` if the plan
+        does not run, or is a sub-plan.
+        """
+
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
         """Cancel a plan, its sub-plans and their processes. Returns at once; `wait` returns when all have
         ended.

@@ -118,6 +118,9 @@ class HttpPlans:
                 break
         return self.get(plan_id)
 
+    def pause(self, plan_id: str) -> PlanView:
+        return self._posted(plan_id, "pause")
+
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
         given = {"discard": True} if discard else {}  # a server of 0.1.0 does not know the field
         return self._posted(plan_id, "cancel", reason=reason, **given)

@@ -173,6 +173,12 @@ class LocalPlans:
                 break
         return self.get(plan_id)
 
+    def pause(self, plan_id: str) -> PlanView:
+        from cleveragents.api.plans.responses import pause
+
+        with self._decision(plan_id) as plan:
+            return self._view(pause(self._parts, plan.id, self._by))
+
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
         from cleveragents.api.plans.responses import cancel
 

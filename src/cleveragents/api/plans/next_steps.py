@@ -19,7 +19,7 @@ from cleveragents.api.plans.status_text import (
     waiting_for,
 )
 from cleveragents.api.workers import missing_worker, waits_for_worker
-from cleveragents.core.errors import OptionValue, Remedy, remedies_from_json
+from cleveragents.core.errors import OptionValue, PlanError, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged, plans_needing_action, title_of
@@ -46,7 +46,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     pushed = remote_of(plan.resource) is not None
     brings = f"push it to {place_of(parts, plan)}" if pushed else "apply the result to your files"
     diff, apply = _step(plan, "diff", "show the changes"), _apply(plan, brings, commit)
-    log, reject = _step(plan, "log", "list its tool calls"), _step(plan, "reject", "discard the result")
+    reject = _step(plan, "reject", "discard the result")
     steps: list[Remedy] = []
     if waits_for_sub_plans(plan):
         return [*_steps_below(parts, plan), *_steps_of_tree(parts, plan)]
@@ -60,10 +60,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         review = _step(plan, "review", "leave files out", reject=None)
         steps = [diff, *_offered(plan), review, replace(apply, text="try again"), reject]
     elif plan.state is PlanState.ERRORED:
-        more = _log_of_agent(parts, plan) or log
-        more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
-        resume = _step(plan, "resume", "try again from the failed step")
-        return [*_logs_of_failed(parts, plan), more, resume, reject]
+        return _steps_of_failed(parts, plan, reject)
     elif plan.state is PlanState.APPLIED:
         takes = "push a commit that reverts it" if pushed else "undo the changes in your files"
         steps = [diff, _step(plan, "undo", takes)] if is_kept(parts, plan) else []
@@ -90,6 +87,25 @@ def _resume(plan: Plan) -> Remedy:
 
 def _cancel(plan: Plan) -> Remedy:
     return _step(plan, "cancel", "cancel the plan")
+
+
+def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remedy]:
+    """Return the steps of a plan that failed or was paused."""
+    if is_stopped(plan):
+        return [_resume(plan), *_correct(parts, plan), _cancel(plan)]
+    more = _log_of_agent(parts, plan) or _step(plan, "log", "list its tool calls")
+    more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
+    resume = _step(plan, "resume", "try again from the failed step")
+    return [*_logs_of_failed(parts, plan), more, resume, reject]
+
+
+def _correct(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the step that adds guidance, if an actor can follow it."""
+    try:
+        parts.correction.ensure_correctable(plan)
+    except PlanError:
+        return []
+    return [_step(plan, "correct", "continue with guidance", guidance=None, append=True)]
 
 
 def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy) -> list[Remedy]:

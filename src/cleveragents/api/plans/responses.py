@@ -1,5 +1,5 @@
-"""Responses of a person to a plan (approve, answer, resume, budget, discard, cancel, delete), and whether
-each is possible now.
+"""Responses of a person to a plan (approve, answer, resume, budget, discard, pause, cancel, delete), and
+whether each is possible now.
 """
 
 from __future__ import annotations
@@ -8,11 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import on_one_line
-from cleveragents.api.plans.available_actions import is_resumable
+from cleveragents.api.plans.available_actions import is_pausable, is_resumable
 from cleveragents.api.plans.budget import allow, ensure_model_fits, raise_limits
 from cleveragents.api.plans.details import find_plan, resource_label
-from cleveragents.api.plans.status_text import DONE, pending_request_of, waiting_for
+from cleveragents.api.plans.status_text import (
+    DONE,
+    is_stopped,
+    pending_request_of,
+    plan_status,
+    waiting_for,
+)
 from cleveragents.api.reachability import ensure_reachable, is_unreachable
+from cleveragents.core.cancellation import resumable_stop
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.models.model.budget import BudgetLimits
@@ -22,6 +29,7 @@ from cleveragents.plans.family import below
 from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
+from cleveragents.plans.model.sub_plan import PAUSED
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -37,6 +45,7 @@ __all__ = [
     "discard",
     "ensure_decidable",
     "ensure_shared",
+    "pause",
     "remove_sandboxes",
     "reply_to_question",
     "resume",
@@ -208,6 +217,24 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         resume = Remedy("plan.resume", plan.id, text="Try again")
         raise PlanError(plan.id, "it failed and has no result", (resume,))
+
+
+def pause(parts: PlanParts, plan_id: str, by: str | None) -> Plan:
+    """Stop the plan, or request its stop: then its worker ends the processes and moves the plan. `by` is the
+    acting user of a server.
+
+    A paused plan is returned unchanged. Raises `PlanError` if the plan does not run or is a sub-plan.
+    """
+    plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
+    if plan.parent_id is not None:  # guard: its parent would take a paused sub-plan for a failed one
+        whole = Remedy("plan.pause", plan.root, text="Pause the whole plan")
+        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
+    if is_stopped(plan):
+        return plan
+    if not is_pausable(parts, plan):
+        show = Remedy("plan.show", plan.id, text="Show the plan")
+        raise PlanError(plan.id, f"it is not running ({plan_status(parts, plan).value})", (show,))
+    return parts.lifecycle.stop(plan, PAUSED if by is None else resumable_stop(f"{by} paused it"))
 
 
 def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = False) -> Plan:

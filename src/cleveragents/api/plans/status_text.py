@@ -122,7 +122,7 @@ def _explanation(parts: PlanParts, plan: Plan) -> str:
     if plan.state.running and is_unreachable(parts, plan):
         return f"{plan.resource} is out of reach"
     if is_stopped(plan):
-        return "stopped because another sub-plan failed; can be resumed"
+        return f"{(plan.error or '').replace(', because', ' because', 1)}; can be resumed"
     if is_unknown(plan):
         return "the outcome is unknown because the remote does not respond"
     return _MEANINGS.get(plan.phase_state, "")
@@ -179,7 +179,9 @@ def has_active_sub_plans(parts: PlanParts, plan: Plan) -> bool:
 
 
 def is_stopped(plan: Plan) -> bool:
-    """Return whether the plan was stopped because another sub-plan failed."""
+    """Return whether the plan was stopped, by a person or because another sub-plan failed, and can be
+    resumed.
+    """
     return plan.state is PlanState.ERRORED and is_resumable_stop(plan.error)
 
 

@@ -1,4 +1,4 @@
-"""`agents plan cancel|delete`: end a plan and its sub-plans, here or on a server."""
+"""`agents plan pause|cancel|delete`: stop or end a plan and its sub-plans, here or on a server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,45 @@ from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import NeedsHuman, PlanError
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
 
-__all__ = ["cancel_plan", "delete_plan", "stop_plan"]
+__all__ = ["cancel_plan", "delete_plan", "pause_plan", "stop_plan"]
 
 _PATIENCE_SECONDS = 60.0
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+
+
+@click.command("pause")
+@plan_argument
+@format_option
+@pass_session
+def pause_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Stop a plan so that it can be resumed.
+
+    Also stops its sub-plans, on any machine, and returns when no process is left. Finished calls stay; the
+    call in progress is made again after `agents plan resume`. Ctrl-C in `agents run` does the same. A second
+    pause changes nothing.
+
+    \b
+    Example:
+      agents plan pause 7QX2
+      agents plan resume 7QX2
+    """
+    plans = session.client().plans
+    before = plans.get(plan_id)
+    patience = session.configuration().settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
+    if before.status is PlanStatus.PAUSED:
+        progress(f"plan {before.id} is already paused; nothing changed")
+    else:
+        plans.pause(before.id)
+        progress(f"stopping the processes of plan {before.id} …")
+    plan = plans.wait(before.id, timeout=patience)
+    print_plan(output, plan)
+    print_next_steps(plan)
 
 
 @click.command("cancel")
@@ -32,9 +62,9 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 @format_option
 @pass_session
 def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: bool, output: Output) -> None:
-    """Stop a plan and all its processes.
+    """End a plan and all its processes.
 
-    Also stops its sub-plans, on any machine, and returns when no process is left. The result of a plan that
+    Also ends its sub-plans, on any machine, and returns when no process is left. The result of a plan that
     was done can no longer be applied; `agents plan diff` still shows it. A second cancel changes nothing.
 
     \b

@@ -10,6 +10,7 @@ from cleveragents.core.errors import CheckFailed
 from cleveragents.plans.apply_policy import ensure_checked
 from cleveragents.plans.family import plans_needing_action
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
 
 def exit_code(plan: PlanView, *, only_review: bool = False) -> int:
     """Return 0 for a plan with nothing left to do, 1 for a failed one, 3 for one that needs a person, 75 for
-    one that a worker runs, 130 for a cancelled one. With `only_review`, a result needs no action.
+    one that a worker runs, 130 for a paused or cancelled one. With `only_review`, a result needs no action.
     """
+    if plan.state is PlanState.CANCELLED or plan.status is PlanStatus.PAUSED:
+        return INTERRUPTED
     if plan.state is PlanState.ERRORED:
         return FAILED
-    if plan.state is PlanState.CANCELLED:
-        return INTERRUPTED
     if plan.state.ended:
         return 0
     if not plan.at_rest:

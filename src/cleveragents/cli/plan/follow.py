@@ -1,4 +1,4 @@
-"""Followers of plans that workers run: they show progress and output, and stop the plans on Ctrl-C.
+"""Followers of plans that workers run: they show progress and output, and pause the plans on Ctrl-C.
 
 A plan of this command runs in the foreground. Workers, here or on a server, run all others; their recorded
 output is shown.
@@ -24,8 +24,8 @@ from cleveragents.cli.plan.meter import ViewMeter, plan_of
 from cleveragents.cli.render.board import board_of
 from cleveragents.cli.render.live_view import is_for_terminal
 from cleveragents.cli.render.output_view import PlanOutputView
-from cleveragents.cli.run.foreground import end_unless_cancelled
-from cleveragents.cli.run.interruption import STOPPING, left_running_message
+from cleveragents.cli.run.foreground import end_interrupted
+from cleveragents.cli.run.interruption import PAUSING, left_running_message
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of
@@ -96,8 +96,8 @@ def run_until_rest(
 ) -> PlanView:
     """Return the plan once no worker runs it.
 
-    Ctrl-C asks the workers to stop it and waits for that; a second Ctrl-C does not wait. Exits with 130 if
-    the cancel came too late. `quiet` omits the goal. `at_it` knows the processes that continue the plan.
+    Ctrl-C asks the workers to pause it, waits for that, and exits with 130; a second Ctrl-C does not wait.
+    `quiet` omits the goal. `at_it` knows the processes that continue the plan.
     """
     following = PlansFollower(client, [plan], output, after=after, hear=hear, at_it=at_it)
     try:
@@ -107,7 +107,7 @@ def run_until_rest(
     except KeyboardInterrupt:
         stopped = following.stopped(prefix)[0]
         following.close()
-        end_unless_cancelled(stopped)
+        end_interrupted(stopped)
         return stopped
     finally:
         following.close()
@@ -128,7 +128,7 @@ class PlansFollower:
         after: StreamPosition,
         statuses: bool = False,
         alone: bool = True,
-        hint: str = "Ctrl-C stops it",
+        hint: str = "Ctrl-C pauses it",
         hear: Hear | None = None,
         at_it: BackgroundRunner | None = None,
     ) -> None:
@@ -202,9 +202,9 @@ class PlansFollower:
         return self._looked(plan_id)
 
     def stopped(self, prefix: str) -> list[PlanView]:
-        """Cancel all running plans and return them once they have stopped; Ctrl-C ends the wait.
+        """Pause all running plans and return them once they have stopped; Ctrl-C ends the wait.
 
-        A plan that cannot be cancelled, such as one that is being applied, comes to rest on its own; the
+        A plan that cannot be paused, such as one that is being applied, comes to rest on its own; the
         reason is printed.
         """
         names = list(self._meters)
@@ -220,10 +220,10 @@ class PlansFollower:
                     told.add(plan_id)
                 else:
                     refused[plan_id] = why
-            # Printed after the requests: a reader that stalls must not delay the cancel.
+            # Printed after the requests: a reader that stalls must not delay the pause.
             if told:
                 what = "the plan" if len(names) == 1 else counted(len(told), "plan")
-                self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
+                self._board.say(f"{PAUSING} {what} … (Ctrl-C again {_LEAVES})")
             for why in refused.values():
                 self._board.say(why)
             return self.to_rest()
@@ -252,9 +252,9 @@ class PlansFollower:
             self._say_status(plan_id, plan.status)
 
     def _refusal(self, plan_id: str) -> str | None:
-        """Cancel a plan. Return the reason if this plan cannot be cancelled."""
+        """Pause a plan. Return the reason if this plan cannot be paused."""
         try:
-            self._client.plans.cancel(plan_id, reason="interrupted by the user")
+            self._client.plans.pause(plan_id)
         except (Conflict, PlanError, UnknownPlan) as said:  # it is being applied, or has just ended
             return str(said)
         except ServerFailed as said:

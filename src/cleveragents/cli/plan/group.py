@@ -30,7 +30,8 @@ _COMMANDS = {
     "deny": (f"{_HERE}.respond:deny_plan", "Deny the pending request of a plan."),
     "answer": (f"{_HERE}.respond:answer_plan", "Answer a plan's question."),
     "resume": (f"{_HERE}.respond:resume_plan", "Resume a plan that failed or was interrupted."),
-    "cancel": (f"{_HERE}.cancel:cancel_plan", "Stop a plan and all its processes."),
+    "pause": (f"{_HERE}.cancel:pause_plan", "Stop a plan so that it can be resumed."),
+    "cancel": (f"{_HERE}.cancel:cancel_plan", "End a plan and all its processes."),
     "delete": (f"{_HERE}.cancel:delete_plan", "Remove a plan, its sandbox and its records."),
 }
 

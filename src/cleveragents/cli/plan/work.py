@@ -40,6 +40,7 @@ from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import Cancelled, PlanFailed
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
@@ -114,9 +115,9 @@ def work_on(
 ) -> PlanView:
     """Run the plan and return it once no job of its tree is left.
 
-    Ctrl-C cancels the tree and waits for that. Exits with 130, and prints how to continue, if the cancel came
-    too late. `after` is the moment before the plan was continued. `quiet` omits the goal; lines that were
-    printed when the call that is now `answered` was requested are not repeated.
+    Ctrl-C pauses the tree, waits for that, prints how to continue, and exits with 130. `after` is
+    the moment before the plan was continued. `quiet` omits the goal; lines that were printed when the call
+    that is now `answered` was requested are not repeated.
     """
     client, at_it = deciding.client, None
     if isinstance(client, LocalClient):
@@ -255,11 +256,17 @@ def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
 
 
 def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
-    """Raise `Cancelled` or `PlanFailed`; exit with 3 if the plan could not be applied."""
+    """Raise `Cancelled` or `PlanFailed`; exit with 3 if the plan could not be applied, with 130 if another
+    command paused it.
+    """
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
     if plan.state is PlanState.CONSTRAINED:
         _tell_constrained(deciding, plan)
+    if plan.status is PlanStatus.PAUSED:
+        from cleveragents.cli.run.foreground import end_interrupted
+
+        end_interrupted(plan)
     if plan.state is PlanState.ERRORED:
         print_hints(plan)
         print_next_steps(plan)

@@ -114,7 +114,7 @@ def board_for(
     output: Output | None,
     *,
     alone: bool = False,
-    hint: str = "Ctrl-C stops it",
+    hint: str = "Ctrl-C pauses it",
 ) -> Board:
     """Return the board for plans of this machine; see `board_of`."""
     from cleveragents.cli.plan.meter import PlanMeter
@@ -128,7 +128,7 @@ def board_of(
     output: Output | None,
     *,
     alone: bool = False,
-    hint: str = "Ctrl-C stops it",
+    hint: str = "Ctrl-C pauses it",
     last: str = "",
 ) -> Board:
     """Return the board for the plans of these meters and this output. A plan that is `alone` is shown in

@@ -15,7 +15,7 @@ from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_view import LiveView
 from cleveragents.cli.render.rich_view import elapsed, in_lines, spinner, styled
-from cleveragents.cli.run.interruption import STOPPING
+from cleveragents.cli.run.interruption import PAUSING
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import short_of, title_of
 from cleveragents.plans.model.plan import PlanState
@@ -78,7 +78,7 @@ class RichBoard:
 
     def say(self, message: str) -> None:
         self.scroll(message)
-        if message.startswith(STOPPING):
+        if message.startswith(PAUSING):
             self._stopping = True
 
     def scroll(self, line: str) -> None:
@@ -140,5 +140,5 @@ class RichBoard:
         done = sum(not plan.state.running and not waits_for_sub_plans(plan) for plan in plans)
         tokens = sum(meter.last.spent.tokens for meter in self._meters)
         words = [f"{done} of {len(plans)} done", f"{tokens:,} tokens"]
-        hint = f"stopping …, {self._last_hint}" if self._stopping else "Ctrl-C stops them all"
+        hint = f"pausing …, {self._last_hint}" if self._stopping else "Ctrl-C pauses them all"
         return [*words, elapsed(self._clock() - self._started), hint]

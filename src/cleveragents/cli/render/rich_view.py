@@ -21,7 +21,7 @@ from cleveragents.cli.render.board_row import COLOURS, BoardRow, beside, rank
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_output import ChunkFlow
 from cleveragents.cli.render.live_view import LiveView, PlainView, one_line
-from cleveragents.cli.run.interruption import STOPPING
+from cleveragents.cli.run.interruption import PAUSING
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import short_of, title_of, wanted_parts
 from cleveragents.plans.model.plan import PlanState
@@ -106,7 +106,7 @@ class RichView:
 
     def say(self, message: str) -> None:
         self._finished.say(message)
-        if message.startswith(STOPPING):
+        if message.startswith(PAUSING):
             self._stopping = True
         if _STEP.match(message):
             self._now = _Now(step=one_line(message))
@@ -165,7 +165,7 @@ class RichView:
         heading = " · ".join(filter(None, [reading.status.value, shown.step, self._progress()]))
         spent = [*spending_label(reading), elapsed(now - self._started)]
         spent.append(self._last_hint if self._stopping else self._hint)
-        doing = "stopping …" if self._stopping else shown.doing or self._idle(reading.plan)
+        doing = "pausing …" if self._stopping else shown.doing or self._idle(reading.plan)
         answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
         above = [
             styled(printable(f"── {heading} ").ljust(width, "─"), "cyan"),

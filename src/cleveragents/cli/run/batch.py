@@ -22,6 +22,7 @@ from cleveragents.cli.run.foreground import handler_of, run_in_front
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
@@ -132,6 +133,9 @@ def _tell_what_next(deciding: WorkOptions, plan: PlanView, code: int) -> None:
         for one in plans_needing_action(deciding.client, plan) or [plan]:
             progress(f"plan {one.id} needs you: {name_of(one)}")
             print_next_steps(one)
+    elif plan.status is PlanStatus.PAUSED:
+        progress(f"plan {plan.id} is paused")
+        print_next_steps(plan)
     elif code:
         progress(f"plan {plan.id}: {redact_text(plan.error or 'failed')}")
         print_next_steps(plan)

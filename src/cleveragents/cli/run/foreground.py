@@ -14,10 +14,11 @@ from cleveragents.cli.output import progress
 from cleveragents.cli.plan.exit_codes import INTERRUPTED
 from cleveragents.cli.plan.view import print_next_steps
 from cleveragents.cli.render.board import Board, PlainBoard, board_for
-from cleveragents.cli.run.interruption import Interrupts, give_back, stop_plans
+from cleveragents.cli.run.interruption import Interrupts, give_back, pause_plans
 from cleveragents.jobs.worker.log import NO_STORE
 from cleveragents.plans.family import below
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import LocalClient
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.output_recorder import OutputRecorder
 
-__all__ = ["end_unless_cancelled", "handler_of", "run_in_front", "run_until_rest", "work_in_front"]
+__all__ = ["end_interrupted", "handler_of", "run_in_front", "run_until_rest", "work_in_front"]
 
 _FOREVER = 30 * 24 * 3600.0
 
@@ -47,8 +48,8 @@ def work_in_front(
 ) -> PlanView:
     """Run the plan and return it once no job of its tree is left.
 
-    Ctrl-C cancels the tree; its processes are gone when this returns. A second Ctrl-C kills them. Exits with
-    130, and prints how to continue, if the cancel came too late. `quiet` omits the goal. Lines that were
+    Ctrl-C pauses the tree and exits with 130 when its processes are gone; the next steps are printed. A
+    second Ctrl-C kills the processes. `quiet` omits the goal. Lines that were
     printed when the call that is now `answered` was requested are not repeated.
     """
     from cleveragents.plans.jobs.names import kind_of_plan
@@ -68,7 +69,7 @@ def work_in_front(
     show = partial(board_for, container, [root], output, alone=True)
     interrupted = run_in_front(container, [root], show, hire)
     if interrupted:
-        end_unless_cancelled(client.plans.get(root.id))
+        end_interrupted(client.plans.get(root.id))
     return client.plans.get(plan.id)
 
 
@@ -118,7 +119,7 @@ def run_in_front(
     `show` makes the board; `hire` prints what is run and makes the worker, which this function starts. When
     it returns, nothing of the plans runs here, and the board is closed.
 
-    Ctrl-C cancels running plans; results and waiting plans stay as they are, and the user is not asked about
+    Ctrl-C pauses running plans; results and waiting plans stay as they are, and the user is not asked about
     them. SIGTERM leaves all plans resumable and is raised. So does a store that is unusable for a whole
     lease, as `StoreFull`.
     """
@@ -140,7 +141,7 @@ def run_in_front(
         except KeyboardInterrupt:
             heard.stopping = True
             try:
-                stop_plans(container, plans, worker, board, heard)
+                pause_plans(container, plans, worker, board, heard)
             except NO_STORE:
                 _tell_unrecorded(plans)
                 raise
@@ -168,13 +169,15 @@ def _tell_unrecorded(plans: Sequence[Plan]) -> None:
         progress(f"fix this, then run `agents plan resume {plan.id}`")
 
 
-def end_unless_cancelled(plan: PlanView) -> None:
-    """Exit if the interrupted plan had come to rest already: the user who stops it does not want to apply it
-    or to be asked about it.
+def end_interrupted(plan: PlanView) -> None:
+    """Print the next steps of an interrupted plan and exit: the user who stops it does not want to apply it
+    or to be asked about it. Return if another command cancelled the plan.
     """
     if plan.state is PlanState.CANCELLED:
         return
-    progress(f"interrupted; plan {plan.id} is unchanged: {plan.meaning}")
+    paused = plan.status is PlanStatus.PAUSED
+    unchanged = f"interrupted; plan {plan.id} is unchanged: {plan.meaning}"
+    progress(f"plan {plan.id} is paused" if paused else unchanged)
     print_next_steps(plan)
     raise click.exceptions.Exit(INTERRUPTED)
 

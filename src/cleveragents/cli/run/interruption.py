@@ -1,9 +1,9 @@
-"""Ctrl-C while plans run here: the first stops them in order, the second kills their processes.
+"""Ctrl-C while plans run here: the first pauses them, the second kills their processes.
 
-Both end in the same records: the effects of a call are recorded, then the call is marked as cancelled, then
-the plan. If something hangs after the kill, even if only the reader of our output stalls, this process ends
-within a few seconds. After a third Ctrl-C, the fourth ends it at once. The next command that reads or cancels
-the plan records what is missing.
+Both end in the same records: finished calls stay, the call in progress stays open and is made again after a
+resume, and the plan is paused. If something hangs after the kill, even if only the reader of our output
+stalls, this process ends within a few seconds. After a third Ctrl-C, the fourth ends it at once. The next
+command that reads the plan records the pause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.cli.output import counted, progress
 from cleveragents.core.errors import CleverAgentsError, JobAlreadyEnded, PlanError, UnknownJob
 from cleveragents.plans.family import below
-from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.jobs.names import should_run
+from cleveragents.plans.model.sub_plan import PAUSED, waits_for_sub_plans
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -28,24 +29,23 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
-    "STOPPING",
+    "PAUSING",
     "ForcedStop",
     "Interrupts",
     "PlanDisplay",
     "give_back",
     "left_running_message",
-    "stop_plans",
+    "pause_plans",
 ]
 
-STOPPING = "interrupted: stopping"
-"""The beginning of the message that plans are being stopped."""
+PAUSING = "interrupted: pausing"
+"""The beginning of the message that plans are being paused."""
 
 _END_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 _KILL_AGAIN_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
 _WORDS_SECONDS = 1.0
-_REASON = "interrupted by the user"
 _INTERRUPTED = 130
 
 
@@ -98,25 +98,25 @@ class Interrupts:
         self.again = True
 
 
-def stop_plans(
+def pause_plans(
     container: Container,
     plans: Sequence[Plan],
     worker: AsyncWorker | None,
     view: PlanDisplay,
     heard: Interrupts,
 ) -> None:
-    """Cancel the running plans, also those with queued jobs. Return when nothing of them runs and the view is
+    """Pause the running plans, also those with queued jobs. Return when nothing of them runs and the view is
     closed.
 
     Another Ctrl-C kills their processes; if that does not help either, this process ends without a return.
     """
     with ForcedStop(heard, view, plans, lambda: _kill(container, plans)):
         try:
-            stopped, failed = _cancel_each(container, plans, worker)
-            if stopped:
-                what = "the plan" if len(plans) == 1 else counted(stopped, "plan")
+            paused, failed = _pause_each(container, plans, worker)
+            if paused:
+                what = "the plan" if len(plans) == 1 else counted(paused, "plan")
                 # guard: not in this thread, which hears no Ctrl-C while another line is stuck in the pipe
-                telling = _begun(view.say, f"{STOPPING} {what} … (Ctrl-C again kills it)")
+                telling = _begun(view.say, f"{PAUSING} {what} … (Ctrl-C again kills it)")
                 telling.join(_WORDS_SECONDS)
             if worker is not None:
                 worker.run_until_idle(_END_SECONDS)
@@ -187,7 +187,7 @@ class ForcedStop:
             with suppress(Exception):
                 self._kill()
             if telling is None:
-                said = "interrupted again: killing running processes and recording their effects …"
+                said = "interrupted again: killing running processes …"
                 telling = _begun(self._view.say, said)
             self._over.wait(_KILL_AGAIN_SECONDS)
         if telling is not None:
@@ -205,8 +205,8 @@ class ForcedStop:
         for plan in self._plans:
             progress(f"plan {plan.id} was killed and may still count as running")
         named = self._plans[0].id if len(self._plans) == 1 else "PLAN"
-        cancel = f"`agents plan cancel {named}`"
-        progress(f"run {cancel} to record its end; find other orphans with `agents doctor`")
+        resume = f"`agents plan resume {named}`"
+        progress(f"continue with {resume}; find orphans with `agents doctor`")
         sys.stdout.flush()
 
 
@@ -217,47 +217,47 @@ def give_back(worker: AsyncWorker | None) -> None:
 
 
 def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
-    """Return the message for a plan on a server when this command no longer waits for its stop. `told` if the
-    server has received the cancel.
+    """Return the message for a plan on a server when this command no longer waits for its pause. `told` if
+    the server has received the request.
     """
     if told:
         show = f"`{prefix} plan show {plan_id}`"
-        return f"the server is stopping plan {plan_id}; check with {show}"
-    cancel = f"`{prefix} plan cancel {plan_id}`"
-    return f"the server may not have received the cancel of plan {plan_id}; run {cancel}"
+        return f"the server is pausing plan {plan_id}; check with {show}"
+    pause = f"`{prefix} plan pause {plan_id}`"
+    return f"the server may not have received the request to pause plan {plan_id}; run {pause}"
 
 
-def _cancel_each(
+def _pause_each(
     container: Container, plans: Sequence[Plan], worker: AsyncWorker | None
 ) -> tuple[int, CleverAgentsError | None]:
-    """Cancel the plans. Return how many were cancelled, and the first error, which does not keep the others
-    from being cancelled.
+    """Pause the plans. Return how many were running, and the first error, which does not keep the others from
+    being paused.
     """
-    stopped, failed = 0, None
+    paused, failed = 0, None
     for plan in plans:
         try:
-            stopped += _cancel(container, plan, worker)
+            paused += _pause(container, plan, worker)
         except CleverAgentsError as error:
             failed = failed or error
-    return stopped, failed
+    return paused, failed
 
 
-def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> bool:
-    """Cancel the plan and its sub-plans. Return False if it has a result or waits for a person: it stays as
-    it is.
+def _pause(container: Container, plan: Plan, worker: AsyncWorker | None) -> bool:
+    """Pause the plan and its sub-plans. Return False if it has a result or waits for a person: it stays as it
+    is.
     """
     parts = container.plan_parts
     plan = parts.plans.get(plan.id)
-    runs = plan.state.running or waits_for_sub_plans(plan)
+    runs = should_run(plan) or waits_for_sub_plans(plan)
     if runs:
         with suppress(PlanError):  # it ended at this moment
-            parts.lifecycle.cancel(plan, _REASON)
+            parts.lifecycle.stop(plan, PAUSED)
     if worker is not None:
         for one in (plan, *below(parts, plan)):
-            # At once, not only when the worker looks next.
+            # guard: at once, so that a killed process counts as stopped, not as failed
             with suppress(JobAlreadyEnded, UnknownJob):
-                if one.state.running:
-                    worker.cancel(str(one.job_id), _REASON)
+                if should_run(one):
+                    worker.stop(str(one.job_id), PAUSED)
     return runs
 
 

@@ -154,7 +154,7 @@ def run_together(client: Client, deciding: WorkOptions, requests: Sequence[PlanR
     question is asked: plans that need a person come to rest. Exits as a local `agents run -f` does.
     """
     waiting, made = deque(requests), list[str]()
-    hint = "Ctrl-C stops them all"
+    hint = "Ctrl-C pauses them all"
     following = PlansFollower(
         client, [], deciding.output, after=current_position(client), alone=False, hint=hint
     )

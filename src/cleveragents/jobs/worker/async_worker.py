@@ -235,7 +235,11 @@ class AsyncWorker:
         Returns the job: cancelled if it was queued, otherwise running until its owner has ended it. Raises
         `JobAlreadyEnded` if there is nothing left to cancel, or `UnknownJob`.
         """
-        job = self._store.request_cancel(job_id, user_reason(reason), now=self._clock.now())
+        return self.stop(job_id, user_reason(reason))
+
+    def stop(self, job_id: str, reason: str) -> Job:
+        """Do the same as `cancel`, but accept a `resumable_stop` as the reason."""
+        job = self._store.request_cancel(job_id, reason, now=self._clock.now())
         for attempt in self._table.running():
             if attempt.job.id == job_id:
                 attempt.stop(StopCause.CANCEL, job.cancel_reason or reason, self._clock.monotonic())

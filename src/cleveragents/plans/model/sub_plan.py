@@ -22,6 +22,7 @@ from cleveragents.plans.model.strategy import Strategy, Task
 __all__ = [
     "CONFLICT",
     "GOALS_ACTION",
+    "PAUSED",
     "STOPPED",
     "SUB_PLANS",
     "Goals",
@@ -51,6 +52,9 @@ CONFLICT = "conflict"
 
 STOPPED = resumable_stop("another sub-plan failed")
 """The reason of a stop after which the sub-plan can be resumed with its parent."""
+
+PAUSED = resumable_stop("a person paused it")
+"""The reason of a pause: a person stopped the plan and can resume it."""
 
 GOALS_ACTION = "builtin/goals"
 """The action of a plan whose sub-plans the user listed."""
@@ -216,9 +220,7 @@ def can_continue(child: Plan) -> bool:
 
 
 def ended_by(reason: str) -> tuple[PlanState, str]:
-    """Return the state and error of a stopped plan: a plain stop can be resumed with its
-    parent.
-    """
+    """Return the state and error of a stopped plan: after a stop or a pause it can be resumed."""
     if is_resumable_stop(reason):
         return PlanState.ERRORED, reason
     return PlanState.CANCELLED, f"cancelled: {reason}"

@@ -155,6 +155,16 @@ class CorrectBody(StrictBody):
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
 
 
+@router.post("/plans/{plan_id}/pause", operation_id="pausePlan")
+def pause_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
+    """Stop a running plan, its sub-plans and all their processes, so that it can be resumed or corrected.
+
+    While a worker runs the plan, `state` does not change until its processes have ended. Then `status` is
+    `paused`. Only the plan at the top of a tree can be paused (409).
+    """
+    return client.plans.pause(plan_id)
+
+
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
 def cancel_plan(plan_id: PlanId, client: PlanOperator, body: CancelBody | None = None) -> PlanView:
     """Cancel a plan, its sub-plans and all their processes, on any machine.

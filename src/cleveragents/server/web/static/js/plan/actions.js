@@ -13,6 +13,7 @@ const SHOWN = [
   ["resume", "Resume …", "", "play"],
   ["undo", "Undo …", "", "undo"],
   ["reject", "Discard …", "", "x"],
+  ["pause", "Pause …", "", "stop"],
   ["cancel", "Cancel …", "danger", "stop"],
   ["delete", "Delete …", "quiet", "trash"],
 ];
@@ -26,6 +27,7 @@ export const HINTS = {
   resume: "continues where the plan stopped, with the same request",
   undo: "reverts the applied changes",
   reject: "drops the result; the plan stays readable",
+  pause: "stops the plan until you resume or correct it",
   cancel: "ends the plan for good; the plan stays readable",
   delete: "removes the plan with its sandbox and its records",
 };
@@ -46,7 +48,7 @@ export function Actions({ plan, asking, open }) {
   );
 }
 
-const DIALOGS = { apply: Apply, resume: Resume, undo: Undo, reject: Discard, cancel: Cancel, delete: Delete };
+const DIALOGS = { apply: Apply, resume: Resume, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
 
 // The dialog of an action. It closes once the action is done; errors are shown inside it.
 export function ActionDialog({ name, plan, asking, close }) {
@@ -147,6 +149,16 @@ function Discard({ plan, asking, shut, send, trouble }) {
     title="Discard the result" yes="Discard" kind="danger" icon="x" onYes=${discard}
   >
     <p>A discarded result cannot be applied later. Nothing was changed in ${place}.</p>
+  <//>`;
+}
+
+function Pause({ asking, shut, send, trouble }) {
+  const pause = () => send({}, "Pause requested");
+  return html`<${Frame}
+    ...${{ name: "pause", asking, shut, trouble }}
+    title="Pause the plan" yes="Pause plan" icon="stop" onYes=${pause}
+  >
+    <p>Ends all processes of the plan and its sub-plans. Finished calls stay. After a resume, the call in progress is made again.</p>
   <//>`;
 }
 
