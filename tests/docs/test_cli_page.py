@@ -25,8 +25,8 @@ def test_every_command_has_a_section() -> None:
 def test_every_command_of_plans_is_in_the_table() -> None:
     plan = cli.get_command(click.Context(cli), "plan")
     assert isinstance(plan, click.Group)
-    named = re.findall(r"^\| `(\w+) PLAN|^\| `(\w+)`", PAGE, re.MULTILINE)
-    known = {word for pair in named for word in pair} | set(re.findall(r"`(\w+) PLAN \[NUMBER\]`", PAGE))
+    named = re.findall(r"^\| `(\w+) \[?PLAN|^\| `(\w+)`", PAGE, re.MULTILINE)
+    known = {word for pair in named for word in pair} | set(re.findall(r"`(\w+) \[PLAN\] \[NUMBER\]`", PAGE))
     assert [name for name in plan.list_commands(click.Context(plan)) if name not in known] == []
 
 

@@ -5,13 +5,16 @@ Ctrl-C and Ctrl-D raise `click.Abort`; its context tells which of them it was.
 
 from __future__ import annotations
 
+import sys
+import termios
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
 from cleveragents.cli.failure import say_error
 
-__all__ = ["confirmed", "ensure_confirmed", "prompt_choice"]
+__all__ = ["confirmed", "ensure_confirmed", "prompt_choice", "prompt_key"]
 
 _YES, _NO = ("y", "yes"), ("n", "no", "")
 
@@ -30,6 +33,29 @@ def prompt_choice(question: str, choices: Sequence[str]) -> str:
         if len(meant) == 1:
             return known[meant[0]]
         say_error(f"{said!r} is not a valid answer; type {_listed(choices)}")
+
+
+def prompt_key(question: str, keys: Sequence[str]) -> str:
+    """Ask for one of the keys and return it, without Enter. Ctrl-D is the last key of `keys`. Ctrl-C raises
+    `KeyboardInterrupt`.
+    """
+    while True:
+        _drop_typed_ahead()
+        click.echo(f"{question}: ", nl=False, err=True)
+        try:
+            said = click.getchar().casefold()
+        except EOFError:
+            said = keys[-1]
+        click.echo(said if said.isprintable() else "", err=True)
+        if said in keys:
+            return said
+        say_error(f"press {_listed(keys)}")
+
+
+def _drop_typed_ahead() -> None:
+    """Drop keys pressed before the question was shown: they do not answer it."""
+    with suppress(OSError, ValueError, termios.error):  # not a terminal
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def confirmed(question: str) -> bool:

@@ -239,8 +239,8 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["jobs", "list", "--state", "qeued"], "'queued'"),
         (["--sett", "x"], "--set"),
         (
-            ["plan", "show"],
-            "missing argument 'PLAN'\nusage: agents plan show [OPTIONS] PLAN; see --help",
+            ["plan", "log"],
+            "missing argument 'PLAN'\nusage: agents plan log [OPTIONS] PLAN [NUMBER]; see --help",
         ),
         (
             ["run", "--paralel", "3"],

@@ -221,7 +221,6 @@ def test_impossible_corrections_and_comparisons_name_the_reason(agents: Agents, 
         ("correct", plan, "1", "--append", "--guidance", "x"): "omit DECISION",
         ("diff", "--between", f"{plan}@1", plan): "no correction 1; it was never corrected",
         ("diff", "--between", f"{plan}@", plan): "is not PLAN or PLAN@NUMBER",
-        ("diff",): "pass a PLAN",
         ("diff", "--between", plan, plan, "--stat", "--name-only"): "exclude each other",
     }
     for words, why in wrong.items():

@@ -710,7 +710,6 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("plan", "shwo", "X"), 2, "did you mean 'show'?"),
         (("plan", "resolve", "X", "--ours"), 2, "pass PATHS"),
         (("plan", "review", "X"), 2, "pass PATHS, or --changeset"),
-        (("plan", "diff"), 2, "pass a PLAN, or two results with --between"),
         (("plan", "diff", "--between", "@1", "X"), 2, "is not PLAN or PLAN@NUMBER"),
         (("plan", "correct", "X"), 2, "missing DECISION"),
         (("events", "tail", "--type", "no.such"), 2, "no.such"),

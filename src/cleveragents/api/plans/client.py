@@ -60,7 +60,8 @@ class Plans(Protocol):
         after: str | None = None,
     ) -> Page[PlanSummary]:
         """Return one page of plans, newest first. Sub-plans are listed if they need a person, or all of
-        them with `sub_plans`."""
+        them with `sub_plans`. `resource` is the name of a resource; on this machine,
+        also the path of a repository."""
 
     def counts(self) -> tuple[PlanCount, ...]:
         """Return how many plans there are in each phase and state. Sub-plans are not counted."""

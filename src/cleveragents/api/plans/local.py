@@ -112,12 +112,19 @@ class LocalPlans:
             return (
                 (sub_plans or needs_attention(plan))
                 and project in (None, plan.project)
-                and resource in (None, resource_name_of(plan))
+                and resource in (None, resource_name_of(plan), plan.resource)
                 and (not needs or needs_of(parts, plan) in needs)
             )
 
         found, more = latest(
-            parts, wanted, states=tuple(states), limit=limit, after=after, scope=self._access.scope
+            parts,
+            wanted,
+            states=tuple(states),
+            limit=limit,
+            after=after,
+            scope=self._access.scope,
+            # The store knows the paths of resources, not their names.
+            place=resource if resource is not None and Path(resource).is_absolute() else None,
         )
         split = children_in(parts, found)
         rows = [view_of(PlanSummary, board_row(parts, plan, split.get(plan.id, ()))) for plan in found]

@@ -56,12 +56,15 @@ def latest(
     limit: int,
     after: str | None,
     scope: ProjectScope,
+    place: str | None = None,
 ) -> tuple[list[Plan], bool]:
     """Return the matching plans of these projects, newest first, before that id, and whether there are
-    more."""
+    more. `place` limits them to the resource with this path."""
     found: list[Plan] = []
     size = min(_PAGE, limit + 1)
-    while page := parts.plans.list(states=states, limit=size, after=after, newest_first=True, scope=scope):
+    while page := parts.plans.list(
+        states=states, resource=place, limit=size, after=after, newest_first=True, scope=scope
+    ):
         after = page[-1].id
         known = parts.lifecycle.all_reconciled(page)
         found += [plan for plan in known if (not states or plan.state in states) and wanted(plan)]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.output import Output, counted, format_option, progress
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan, plan_to_undo
 from cleveragents.cli.plan.view import (
-    plan_argument,
     print_hints,
     print_next_steps,
     print_not_applied,
@@ -57,15 +57,15 @@ _RENAMED = "followed a rename: "
 
 
 @click.command("apply")
-@plan_argument
+@optional_plan
 @click.option("--commit", "message", metavar="MESSAGE", help="Commit the applied result with this message.")
 @to_branch_option
 @format_option
 @pass_session
 def apply_plan(
-    session: Session, plan_id: str, message: str | None, to_branch: str | None, output: Output
+    session: Session, plan_id: str | None, message: str | None, to_branch: str | None, output: Output
 ) -> None:
-    """Apply a plan's result to your files.
+    """Apply a plan's result to your files. Without PLAN, the only result that is ready here.
 
     The result is merged with your current files, completely or not at all. Required checks run first, on the
     merged result. In a conflict with your edits or another plan, nothing changes, the conflicts are shown,
@@ -78,7 +78,7 @@ def apply_plan(
       agents plan apply 7QX2 --commit "Format the code"
     """
     client = session.client()
-    plan = client.plans.get(plan_id)
+    plan = client.plans.get(chosen_plan(client, plan_id, "apply"))
     if "apply" in plan.can:
         print_not_applied(plan)
     with printed_at_end(client, output, plan.id) as told:
@@ -86,21 +86,24 @@ def apply_plan(
 
 
 @click.command("undo")
-@plan_argument
+@optional_plan
 @click.option("--commit", "message", metavar="MESSAGE", help="Commit the undo with this message.")
+@click.option("--yes", is_flag=True, help="Without PLAN: undo without asking.")
 @format_option
 @pass_session
-def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+def undo_plan(session: Session, plan_id: str | None, message: str | None, yes: bool, output: Output) -> None:
     """Undo an applied plan; later edits stay.
 
-    A commit of the apply stays in the history: undo never rewrites commits.
+    Without PLAN, undo the plan that was applied last in this repository, after a confirmation. A commit of
+    the apply stays in the history: undo never rewrites commits.
 
     \b
     Example:
       agents plan undo 7QX2
+      agents plan undo
     """
     client = session.client()
-    plan = client.plans.get(plan_id)
+    plan = client.plans.get(plan_to_undo(client, plan_id, yes=yes))
     try:
         undone = client.plans.undo(plan.id, commit=message, progress=_shown(plan))
     except ApplyConflict as conflict:
@@ -118,17 +121,20 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
 
 
 @click.command("discard")
-@plan_argument
+@optional_plan
 @format_option
 @pass_session
-def discard_plan(session: Session, plan_id: str, output: Output) -> None:
+def discard_plan(session: Session, plan_id: str | None, output: Output) -> None:
     """Discard a plan's result. Your files stay as they are.
+
+    Without PLAN, discard the only result here.
 
     \b
     Example:
       agents plan discard 7QX2
     """
-    print_plan(output, session.client().plans.discard(plan_id))
+    client = session.client()
+    print_plan(output, client.plans.discard(chosen_plan(client, plan_id, "discard")))
 
 
 def apply_now(

@@ -13,6 +13,7 @@ import click
 
 from cleveragents.api.format import printable_name
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
+from cleveragents.cli.plan.choose import chosen_plan, ids_to_decide, optional_plan
 from cleveragents.cli.plan.view import plan_argument, print_plan, shown_diff, summary_of
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
@@ -22,6 +23,7 @@ from cleveragents.core.errors import Remedy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cleveragents.api.client import Client
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import ChangeView, PlanView
 
@@ -34,7 +36,7 @@ _SIGNS = 50
 
 
 @click.command("diff")
-@click.argument("plan_id", metavar="PLAN", required=False)
+@optional_plan
 @click.argument("paths", nargs=-1)
 @click.option("--stat", is_flag=True, help="Show only the number of changed lines per file.")
 @click.option("--name-only", is_flag=True, help="Show only the names of changed files.")
@@ -59,7 +61,8 @@ def diff_of_plan(
 
     Changes that the review left out are not shown. In a pipe, the output is a patch for `git apply`. PATHS
     are files and directories relative to the root of the repository. JSON lists the files, their numbers of
-    lines, and the object names of their contents before and after.
+    lines, and the object names of their contents before and after. Without PLAN, the only result here is
+    shown.
 
     \b
     Example:
@@ -70,14 +73,13 @@ def diff_of_plan(
     """
     if stat and name_only:
         raise click.UsageError("--stat and --name-only exclude each other")
-    plans = session.client().plans
+    client = session.client()
+    plans = client.plans
     if between is not None:
         # No plan is named, so all arguments are paths.
         found = _compared(plans, between, paths if plan_id is None else (plan_id, *paths))
-    elif plan_id is None:
-        raise click.UsageError("pass a PLAN, or two results with --between")
     else:
-        found = _changed(plans, plan_id, paths, prefix_of(session))
+        found = _changed(plans, chosen_plan(client, plan_id, "diff"), paths, prefix_of(session))
     if output.machine_readable:
         from cleveragents.api.views import as_json
 
@@ -170,7 +172,7 @@ def _signs(count: int, most: int) -> int:
 
 
 @click.command("review")
-@plan_argument
+@optional_plan
 @click.argument("paths", nargs=-1)
 @click.option(
     "--reject/--accept", "reject", default=True, help="Leave these out (default), or include them again."
@@ -180,25 +182,34 @@ def _signs(count: int, most: int) -> int:
 @pass_session
 def review_plan(
     session: Session,
-    plan_id: str,
+    plan_id: str | None,
     paths: tuple[str, ...],
     reject: bool,
     changesets: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Leave files or changesets of a plan out of the apply, or include them again.
+    """Decide about plans, or leave files or changesets out of the apply.
 
-    PATHS are those of `agents plan diff --name-only`; a directory stands for all changes below it.
+    Without PLAN, go through all plans of this repository that need you, one after another, with one key per
+    decision: approve, deny, answer, apply, discard, continue or skip. With PLAN only, decide about that plan.
+
+    With PATHS, leave these files out of the apply, or include them again. PATHS are those of
+    `agents plan diff --name-only`; a directory stands for all changes below it.
 
     \b
     Example:
+      agents plan review
       agents plan review 7QX2 src/generated.py
       agents plan review 7QX2 --accept src/generated.py
       agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
-    if not paths and not changesets:
-        raise click.UsageError("pass PATHS, or --changeset")
-    plans, again = session.client().plans, ""
+    client = session.client()
+    plans, again = client.plans, ""
+    if plan_id is None or not (paths or changesets):
+        if changesets:
+            raise click.UsageError("--changeset needs a PLAN")
+        _decide(session, client, plan_id, output)
+        return
     if reject:
         plan = plans.review(plan_id, reject=paths, reject_changesets=changesets)
         files = _named(plan.left_out, paths)
@@ -210,6 +221,23 @@ def review_plan(
         progress(f"{'left out' if reject else 'included'}: {name}{again}")
     progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
     print_plan(output, plan)
+
+
+def _decide(session: Session, client: Client, plan_id: str | None, output: Output) -> None:
+    """Ask for decisions about the plan, or about all plans here that need a person. Raises
+    `click.UsageError` without a terminal.
+    """
+    from cleveragents.cli.plan.work import WorkOptions, interactive
+
+    if plan_id is not None and not interactive():
+        raise click.UsageError("pass PATHS, or --changeset")
+    found = [client.plans.get(plan_id).id] if plan_id is not None else ids_to_decide(client)
+    if not found:
+        progress("no plan needs you here")
+        return
+    from cleveragents.cli.plan.decide_all import decide_all
+
+    decide_all(WorkOptions(client, prefix_of(session), output), found)
 
 
 def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:

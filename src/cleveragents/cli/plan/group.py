@@ -42,7 +42,8 @@ _ALIASES = {"reject": "discard", "reread": "capture"}
 def plan() -> None:
     """Show, review, apply and undo plans.
 
-    Name a plan by its id, or by a unique beginning or end of it.
+    Name a plan by its id, or by a unique beginning or end of it. Commands with [PLAN] also take none: then
+    they use the only plan of this repository that needs the command, or ask which one.
 
     \b
     Example:

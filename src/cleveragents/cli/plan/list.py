@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.cli.output import Output, ago, format_option, progress
+from cleveragents.cli.output import Output, ago, counted, format_option, progress
+from cleveragents.cli.plan.choose import place_here
 from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.render.narrow_terminal import is_narrow
 from cleveragents.cli.session import Session, pass_session
@@ -20,6 +21,7 @@ from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus, possible_states
 
 if TYPE_CHECKING:
+    from cleveragents.api.client import Client
     from cleveragents.api.plans.views import PlanSummary
 
 __all__ = ["empty_list_message", "list_plans"]
@@ -40,7 +42,7 @@ _STATES = tuple(state.value for state in PlanState)
 )
 @click.option("--state", "states", multiple=True, type=click.Choice(_STATES), hidden=True)  # before --status
 @click.option("--here", is_flag=True, help="Only plans of the current repository or directory.")
-@click.option("--all", "every", is_flag=True, help="Include all sub-plans, below their plans.")
+@click.option("--all", "every", is_flag=True, help="Plans of all repositories, with all sub-plans.")
 @click.option(
     "--limit",
     default=100,
@@ -63,15 +65,18 @@ def list_plans(
 ) -> None:
     """List plans, the latest last.
 
-    Sub-plans are listed only if they need a person; --all lists all of them. On a terminal each plan takes
-    one line; long values are shortened.
+    Inside a repository, only its plans are listed; --all lists those of all repositories. Sub-plans are
+    listed only if they need a person; --all lists all of them. --here --all lists all plans and sub-plans of
+    this repository. On a terminal each plan takes one line; long values are shortened.
 
     \b
     Example:
       agents plan list --status ready --status blocked
-      agents plan list --here --all
+      agents plan list --all
     """
-    plans = _found(session, statuses, states, here=here, every=every, after=after)
+    client = session.client()
+    place = _place(session, client, here=here, every=every)
+    plans = _found(client, statuses, states, place=place, every=every)
     if after is None:  # one more than is shown, to know whether there are more
         known = [*islice(plans, limit + 1)]
         shown = known[:limit][::-1]
@@ -86,50 +91,67 @@ def list_plans(
         rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
     output.table(
         rows,
-        ["id", "status", "updated", "goal"],
-        empty=empty_list_message(narrowed=bool(statuses or states or here or after)),
+        ["id", "status", "updated", *(["repository"] if place is None else []), "goal"],
+        empty=empty_list_message(narrowed=bool(statuses or states or here or after), here=place is not None),
         cut=["goal"],
-        spare=["updated"],
+        spare=["updated", "repository"],
     )
     if len(known) > limit and after is None:
         progress(f"only the latest {limit} plans are shown; raise --limit to show more")
     elif len(known) > limit:
         progress(f"there are more plans: pass --after {shown[-1].id}")
+    if place is not None and not here:
+        whole = not (statuses or states or after) and len(known) <= limit
+        _tell_others(client, sum(plan.parent is None for plan in found) if whole else None)
+
+
+def _place(session: Session, client: Client, *, here: bool, every: bool) -> str | None:
+    """Return the repository to list the plans of, as `plans.list` takes it; None for all repositories."""
+    from cleveragents.cli.servers import prefix_of, selected_url
+
+    if not here:
+        return None if every else place_here(client)
+    if selected_url(click.get_current_context(), session) is not None:
+        from cleveragents.cli.run.server_resources import resource_here
+
+        return resource_here(client, prefix_of(session), None, otherwise="omit --here")
+    from cleveragents.sandboxes.resources import find_resource
+
+    return str(find_resource(Path.cwd())[0])
+
+
+def _tell_others(client: Client, listed: int | None) -> None:
+    """Print how many plans of other repositories are not listed, or without a number of `listed` plans that
+    there are some.
+    """
+    total = sum(one.count for one in client.plans.counts())
+    if listed is None:
+        progress("only plans of this repository are listed; pass --all for all")
+    elif total > listed:
+        others = counted(total - listed, "plan")
+        progress(f"{others} of other repositories not listed; pass --all")
 
 
 def _found(
-    session: Session,
+    client: Client,
     statuses: Sequence[str],
     states: Sequence[str],
     *,
-    here: bool,
+    place: str | None,
     every: bool,
-    after: str | None,
 ) -> Iterator[PlanSummary]:
     """Yield plans, newest first."""
     from cleveragents.api.views import every as all_of
-    from cleveragents.cli.servers import prefix_of, selected_url
 
-    client = session.client()
-    resource = place = None
-    if here and selected_url(click.get_current_context(), session) is not None:
-        from cleveragents.cli.run.server_resources import resource_here
-
-        resource = resource_here(client, prefix_of(session), None, otherwise="omit --here")
-    elif here:
-        from cleveragents.sandboxes.resources import find_resource
-
-        place = str(find_resource(Path.cwd())[0])
     selected = [PlanStatus(status) for status in statuses]
     # The server filters by state; the status is checked below.
     asked = {PlanState(state) for state in states}.union(*map(possible_states, selected))
     found = all_of(
-        lambda last: client.plans.list(states=sorted(asked), resource=resource, sub_plans=every, after=last)
+        lambda last: client.plans.list(states=sorted(asked), resource=place, sub_plans=every, after=last)
     )
     return (
         plan
         for plan in found
-        if place in (None, plan.resource)
         if not (statuses or states) or plan.status in selected or plan.state.value in states
     )
 
@@ -147,9 +169,16 @@ def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
     return family(None)
 
 
-def empty_list_message(*, narrowed: bool) -> str:
-    """Return the message for an empty list; `narrowed` by options or not."""
-    return "no plans match" if narrowed else "no plans yet; start one with `agents run`"
+def empty_list_message(*, narrowed: bool, here: bool = False) -> str:
+    """Return the message for an empty list; `narrowed` by options or not, or to the repository `here`."""
+    if narrowed:
+        return "no plans match"
+    return f"no plans {'here ' if here else ''}yet; start one with `agents run`"
+
+
+def repository_name(plan: PlanSummary) -> str:
+    """Return the name of the plan's resource, or the last part of its path or URL."""
+    return plan.resource_name or plan.resource.rstrip("/").rpartition("/")[2].removesuffix(".git") or "/"
 
 
 def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
@@ -159,7 +188,7 @@ def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
     row: Row = as_json(plan)
     if output.machine_readable:
         return row
-    row |= {"goal": plan.title}
+    row |= {"goal": plan.title, "repository": repository_name(plan)}
     if plan.parent is not None:
         whole = "" if below else f" (part of {short_of(plan.parent)})"
         row |= {"goal": f"{'  ' * plan.depth * below}{plan.title}{whole}"}

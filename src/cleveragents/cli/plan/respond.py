@@ -9,30 +9,38 @@ import click
 
 from cleveragents.cli.budget_options import budget_options
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors import AmbiguousPlan, UnknownPlan
 from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.request import Limits
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import WorkOptions
 
 __all__ = ["answer_plan", "approve_plan", "deny_plan", "resume_plan"]
 
+_SHORTEST_ID = 4
+"""A shorter answer, such as `yes` or `2`, is never taken for a plan."""
+
 
 @click.command("approve")
-@plan_argument
+@optional_plan
 @click.argument("number", type=int, required=False)
 @format_option
 @pass_session
-def approve_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+def approve_plan(session: Session, plan_id: str | None, number: int | None, output: Output) -> None:
     """Approve the pending request of a plan, and continue. With NUMBER, only the request of this call.
+
+    Without PLAN, approve the only pending request here.
 
     \b
     Example:
+      agents plan approve
       agents plan approve 7QX2
       agents plan approve 7QX2 3
     """
@@ -40,20 +48,20 @@ def approve_plan(session: Session, plan_id: str, number: int | None, output: Out
 
     deciding = _deciding(session, output)
     plans = deciding.client.plans
-    plan = plans.get(plan_id)
+    plan = plans.get(chosen_plan(deciding.client, plan_id, "approve"))
     continue_plan(deciding, plan, lambda: plans.approve(plan.id, call=number), tell=_tell_answered)
 
 
 @click.command("deny")
-@plan_argument
+@optional_plan
 @click.argument("number", type=int, required=False)
 @format_option
 @pass_session
-def deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+def deny_plan(session: Session, plan_id: str | None, number: int | None, output: Output) -> None:
     """Deny the pending request of a plan.
 
     A plan without actors fails; actors are informed and try something else. With NUMBER, deny only the
-    request of this call.
+    request of this call. Without PLAN, deny the only pending request here.
 
     \b
     Example:
@@ -64,7 +72,7 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
 
     deciding = _deciding(session, output)
     plans = deciding.client.plans
-    plan = plans.get(plan_id)
+    plan = plans.get(chosen_plan(deciding.client, plan_id, "deny"))
     after = position_before(deciding, plan)
     plan = plans.deny(plan.id, call=number)
     _tell_answered(plan)
@@ -72,41 +80,61 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
 
 
 @click.command("answer")
-@plan_argument
-@click.argument("text")
+@click.argument("words", metavar="[PLAN] TEXT", nargs=-1, required=True)
 @format_option
 @pass_session
-def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> None:
+def answer_plan(session: Session, words: tuple[str, ...], output: Output) -> None:
     """Answer a plan's question, and continue. `-` reads the answer from stdin.
+
+    Without PLAN, answer the only question here.
 
     \b
     Example:
+      agents plan answer "keep the old flag as an alias"
       agents plan answer 7QX2 "keep the old flag as an alias"
     """
     from cleveragents.cli.plan.work import continue_plan
 
+    if len(words) > 2:
+        raise click.UsageError("quote the answer: pass PLAN and one TEXT")
+    deciding = _deciding(session, output)
+    plans = deciding.client.plans
+    text = words[-1]
+    if len(words) == 1 and _names_a_plan(plans, text):  # guard: an id is not sent as an answer
+        raise click.UsageError(f"{text!r} names a plan; pass PLAN and TEXT")
     given = sys.stdin.read().strip() if text == "-" else text
     if not given.strip():
         raise click.UsageError("the answer is empty")
-    deciding = _deciding(session, output)
-    plans = deciding.client.plans
-    plan = plans.get(plan_id)
+    plan = plans.get(chosen_plan(deciding.client, words[0] if len(words) == 2 else None, "answer"))
     continue_plan(deciding, plan, lambda: plans.answer(plan.id, given))
 
 
+def _names_a_plan(plans: Plans, word: str) -> bool:
+    if not word.isalnum() or len(word) < _SHORTEST_ID:
+        return False
+    try:
+        plans.summary(word)
+    except UnknownPlan:
+        return False
+    except AmbiguousPlan:
+        return True
+    return True
+
+
 @click.command("resume")
-@plan_argument
+@optional_plan
 @click.option("--model", metavar="PROVIDER/NAME", help="Continue with another model.")
 @budget_options
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option
 @pass_session
 def resume_plan(
-    session: Session, plan_id: str, model: str | None, limits: BudgetLimits, yes: bool, output: Output
+    session: Session, plan_id: str | None, model: str | None, limits: BudgetLimits, yes: bool, output: Output
 ) -> None:
     """Resume a plan that failed or was interrupted. Finished calls are not repeated.
 
-    A plan that has spent its budget needs a larger one.
+    A plan that has spent its budget needs a larger one. Without PLAN, resume the only plan here that failed
+    or was interrupted.
 
     \b
     Example:
@@ -120,7 +148,7 @@ def resume_plan(
 
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
-    plan = plans.get(plan_id)
+    plan = plans.get(chosen_plan(deciding.client, plan_id, "resume"))
     if plan.phase is Phase.APPLY and not plan.state.ended:
         with printed_at_end(deciding.client, deciding.output, plan.id) as told:
             told.plan = apply_now(deciding.client, plan)

@@ -11,6 +11,7 @@ import click
 
 from cleveragents.api.format import on_one_line
 from cleveragents.cli.output import Output, ago, counted, format_option, timestamp
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.plan.sections import (
     first_line,
     in_short,
@@ -38,18 +39,21 @@ _REMOVED = "removed; diff and undo are no longer possible"
 
 
 @click.command("show")
-@plan_argument
+@optional_plan
 @format_option
 @pass_session
-def show_plan(session: Session, plan_id: str, output: Output) -> None:
+def show_plan(session: Session, plan_id: str | None, output: Output) -> None:
     """Show everything about one plan: status, changes, calls, checks and next steps.
+
+    Without PLAN, show the only plan here that needs you.
 
     \b
     Example:
       agents plan show 7QX2
     """
-    plans = session.client().plans
-    plan = plans.get(plan_id)
+    client = session.client()
+    plans = client.plans
+    plan = plans.get(chosen_plan(client, plan_id, "show"))
     said = plan_in_json(plan)
     if output.machine_readable:
         output.record(said)

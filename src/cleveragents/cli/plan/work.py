@@ -53,6 +53,7 @@ __all__ = [
     "WorkOptions",
     "activity_count",
     "asked_for",
+    "asking_call",
     "continue_plan",
     "decide",
     "interactive",
@@ -60,6 +61,7 @@ __all__ = [
     "plans_needing_action",
     "position_before",
     "print_pending_questions",
+    "runs_in_front",
     "should_apply",
     "work_on",
 ]
@@ -98,7 +100,7 @@ def position_before(deciding: WorkOptions, plan: PlanView | None = None) -> Stre
     """Return the moment from which output is new, for a `plan` that has begun or is to come; None if it runs
     in the foreground, where all output is new.
     """
-    if plan is not None and _runs_in_front(deciding.client, plan):
+    if plan is not None and runs_in_front(deciding.client, plan):
         return None
     from cleveragents.cli.plan.follow import current_position
 
@@ -121,7 +123,7 @@ def work_on(
     """
     client, at_it = deciding.client, None
     if isinstance(client, LocalClient):
-        if _runs_in_front(client, plan):
+        if runs_in_front(client, plan):
             from cleveragents.cli.run.foreground import work_in_front
 
             output, parallel = deciding.output, deciding.parallel
@@ -144,7 +146,7 @@ def work_on(
     )
 
 
-def _runs_in_front(client: Client, plan: PlanView) -> bool:
+def runs_in_front(client: Client, plan: PlanView) -> bool:
     """Return whether no worker takes the plan from a queue: its command runs it."""
     if not isinstance(client, LocalClient):
         return False
@@ -201,7 +203,7 @@ def continue_plan(
 
 def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Return the plan that workers continue: the root, unless it has failed or is done."""
-    if plan.parent is None or _runs_in_front(deciding.client, plan):
+    if plan.parent is None or runs_in_front(deciding.client, plan):
         return plan
     whole = deciding.client.plans.get(plan.root)
     return plan if whole.at_rest and not whole.waits_for_sub_plans else whole
@@ -338,7 +340,7 @@ def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
         progress(f"its sub-plans run elsewhere; follow them with `{deciding.prefix} plan watch {plan.id}`")
         raise click.exceptions.Exit(TRY_AGAIN)
     asking = needing[0]
-    call = _asking_call(asking)
+    call = asking_call(asking)
     print_pending_questions(plan, asking)
     reply = _reply(deciding, asking, call) if interactive() else None
     if reply is None:
@@ -365,7 +367,7 @@ def print_pending_questions(plan: PlanView, asking: PlanView) -> None:
     if asking.id != plan.id:
         progress(f"sub-plan {asking.id} needs you: {name_of(asking)}")
     print_reason(asking)
-    call = _asking_call(asking)
+    call = asking_call(asking)
     if call is not None:
         progress(f"  {call.tool}: {call.what}")
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
@@ -391,7 +393,8 @@ def name_of(plan: PlanView) -> str:
     return on_one_line(str(name)) if name else plan.title
 
 
-def _asking_call(plan: PlanView) -> CallSummary | None:
+def asking_call(plan: PlanView) -> CallSummary | None:
+    """Return the call that waits for approval, or None."""
     asked = [call for call in plan.calls if call.state == "asked"]
     return asked[-1] if asked and _waited_for(plan) == "leave" else None
 

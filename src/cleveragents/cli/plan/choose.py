@@ -1,0 +1,187 @@
+"""The plan of a command that names none: the only candidate in this repository, or a choice on a terminal.
+
+A candidate is a plan that needs the command, such as a plan with a pending question for `plan answer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.cli.output import counted, progress
+from cleveragents.cli.plan.exit_codes import short_ids
+from cleveragents.cli.prompts import confirmed, prompt_choice
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+    from cleveragents.api.plans.views import PlanSummary
+
+__all__ = ["chosen_plan", "ids_to_decide", "optional_plan", "place_here", "plan_to_undo", "plans_for"]
+
+optional_plan = click.argument("plan_id", metavar="[PLAN]", required=False)
+
+_RESTING = (PlanState.WAITING, PlanState.COMPLETE, PlanState.CONSTRAINED, PlanState.ERRORED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """The plans that need a command, and the words for one and for several of them."""
+
+    one: str
+    several: str
+    fits: Callable[[PlanSummary], bool]
+
+
+def _needs(*kinds: str) -> Callable[[PlanSummary], bool]:
+    return lambda plan: plan.needs in kinds and not plan.waits_for_sub_plans
+
+
+def _has_result(plan: PlanSummary) -> bool:
+    return plan.needs == "review" or (plan.needs is not None and plan.phase is Phase.APPLY)
+
+
+def _can_discard(plan: PlanSummary) -> bool:
+    return _has_result(plan) or plan.needs == "error"
+
+
+def _can_resume(plan: PlanSummary) -> bool:
+    return plan.status is PlanStatus.PAUSED or _needs("error", "budget")(plan)
+
+
+_FOR: Mapping[str, _Candidates] = {
+    "show": _Candidates(
+        "needs you", "need you", lambda plan: plan.needs is not None and not plan.waits_for_sub_plans
+    ),
+    "diff": _Candidates("has a result to review", "have a result to review", _has_result),
+    "apply": _Candidates("has a result to apply", "have a result to apply", _has_result),
+    "discard": _Candidates("has a result to discard", "have a result to discard", _can_discard),
+    "approve": _Candidates("waits for approval", "wait for approval", _needs("approval")),
+    "deny": _Candidates("waits for approval", "wait for approval", _needs("approval")),
+    "answer": _Candidates("has a question", "have a question", _needs("question")),
+    "resume": _Candidates("can be resumed", "can be resumed", _can_resume),
+}
+
+
+def place_here(client: Client) -> str | None:
+    """Return the current repository as `plans.list` takes it: its path, or for a server the name of its
+    resource. None outside a repository, or if no resource of the server matches.
+    """
+    from cleveragents.cli.local_only import goes_to_server
+
+    if goes_to_server(click.get_current_context()):
+        from cleveragents.cli.run.server_resources import resource_here
+
+        try:
+            return resource_here(client, "agents", None)
+        except click.UsageError:
+            return None
+    here = Path.cwd().resolve()
+    return next((str(folder) for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+
+
+def plans_for(client: Client, action: str) -> list[PlanSummary]:
+    """Return the candidates of an action in this repository, or else in this directory; oldest first. On a
+    server without a matching resource, all candidates.
+    """
+    from cleveragents.api.views import every
+
+    place = _place(client)
+    # An apply with an unknown outcome is still processing.
+    states = (*_RESTING, PlanState.PROCESSING)
+    found = every(lambda after: client.plans.list(states=states, resource=place, after=after))
+    return [plan for plan in found if _FOR[action].fits(plan)][::-1]
+
+
+def _place(client: Client) -> str | None:
+    from cleveragents.cli.local_only import goes_to_server
+
+    place = place_here(client)
+    if place is None and not goes_to_server(click.get_current_context()):
+        return str(Path.cwd().resolve())
+    return place
+
+
+def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
+    """Return the named plan, or the only candidate of the action; of several, the one that the user chooses.
+
+    The chosen plan is printed. Raises `click.UsageError` if there is no candidate, or several without a
+    terminal.
+    """
+    if plan_id is not None:
+        return plan_id
+    found, wanted = plans_for(client, action), _FOR[action]
+    if not found:
+        raise click.UsageError(f"no plan {wanted.one} here; pass a PLAN")
+    plan = found[0] if len(found) == 1 else _asked_which(found, wanted.several)
+    progress(f"plan {plan.id}: {plan.title}")
+    return plan.id
+
+
+def ids_to_decide(client: Client) -> list[str]:
+    """Return the ids of all plans here that need a person, oldest first. Raises `click.UsageError`, with a
+    list of them, without a terminal.
+    """
+    from cleveragents.cli.plan.work import interactive
+
+    found = plans_for(client, "show")
+    if found and not interactive():
+        raise click.UsageError(_listed(found, f"{counted(len(found), 'plan')} to review here"))
+    return [plan.id for plan in found]
+
+
+def _listed(found: Sequence[PlanSummary], heading: str) -> str:
+    return "\n".join([f"{heading}; pass one as PLAN:", *_lines(found)])
+
+
+def _lines(found: Sequence[PlanSummary]) -> list[str]:
+    shorts = short_ids([plan.id for plan in found])
+    return [f"{shorts[plan.id]}  {plan.status.value}  {plan.title}" for plan in found]
+
+
+def _asked_which(found: Sequence[PlanSummary], words: str) -> PlanSummary:
+    from cleveragents.cli.plan.work import interactive
+
+    heading = f"{len(found)} plans here {words}"
+    if not interactive():
+        raise click.UsageError(_listed(found, heading))
+    progress(f"{heading}:")
+    names = [str(number) for number in range(1, len(found) + 1)]
+    for number, line in zip(names, _lines(found), strict=True):
+        progress(f"  {number}  {line}")
+    return found[int(prompt_choice(f"Which plan? [1-{len(found)}]", names)) - 1]
+
+
+def plan_to_undo(client: Client, plan_id: str | None, *, yes: bool) -> str:
+    """Return the named plan, or the plan that was applied last in this repository, after a confirmation.
+
+    Raises `click.UsageError` if there is none, or without a terminal and without `yes`; `click.Abort` if the
+    answer is no.
+    """
+    from cleveragents.api.views import every
+    from cleveragents.cli.plan.work import interactive
+
+    if plan_id is not None:
+        return plan_id
+    place = _place(client)
+    applied = every(lambda after: client.plans.list(states=(PlanState.APPLIED,), resource=place, after=after))
+    last = max((plan for plan in applied if plan.parent is None), key=_moment, default=None)
+    if last is None:
+        raise click.UsageError("no plan was applied here; pass a PLAN")
+    progress(f"plan {last.id}: {last.title}")
+    if not yes and not interactive():
+        raise click.UsageError(
+            f"pass --yes to undo the plan that was applied last, or pass a PLAN: {last.id}"
+        )
+    if not yes and not confirmed("Undo it?"):
+        raise click.Abort
+    return last.id
+
+
+def _moment(plan: PlanSummary) -> tuple[object, str]:
+    return plan.updated, plan.id

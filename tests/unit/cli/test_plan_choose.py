@@ -1,0 +1,233 @@
+"""Commands that name no plan, the list of one repository, and decisions about all waiting plans."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cleveragents.cli.prompts import prompt_key
+from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
+
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
+OTHER = ("run", "--action", "builtin/replace", "--arg", "pattern=The", "--arg", "replacement=A")
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One database for all tests of this module; each works on a repository of its own."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, state)
+    root = paint_shop(tmp_path / "repository")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    def key() -> str:
+        typed = sys.stdin.read(1)
+        if not typed:
+            raise EOFError
+        return typed
+
+    monkeypatch.setattr(click, "getchar", key)
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("show", "needs you"),
+        ("diff", "has a result to review"),
+        ("apply", "has a result to apply"),
+        ("discard", "has a result to discard"),
+        ("approve", "waits for approval"),
+        ("deny", "waits for approval"),
+        ("resume", "can be resumed"),
+    ],
+)
+def test_without_a_candidate_a_plan_must_be_named(agents: Agents, command: str, words: str) -> None:
+    ended = agents("plan", command)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"error: no plan {words} here; pass a PLAN\n" in ended.err
+
+
+def test_the_only_candidate_is_taken_and_named(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--profile", "manual")
+    assert ran.id in agents("plan", "show").out
+    assert "no plan has a result to apply" in agents("plan", "apply").err
+    approved = agents("plan", "approve")
+    assert f"plan {ran.id}: replace" in approved.err
+    assert "+color = 1" in agents("plan", "diff").out
+    (repository / "src").joinpath("below").mkdir()
+    applied = agents("plan", "apply")
+    assert (applied.code, (repository / "README.md").read_text()) == (0, "The color of it.\n")
+    assert "no plan has a result to apply" in agents("plan", "apply").err
+
+
+def test_of_several_candidates_one_is_chosen(agents: Agents, repository: Path) -> None:
+    first, second = agents(*REPLACE, "--review").id, agents(*OTHER, "--review").id
+    listed = agents("plan", "apply")
+    assert (listed.code, listed.out) == (2, "")
+    assert "2 plans here have a result to apply; pass one as PLAN:\n" in listed.err
+    assert f"  {first[-6:]}  ready  replace: pattern=colour" in listed.err
+    assert git(repository, "status", "--short") == ""
+    chosen = agents("plan", "discard", typed="3\n2\n")
+    assert chosen.code == 0, chosen.err
+    assert "'3' is not a valid answer; type 1 or 2" in chosen.err
+    assert f"plan    {second}" in chosen.out
+    assert first in agents("plan", "show").out
+
+
+def test_plans_of_other_repositories_are_no_candidates(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = agents(*REPLACE, "--review").id
+    monkeypatch.chdir(paint_shop(tmp_path / "elsewhere"))
+    assert "no plan needs you here" in agents("plan", "show").err
+    there = agents(*REPLACE, "--review").id
+    assert there in agents("plan", "show").out
+    monkeypatch.chdir(tmp_path / "repository" / "src")
+    assert here in agents("plan", "show").out
+    monkeypatch.chdir(tmp_path)
+    assert "no plan needs you here" in agents("plan", "show").err
+
+
+def test_undo_takes_the_plan_applied_last_after_a_confirmation(agents: Agents, repository: Path) -> None:
+    assert "no plan was applied here; pass a PLAN" in agents("plan", "undo").err
+    agents(*REPLACE, "--yes")
+    last = agents(*OTHER, "--yes").id
+    refused = agents("plan", "undo")
+    assert (refused.code, f"pass a PLAN: {last}" in refused.err) == (2, True)
+    assert agents("plan", "undo", typed="n\n").code == 130
+    assert (repository / "README.md").read_text() == "A color of it.\n"
+    assert agents("plan", "undo", typed="y\n").code == 0
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert agents("plan", "undo", "--yes").code == 0
+    assert git(repository, "status", "--short") == ""
+
+
+def test_an_id_without_an_answer_is_not_sent_as_the_answer(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review").id
+    for word in (ran, ran[-6:], ran[:4]):
+        refused = agents("plan", "answer", word)
+        assert (refused.code, "names a plan; pass PLAN and TEXT" in refused.err) == (2, True)
+    assert "no plan has a question here" in agents("plan", "answer", "yes").err
+    assert "quote the answer" in agents("plan", "answer", ran, "keep", "it").err
+
+
+def test_the_list_defaults_to_this_repository(
+    agents: Agents, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = agents(*REPLACE, "--review").id
+    there = paint_shop(tmp_path / "elsewhere")
+    monkeypatch.chdir(there)
+    other = agents(*REPLACE, "--review").id
+    monkeypatch.chdir(repository)
+    listed = agents("plan", "list", "--format", "json")
+    assert [row["id"] for row in json.loads(listed.out)] == [here]
+    others = len(json.loads(agents("plan", "list", "--all", "--format", "json").out)) - 1
+    assert others > 0
+    plural = "" if others == 1 else "s"
+    assert listed.err == f"{others} plan{plural} of other repositories not listed; pass --all\n"
+    everything = agents("plan", "list", "--all").out.splitlines()
+    assert everything[0].split() == ["id", "status", "updated", "repository", "goal"]
+    rows = {row.split()[0]: row.split()[3] for row in everything[1:]}
+    assert (rows[here], rows[other]) == ("repository", "elsewhere")
+    narrowed = agents("plan", "list", "--status", "ready", "--format", "json")
+    assert "only plans of this repository are listed; pass --all for all\n" in narrowed.err
+    monkeypatch.chdir(tmp_path)
+    assert here in agents("plan", "list").out
+
+
+def test_three_waiting_plans_take_three_keys(agents: Agents, repository: Path) -> None:
+    approval = agents(*REPLACE, "--profile", "manual").id
+    agents(*OTHER, "--review")
+    dropped = agents(*OTHER, "--review").id
+    ended = agents("plan", "review", typed="aar")
+    assert "[1/3] replace: pattern=colour replacement=color" in ended.err
+    assert "3 decisions\n" in ended.err
+    assert (repository / "README.md").read_text() == "A colour of it.\n"
+    assert "discarded" in agents("plan", "show", dropped).out
+    assert "status     ready" in agents("plan", "show", approval).out
+
+
+def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: Path) -> None:
+    assert "no plan needs you here" in agents("plan", "review").err
+    for _ in range(3):
+        agents(*REPLACE, "--review")
+    listed = agents("plan", "review")
+    assert (listed.code, "3 plans to review here; pass one as PLAN:" in listed.err) == (2, True)
+    ended = agents("plan", "review", typed="xds")  # a wrong key, the diff, skip; then the input ends
+    assert ended.code == 0, ended.err
+    assert "press a, d, r, s or q" in ended.err
+    assert "+color = 1" in ended.out
+    assert "[2/3]" in ended.err
+    assert "[3/3]" not in ended.err
+    assert "0 decisions, 3 left\n" in ended.err
+    assert git(repository, "status", "--short") == ""
+
+
+def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path) -> None:
+    agents(*REPLACE, "--review")
+    agents(*OTHER, "--review")
+    (repository / "README.md").write_text("By hand.\n")
+    ended = agents("plan", "review", typed="aaq")
+    assert ended.code == 0, ended.err
+    assert ended.err.count("nothing was changed") == 2
+    assert "0 decisions, 2 left" in ended.err
+
+
+def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--profile", "manual").id
+    assert "pass PATHS, or --changeset" in agents("plan", "review", ran).err
+    assert "--changeset needs a PLAN" in agents("plan", "review", "--changeset", ran).err
+    ended = agents("plan", "review", ran, typed="n")
+    assert "[a]pprove, de[n]y, [s]kip, [q]uit: n\n" in ended.err
+    assert "1 decision\n" in ended.err
+    assert "failed" in agents("plan", "show", ran).out
+
+
+def test_several_approved_plans_continue_together(agents: Agents) -> None:
+    made = [agents(*REPLACE, "--profile", "manual").id for _ in range(2)]
+    ended = agents("plan", "review", typed="aa")
+    assert ended.code == 3, ended.err
+    for plan in made:
+        assert "status     ready" in agents("plan", "show", plan).out
+
+
+def test_after_an_interrupt_the_decisions_stay(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [agents(*REPLACE, "--profile", "manual").id for _ in range(2)]
+    keys = iter("a")
+
+    def key() -> str:
+        for typed in keys:
+            return typed
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click, "getchar", key)
+    ended = agents("plan", "review", typed="")
+    assert ended.code == 130
+    assert f"plan {made[0]} was not continued; run\n`agents plan resume {made[0]}`" in ended.err
+    assert agents("plan", "resume", made[0]).code == 3
+    assert "waiting" in agents("plan", "show", made[1]).out
+
+
+def test_the_end_of_input_is_the_last_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended() -> str:
+        raise EOFError
+
+    monkeypatch.setattr(click, "getchar", ended)
+    assert prompt_key("Which", ["a", "q"]) == "q"
