@@ -102,6 +102,7 @@ def _take_plans(pictures: Pictures, ids: dict[str, str]) -> None:
             ("output", "output"),
             ("graph", "actors"),
             ("checks", "checks"),
+            ("conversation", "conversation"),
             ("timeline", "timeline"),
         ):
             pictures.of_plan(page, ids["catalogue"], tab, f"plan-{name}")

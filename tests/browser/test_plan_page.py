@@ -32,7 +32,7 @@ def ids(bench: PlanPageBench) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def page(bench: PlanPageBench, ids: dict[str, str]) -> Page:
     """A browser that most tests share."""
-    return bench.open(ids["catalogue"])
+    return bench.open(ids["catalogue"], "timeline")
 
 
 def press(page: Page, action: str, yes: str) -> None:
@@ -240,10 +240,14 @@ def test_every_part_is_reached_by_a_key_has_names_and_fits_a_narrow_screen(
     bench: PlanPageBench, ids: dict[str, str]
 ) -> None:
     narrow = bench.open(ids["discount"], viewport={"width": 360, "height": 740}, color_scheme="dark")
-    names = ["Timeline", "Output", "Decisions", "Actors", "Diff", "Checks & cost", "Sub-plans"]
-    for number, name in enumerate(names, start=1):
+    tabs = ["Conversation", "Diff", "Checks", "Sub-plans", "Details"]
+    details = ["Timeline", "Output", "Decisions", "Actors", "Cost & budget"]
+    keys = [*enumerate(tabs, start=1), *(("ArrowRight", name) for name in details[1:])]
+    for key, name in keys:
+        if key == "ArrowRight":
+            narrow.get_by_role("tablist", name="Details").get_by_role("tab", selected=True).focus()
         tab = narrow.get_by_role("tab", name=name, selected=True)
-        until(name, partial(_pressed, narrow, str(number), tab))
+        until(name, partial(_pressed, narrow, str(key), tab))
         expect(narrow.locator("#p-panel .loading")).to_have_count(0)
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 360, name
         assert narrow.evaluate(_UNNAMED) == [], name

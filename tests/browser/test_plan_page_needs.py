@@ -57,7 +57,7 @@ def test_a_question_is_answered_with_one_of_its_choices(bench: PlanPageBench, pa
     expect(needs).to_contain_text("Which colour?")
     needs.get_by_role("button", name="blue").click()
     expect(page.locator(".p-state")).to_contain_text("ready")
-    page.keyboard.press("5")
+    page.keyboard.press("2")
     expect(page.get_by_role("region", name="told.txt")).to_contain_text("blue")
     bench.agrees(page, plan_id)
 
@@ -84,11 +84,11 @@ def test_conflicts_of_sub_plans_are_resolved_and_the_plan_is_resumed(
     page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
     expect(page.get_by_role("dialog")).to_have_count(0)  # under a dialog, no key is heard
     expect(page.locator(".p-state")).to_contain_text("ready")
-    page.keyboard.press("5")
+    page.keyboard.press("2")
     # Of the two, the one that was done last is the sub-plan's; on a busy machine, either is.
     expect(page.get_by_role("region", name="README.md")).to_contain_text(re.compile("# (Red|Blue) shop"))
     bench.agrees(page, plan_id)
-    page.keyboard.press("7")
+    page.keyboard.press("4")
     page.get_by_role("link", name="Red half").click()
     expect(page.get_by_role("navigation", name="Breadcrumb").get_by_role("link")).to_have_count(2)
 
@@ -182,9 +182,10 @@ def test_a_tab_is_found_by_what_it_is_called(bench: PlanPageBench, page: Page) -
     plan_id = bench.begin("welcome")
     for said, tab in (
         ("actors", "graph"),
-        ("cost", "checks"),
+        ("cost", "budget"),
         ("dec", "decisions"),
-        ("nonsense", "timeline"),
+        ("details", "timeline"),
+        ("nonsense", "conversation"),
     ):
         page.goto("about:blank")
         bench.go(page, plan_id, said)

@@ -121,6 +121,9 @@ def test_vendored_files_are_unmodified_and_have_licences() -> None:
     assert sha256(marked.read_bytes()).hexdigest() in origin
     assert "MIT" in (STATIC / "vendor" / "LICENSE.marked.txt").read_text()
     assert {path.name for path in (STATIC / "vendor").glob("*.js")} == {VENDORED.name, marked.name}
+    for script in (STATIC / "vendor" / "highlight").iterdir():
+        assert f"{sha256(script.read_bytes()).hexdigest()}  {script.name}" in origin
+    assert "BSD 3-Clause" in (STATIC / "vendor" / "LICENSE.highlight.txt").read_text()
 
 
 def test_every_import_of_a_script_leads_to_a_file() -> None:
@@ -155,6 +158,10 @@ _TEXTS = {
     "text-faint": ("ground", "surface", "sunken"),
     "accent": ("ground", "surface"),
     "on-fill": ("fill",),
+    **{
+        f"code-{token}": ("surface", "add-soft", "remove-soft")
+        for token in ("keyword", "string", "number", "comment", "title", "type")
+    },
     **{tone: (f"{tone}-soft", "surface") for tone in ("run", "need", "good", "bad", "done", "wait", "off")},
 }
 

@@ -44,7 +44,7 @@ const SHORTCUTS = [
   ["Go to", [["g b", "Board"], ["g n", "New plan"], ["g c", "Context"], ["g e", "Audit log"],
     ["g j", "Jobs & workers"], ["g p", "Projects"], ["g a", "API"]]],
   ["Board", [["j", "Next plan"], ["k", "Previous plan"], ["Enter", "Open plan"], ["/", "Filter"]]],
-  ["Plan", [["1 – 7", "Open tab"]]],
+  ["Plan", [["1 – 5", "Open tab"]]],
   ["Diff", [["n", "Next file"], ["p", "Previous file"], ["a", "Accept file"], ["x", "Leave out file"],
     ["u", "Unified"], ["s", "Side by side"]]],
   ["Anywhere", [["?", "Show shortcuts"], ["t", "Change theme"], ["Esc", "Close dialog"]]],

@@ -28,7 +28,7 @@ export function About({ plan, go }) {
       </dl>
     </section>
     <section class="p-card">
-      <div class="p-card-head"><h2>Budget</h2><${Button} small kind="quiet" onClick=${() => go("checks")}>More<//></div>
+      <div class="p-card-head"><h2>Budget</h2><${Button} small kind="quiet" onClick=${() => go("budget")}>More<//></div>
       <${Bars} plan=${plan} />
     </section>
     ${(plan.checks || []).length > 0 &&

@@ -1,4 +1,4 @@
-// The checks of a plan, its cost and its budget.
+// The checks of a plan, and its cost and budget.
 
 import { html, useState } from "../ui.js";
 import { Badge, Button, Empty } from "../components.js";
@@ -11,15 +11,12 @@ import { clock, shortModel, verdictOf } from "./plan_text.js";
 
 const TONES = { passed: "good", failed: "bad", "not run": "off", "timed out": "bad" };
 
-export function Checks({ plan, rev, asking }) {
+export function Checks({ plan }) {
   const rows = plan.checks || [];
-  return html`<div>
-    <${Section} id="p-checks" title="Checks">
+  return html`<${Section} id="p-checks" title="Checks">
       ${!rows.length && html`<${Empty} title="No checks" icon="shield">Checks are commands that must pass. Add them when you start a plan.<//>`}
       <ul class="p-plain p-checks">${rows.map((row) => html`<${Check} key=${row.command} row=${row} />`)}</ul>
-    <//>
-    <${Budget} ...${{ plan, rev, asking }} />
-  </div>`;
+    <//>`;
 }
 
 function Check({ row }) {
@@ -45,7 +42,8 @@ function Check({ row }) {
   </li>`;
 }
 
-function Budget({ plan, rev, asking }) {
+/** The spending of a plan, and the form that raises its limits. */
+export function Budget({ plan, rev, asking }) {
   const [raising, setRaising] = useState(false);
   const { data } = useRead(`/plans/${plan.id}/budget`, rev);
   const may = (plan.can || []).includes("budget");

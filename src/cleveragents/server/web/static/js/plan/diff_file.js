@@ -5,6 +5,7 @@ import { Badge, Button } from "../components.js";
 import { count } from "../format.js";
 import { changedParts, countsOf, sideBySide } from "./diff_rows.js";
 import { Act } from "./parts.js";
+import { useSyntax } from "./syntax.js";
 
 const MOST = 600;
 const TOO_LONG = "This file is too long to show in full. Download the patch to see all of it.";
@@ -61,12 +62,12 @@ function Body({ file, sides }) {
   const shown = [];
   for (const hunk of hunks) {
     if (left <= 0) break;
-    shown.push({ ...hunk, lines: hunk.lines.slice(0, left) });
+    shown.push(hunk.lines.length <= left ? hunk : { ...hunk, lines: hunk.lines.slice(0, left) });
     left -= hunk.lines.length;
   }
   return html`<div class="p-code" tabindex="0" role="group" aria-label=${`Lines of ${file.path}`}>
       <table class=${sides ? "p-lines-table p-two" : "p-lines-table"}>
-        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides }} />`)}</tbody>
+        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, path: file.path }} />`)}</tbody>
       </table>
     </div>
     ${!whole &&
@@ -85,38 +86,59 @@ function insteadOfLines(file, total) {
   return total ? null : "No lines changed: only the mode differs, or the file is empty.";
 }
 
-function Hunk({ hunk, sides }) {
+function Hunk({ hunk, sides, path }) {
   const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
+  const tokens = useSyntax(hunk.lines, path);
+  const of = (line) => ({ line, parts: parts.get(line), tokens: tokens.get(line) });
   const header = hunk.header || `@@ −${hunk.old_start ?? ""} +${hunk.new_start ?? ""} @@`;
   const head = html`<tr class="p-hunk"><td colspan=${sides ? 4 : 3}>${header}</td></tr>`;
   if (!sides) {
-    const rows = hunk.lines.map((line, place) => html`<${One} key=${place} line=${line} parts=${parts.get(line)} />`);
+    const rows = hunk.lines.map((line, place) => html`<${Line} key=${place} ...${of(line)} />`);
     return html`${head}${rows}`;
   }
   return html`${head}${sideBySide(hunk.lines).map(
     ({ left, right }, place) => html`<tr key=${place} class="p-pair">
-      <${Half} line=${left} number=${left && left.old} parts=${parts.get(left)} />
-      <${Half} line=${right} number=${right && right.new} parts=${parts.get(right)} />
+      <${Half} ...${of(left)} number=${left && left.old} />
+      <${Half} ...${of(right)} number=${right && right.new} />
     </tr>`,
   )}`;
 }
 
-function One({ line, parts }) {
+/** A line of a unified diff; without line numbers if `bare`. */
+export function Line({ line, parts, tokens, bare = false }) {
   return html`<tr class=${`p-dl p-dl-${line.kind}`}>
-    <td class="p-no">${line.old ?? ""}</td>
-    <td class="p-no">${line.new ?? ""}</td>
-    <td class="p-text"><span class="p-sign">${SIGNS[line.kind]}</span><${Text} line=${line} parts=${parts} /></td>
+    ${!bare && html`<td class="p-no">${line.old ?? ""}</td><td class="p-no">${line.new ?? ""}</td>`}
+    <td class="p-text"><span class="p-sign">${SIGNS[line.kind]}</span><${Text} ...${{ line, parts, tokens }} /></td>
   </tr>`;
 }
 
-function Half({ line, number, parts }) {
+function Half({ line, number, parts, tokens }) {
   if (!line) return html`<td class="p-no p-nothing"></td><td class="p-text p-nothing"></td>`;
   return html`<td class=${`p-no p-dl-${line.kind}`}>${number ?? ""}</td>
-    <td class=${`p-text p-dl-${line.kind}`}><span class="p-sign">${SIGNS[line.kind]}</span><${Text} line=${line} parts=${parts} /></td>`;
+    <td class=${`p-text p-dl-${line.kind}`}><span class="p-sign">${SIGNS[line.kind]}</span><${Text} ...${{ line, parts, tokens }} /></td>`;
 }
 
-function Text({ line, parts }) {
-  if (!parts || !parts[1]) return html`${line.text}`;
+function Text({ line, parts, tokens = [[line.text, ""]] }) {
+  if (!parts || !parts[1]) return tokens.map(([text, name]) => piece(text, name));
   const [before, changed, after] = parts;
-  return html`${before}<span class="p-changed">${changed}</span>${after}`;
+  const start = before.length;
+  const end = start + changed.length;
+  return [
+    cut(tokens, 0, start),
+    html`<span class="p-changed">${cut(tokens, start, end)}</span>`,
+    cut(tokens, end, end + after.length),
+  ];
+}
+
+const piece = (text, name) => (name ? html`<span class=${name}>${text}</span>` : html`${text}`);
+
+// The tokens between two positions of the line.
+function cut(tokens, start, end) {
+  let at = 0;
+  return tokens.map(([text, name]) => {
+    const from = at;
+    at += text.length;
+    const shown = text.slice(Math.max(0, start - from), Math.max(0, end - from));
+    return shown && piece(shown, name);
+  });
 }

@@ -9,19 +9,22 @@ import { count, counted } from "../format.js";
 import { useOutput } from "../stream.js";
 import { Lines } from "./ansi.js";
 import { isRunning } from "./plan_text.js";
+import { Transcript } from "./transcript.js";
 
 const KEPT = 5000;
 const DRAWN = 800;
 
-// The output so far: {lines, dropped, node}. `node` is the actor's node that ran last. The plan's page holds it, so
-// that switching tabs loses nothing.
+// The output so far: {lines, dropped, node, transcript, heard}. `node` is the actor's node that ran last, `heard` the
+// number of pieces. The plan's page holds it, so that switching tabs loses nothing.
 export function useLines(id) {
   const held = useRef(null);
   const [, redraw] = useState(0);
   const frame = useRef(0);
-  if (!held.current || held.current.id !== id) held.current = { id, lines: new Lines(KEPT) };
+  if (!held.current || held.current.id !== id) held.current = { id, lines: Object.assign(new Lines(KEPT), { transcript: new Transcript(), heard: 0 }) };
   const mine = held.current;
   useOutput(id, (piece) => {
+    mine.lines.heard += 1;
+    mine.lines.transcript.add(piece);
     if (piece.kind === "node") mine.lines.node = nodeOf(piece.text);
     else mine.lines.add(piece.kind, piece.text);
     frame.current ||= requestAnimationFrame(() => {

@@ -1,4 +1,4 @@
-// The live page of a plan: status, pending request, timeline, output, decisions, diff, checks and cost.
+// The live page of a plan: status, conversation with the pending request, diff, checks, sub-plans and details.
 //
 // Every part draws the plan as the server returned it. All actions go through `asking`, so that none is sent twice
 // and each error is shown beside its button.
@@ -9,7 +9,8 @@ import { useSession } from "../session.js";
 import { useConnection } from "../stream.js";
 import { About } from "./about.js";
 import { ActionDialog, Actions } from "./actions.js";
-import { Checks } from "./checks.js";
+import { Budget, Checks } from "./checks.js";
+import { Conversation } from "./conversation.js";
 import { Decisions } from "./decisions.js";
 import { Diff } from "./diff.js";
 import { isStopping, lastPlanJob } from "./event_text.js";
@@ -18,7 +19,6 @@ import { Graph } from "./graph.js";
 import { Header } from "./header.js";
 import { useAsking, usePlan } from "./load.js";
 import { NeedsYou } from "./needs.js";
-import { Markdown } from "./markdown.js";
 import { Landed } from "./place.js";
 import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
@@ -26,8 +26,19 @@ import { Tabs, useTab } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { hasPassed, isRunning, statusOf } from "./plan_text.js";
 
-const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
-const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "plans", subplans: "plans", log: "output", changes: "diff" };
+const TABS = ["conversation", "diff", "checks", "plans"];
+const DETAILS = ["timeline", "output", "decisions", "graph", "budget"];
+const ALSO = {
+  details: "timeline",
+  actors: "graph",
+  cost: "budget",
+  "sub-plans": "plans",
+  subplans: "plans",
+  log: "output",
+  changes: "diff",
+  answer: "conversation",
+};
+const KEYED = [...TABS, DETAILS[0]];
 
 /** The page of the plan with this id. */
 export function PlanPage({ id }) {
@@ -50,7 +61,7 @@ function Known({ given, problem, events, rev, reload }) {
   const asking = useAsking(plan.id, reload);
   const connection = useConnection();
   const lines = useLines(plan.id);
-  const [tab, go] = useTab(TABS, ALSO);
+  const [tab, go] = useTab([...TABS, ...DETAILS], ALSO, KEYED);
   const [open, setOpen] = useState(null);
   const [checkpoint, setCheckpoint] = useState(null);
   const stopping = useMemo(() => isStopping(events, isRunning(plan)), [events, plan.state]);
@@ -59,19 +70,18 @@ function Known({ given, problem, events, rev, reload }) {
   useEffect(() => {
     document.title = `${word} · ${plan.goal} · CleverAgents`;
   }, [word, plan.goal]);
-  const all = { plan, events, rev, asking, stopping, lines };
-  return html`<div class="plan" data-plan=${plan.id} data-state=${`${plan.phase}/${plan.state}`}>
+  const all = { plan, events, rev, asking, stopping, lines, rollBack: setCheckpoint };
+  const needs = html`<${NeedsYou} ...${{ plan, asking, job }} open=${setOpen} />`;
+  return html`<div class="plan" data-plan=${plan.id} data-state=${`${plan.phase}/${plan.state}`} data-calls=${(plan.calls || []).length}>
     <${Header} ...${{ plan, stopping, job, connection }}>
       <${Actions} ...${{ plan, asking }} open=${setOpen} />
     <//>
     ${problem && html`<${ErrorBox} error=${problem} title="Cannot load the plan" again=${reload} />`}
-    <${NeedsYou} ...${{ plan, asking, job }} open=${setOpen} />
+    ${tab !== "conversation" && needs}
     <${Landed} ...${{ plan, events }} />
-    ${plan.answer &&
-    html`<section class="p-card p-answer" aria-label="Answer"><h2>Answer</h2><${Markdown} text=${plan.answer} /></section>`}
     <div class="p-columns" data-tab=${tab}>
-      <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>
-        ${panelOf(tab, { ...all, rollBack: setCheckpoint })}
+      <${Tabs} tabs=${tabsOf(plan)} tab=${DETAILS.includes(tab) ? "details" : tab} go=${(name) => go(ALSO[name] ?? name)}>
+        ${tab === "conversation" ? html`<${Conversation} ...${all}>${needs}<//>` : panelOf(tab, all, go)}
       <//>
       <${About} plan=${plan} go=${go} />
     </div>
@@ -80,27 +90,40 @@ function Known({ given, problem, events, rev, reload }) {
   </div>`;
 }
 
-function tabsOf(plan, lines) {
+function tabsOf(plan) {
   const checks = plan.checks || [];
   const bad = checks.filter((check) => !hasPassed(check) && !check.stale).length;
   const stale = checks.some((check) => check.stale);
+  return [
+    ["conversation", "Conversation", ""],
+    ["diff", "Diff", plan.files_changed],
+    ["checks", "Checks", bad ? `${bad} ✕` : stale ? "?" : checks.length ? "✓" : ""],
+    ["plans", "Sub-plans", (plan.sub_plans || []).length],
+    ["details", "Details", ""],
+  ];
+}
+
+function detailsOf(plan, lines) {
   return [
     ["timeline", "Timeline", (plan.calls || []).length],
     ["output", "Output", lines.lines.length ? "•" : ""],
     ["decisions", "Decisions", (plan.corrections || []).length ? "✎" : "", "corrected"],
     ["graph", "Actors", ""],
-    ["diff", "Diff", plan.files_changed],
-    ["checks", "Checks & cost", bad ? `${bad} ✕` : stale ? "?" : checks.length ? "✓" : ""],
-    ["plans", "Sub-plans", (plan.sub_plans || []).length],
+    ["budget", "Cost & budget", ""],
   ];
 }
 
-function panelOf(tab, all) {
-  if (tab === "output") return html`<${Output} ...${all} />`;
-  if (tab === "decisions") return html`<${Decisions} ...${all} />`;
-  if (tab === "graph") return html`<${Graph} ...${all} />`;
+function panelOf(tab, all, go) {
   if (tab === "diff") return html`<${Diff} ...${all} />`;
   if (tab === "checks") return html`<${Checks} ...${all} />`;
   if (tab === "plans") return html`<${Family} ...${all} />`;
+  return html`<${Tabs} inner label="Details" tabs=${detailsOf(all.plan, all.lines)} tab=${tab} go=${go}>${detailOf(tab, all)}<//>`;
+}
+
+function detailOf(tab, all) {
+  if (tab === "output") return html`<${Output} ...${all} />`;
+  if (tab === "decisions") return html`<${Decisions} ...${all} />`;
+  if (tab === "graph") return html`<${Graph} ...${all} />`;
+  if (tab === "budget") return html`<${Budget} ...${all} />`;
   return html`<${Timeline} ...${all} />`;
 }

@@ -3,8 +3,9 @@
 import { html, useEffect, useState } from "../ui.js";
 import { useKeys } from "../keys.js";
 
-// [tab, go]: the tab named by the address, or the first, and a function that opens another. `also` maps aliases.
-export function useTab(names, also = {}) {
+// [tab, go]: the tab named by the address, or the first, and a function that opens another. `also` maps aliases; the
+// number keys open the tabs of `keyed`.
+export function useTab(names, also, keyed) {
   const named = () => {
     const name = decodeURIComponent(location.hash.slice(1)).toLowerCase();
     if (!name) return null;
@@ -29,12 +30,14 @@ export function useTab(names, also = {}) {
     history.replaceState(null, "", `#${name}`);
     setTab(name);
   };
-  useKeys(Object.fromEntries(names.map((name, place) => [String(place + 1), () => go(name)])));
+  useKeys(Object.fromEntries(keyed.map((name, place) => [String(place + 1), () => go(name)])));
   return [tab, go];
 }
 
 // `tabs`: [name, label, mark, what]. A mark is a number or a sign beside the label; `what` is its text for screen readers.
-export function Tabs({ tabs, tab, go, children }) {
+// A panel with tabs of its own is `inner`: its tabs have no number keys.
+export function Tabs({ tabs, tab, go, label = "Plan views", inner = false, children }) {
+  const panel = inner ? "p-inner-panel" : "p-panel";
   useEffect(() => {
     // On narrow screens the row of tabs scrolls.
     const chosen = document.getElementById(`tab-${tab}`);
@@ -50,8 +53,8 @@ export function Tabs({ tabs, tab, go, children }) {
     go(next);
     document.getElementById(`tab-${next}`)?.focus();
   };
-  return html`<div class="p-tabs-frame">
-    <div class="p-tabs" role="tablist" aria-label="Plan views" onKeyDown=${step}>
+  return html`<div class=${inner ? "" : "p-tabs-frame"}>
+    <div class=${inner ? "p-tabs p-tabs-inner" : "p-tabs"} role="tablist" aria-label=${label} onKeyDown=${step}>
       ${tabs.map(
         ([name, label, mark, what], place) => html`<button
           key=${name}
@@ -60,10 +63,10 @@ export function Tabs({ tabs, tab, go, children }) {
           role="tab"
           class="p-tab"
           aria-selected=${name === tab ? "true" : "false"}
-          aria-controls="p-panel"
-          aria-keyshortcuts=${String(place + 1)}
+          aria-controls=${panel}
+          aria-keyshortcuts=${inner ? undefined : String(place + 1)}
           tabindex=${name === tab ? "0" : "-1"}
-          title=${`${label} (${place + 1})`}
+          title=${inner ? undefined : `${label} (${place + 1})`}
           onClick=${() => go(name)}
         >
           ${label}${mark
@@ -73,6 +76,6 @@ export function Tabs({ tabs, tab, go, children }) {
         </button>`,
       )}
     </div>
-    <div id="p-panel" role="tabpanel" class="p-panel" aria-labelledby=${`tab-${tab}`} tabindex="0">${children}</div>
+    <div id=${panel} role="tabpanel" class=${panel} aria-labelledby=${`tab-${tab}`} tabindex="0">${children}</div>
   </div>`;
 }
