@@ -114,6 +114,7 @@ class ActorParts:
             open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
             turn=ActorTurn(lambda: container.actor_runner, told),
             checks=SqlCheckStore(container.database, container.identifiers),
+            record_review=self._plans.comments.record_review,
             sub_plans=self._plans.sub_plans,
             clock=container.clock,
             say=say or _nothing,
@@ -266,6 +267,7 @@ class ActorParts:
                 skills,
                 ContextTools(context),
                 self._deciding(ground, context),
+                self._commented(ground, context),
                 *self._resolving(ground),
             )
             yield lambda reads: JoinedTools(*own, mcp.under(gate.read_only()) if reads else mcp)
@@ -305,6 +307,12 @@ class ActorParts:
 
         plan, actor, now = ground.plan, ground.casting.execute, self._container.clock.now
         return DecideTools(DecisionTarget(plan.id, actor, self.decisions, context.calls, now))
+
+    def _commented(self, ground: ActorPhase, context: PlanContext) -> ToolSource:
+        from cleveragents.plans.tools.comment_tools import CommentTarget, CommentTools
+
+        plan, actor, now = ground.plan, ground.casting.execute, self._container.clock.now
+        return CommentTools(CommentTarget(plan.id, actor, self._plans.comments.store, context.calls, now))
 
     def _hosts(
         self, ground: ActorPhase, tools: ToolsFor, on_output: Callable[[bytes], None] | None

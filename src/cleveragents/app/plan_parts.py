@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.calls.tool_execution import ToolExecution
     from cleveragents.plans.checks import PlanChecks
     from cleveragents.plans.cleanup import PlanCleanup
+    from cleveragents.plans.comments import PlanComments
     from cleveragents.plans.conflicts.resolution import ManualResolution
     from cleveragents.plans.corrections.correct import PlanCorrection
     from cleveragents.plans.history import PlanHistory, PlanResult
@@ -248,6 +249,16 @@ class PlanParts:
         )
         kept = self.actor_parts.decisions, self.actor_parts.corrections
         return PlanCorrection(*kept, self.sandbox_edits, pausing, container.clock, container.faults)
+
+    @Once
+    def comments(self) -> PlanComments:
+        """The comments of people and reviewers, and the revisions that they request."""
+        from cleveragents.plans.comments import PlanComments
+        from cleveragents.plans.store.sql_comment_store import SqlCommentStore
+
+        container = self._container
+        store = SqlCommentStore(container.database, container.identifiers)
+        return PlanComments(store, self.correction, self.result, self.sandboxes, container.clock)
 
     @Once
     def manual_resolution(self) -> ManualResolution:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from cleveragents.actors.model.actor import Actor, LlmNode
 from cleveragents.actors.ports import ActorHost
@@ -24,7 +25,9 @@ from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
 from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, rollback_count
 from cleveragents.plans.conflicts.resolution import conflict_task
+from cleveragents.plans.model.comment import Comment
 from cleveragents.plans.model.correction import MOST_RETURNS
+from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
@@ -40,6 +43,14 @@ _SHELL = "/bin/sh: "
 _RETHINK = "rethink"
 
 
+class RecordReview(Protocol):
+    """Stores the findings of a reviewer as comments and returns those that are open, one for each finding."""
+
+    def __call__(
+        self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
+    ) -> Sequence[Comment]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutePhase:
     """The second phase of a plan. Stateless: any number of plans may run at the same time."""
@@ -47,6 +58,7 @@ class ExecutePhase:
     open_stage: OpenStage
     turn: ActorTurn
     checks: SqlCheckStore
+    record_review: RecordReview
     sub_plans: SubPlans
     clock: Clock
     say: Callable[[str], None]
@@ -105,18 +117,18 @@ class ExecutePhase:
         shown = _legible(redact_content_text(diff), stage.actors.get(actor), stage.host(part, reads=True))
         reading = partial(self.say, f"{actor.rpartition('/')[2]} reads the changes")
         values = self.turn.run(ground, stage, actor, part, task=shown, reads=True, begins=reading)
-        findings = redact_content_text(
-            "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
-        )
+        found = _texts(values.get("findings"))
+        findings = redact_content_text("\n".join(f"- {finding}" for finding in found))
         accepted = values.get("verdict") == "accept"
         verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
         summary = redact_content_text(str(values.get("summary") or ""))
         details = "\n".join(filter(None, [summary, findings]))
         run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, tree, self.clock.now())
         self.checks.record(run)
+        kept = self.record_review(ground.plan, actor, found, key=part, accepted=accepted)
         if values.get("verdict") == _RETHINK and rethinks and _may_go_back(ground.strategy):
             raise RethinkNeeded(ground.plan.id, findings or details)
-        return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
+        return "" if accepted else f"The reviewer sends it back:\n{_numbered(kept) or details}"
 
 
 class _TaskExecutor:
@@ -202,6 +214,13 @@ def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
             most = most * 2 // 3
         diff = cut(diff, most)
     return diff
+
+
+def _numbered(findings: Sequence[Comment]) -> str:
+    """Return the findings with the numbers of their comments; empty if there are none."""
+    lines = [f"- {finding.made.text} (comment {finding.number})" for finding in findings]
+    answer = "Answer each comment by its number with `answer_comment`."
+    return "\n".join([*lines, "", answer]) if lines else ""
 
 
 def _only(text: str) -> ModelRequest:

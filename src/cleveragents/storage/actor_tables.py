@@ -1,4 +1,4 @@
-"""The tables of actors: checkpoints of their graphs, decisions, budgets and model calls.
+"""The tables of actors: checkpoints of their graphs, decisions, comments, budgets and model calls.
 
 The value of a graph's channel is stored once per version, and a checkpoint refers to versions. A long
 conversation is therefore not rewritten by every step that does not change it.
@@ -12,6 +12,8 @@ from cleveragents.storage.tables import METADATA, id_type, number_type
 
 __all__ = [
     "budgets",
+    "comment_answers",
+    "comments",
     "corrections",
     "decisions",
     "graph_checkpoints",
@@ -136,5 +138,37 @@ corrections = Table(
     Column("checkpoint", Integer),
     Column("outcome", Text),
     Column("by_itself", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Comments on a plan or on lines of its result (`anchor`). `batch` is the last correction that sent one to the
+# executor; `author` is an actor if `by_actor`.
+comments = Table(
+    "comments",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("by_actor", Boolean, nullable=False),
+    Column("anchor", Text),
+    Column("key", Text),
+    Column("batch", Integer),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Answers are only added: the last one decides the state of its comment.
+comment_answers = Table(
+    "comment_answers",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("comment", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by_actor", Boolean, nullable=False),
+    Column("call", Integer),
+    Column("by_call", Integer),
     Column("created_at", BigInteger, nullable=False),
 )

@@ -34,7 +34,7 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 CommitListener = Callable[[Sequence[DomainEvent]], object]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
+REVISIONS = tuple(f"{number:04}" for number in range(1, 14))
 """All revisions that this version knows, oldest first: the names of the files in `migrations/versions`."""
 HEAD = REVISIONS[-1]
 _MIGRATIONS = Path(__file__).parent / "migrations"

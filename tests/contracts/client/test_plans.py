@@ -9,6 +9,7 @@ import pytest
 
 from cleveragents.api.client import Client
 from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.views import CommentState
 from cleveragents.api.views import as_json, every
 from cleveragents.apply.lock import resource_lock
 from cleveragents.core.errors import (
@@ -20,6 +21,7 @@ from cleveragents.core.errors import (
     RequestRefused,
     StalePlan,
     UnknownCheckpoint,
+    UnknownComment,
     UnknownDecision,
     UnknownFile,
     UnknownPlan,
@@ -283,6 +285,30 @@ def test_files_are_left_out_and_taken_in(client: Client) -> None:
     assert client.plans.review(plan_id, accept=["."]).left_out == ()
     with pytest.raises(RequestRefused):
         client.plans.review(plan_id)
+
+
+def test_comments_are_added_listed_and_answered(client: Client) -> None:
+    plan_id = done(client, "printf 'one\\ntwo\\n' > new.txt")
+    whole = client.plans.comment(plan_id, "and a changelog")
+    lines = client.plans.comment(plan_id, "digits", path="new.txt", line=1, end_line=2)
+    assert (whole.number, whole.path, whole.place, whole.outdated) == (1, None, "", False)
+    assert (lines.place, lines.lines, lines.state.value) == ("new.txt:1-2", ("one", "two"), "open")
+    assert client.plans.get(plan_id).open_comments == 2
+    declined = client.plans.answer_comment(plan_id, 1, CommentState.DECLINED, reason="later")
+    assert [(one.state.value, one.reason, one.call) for one in declined.answers] == [
+        ("declined", "later", None)
+    ]
+    assert [*every(lambda after: client.plans.comments(plan_id, limit=1, after=after))] == [declined, lines]
+    assert client.plans.get(plan_id).open_comments == 1
+    with pytest.raises(UnknownComment):
+        client.plans.answer_comment(plan_id, 9, CommentState.RESOLVED)
+    with pytest.raises(UnknownFile):
+        client.plans.comment(plan_id, "x", path="other.txt", line=1)
+    for wrong in ({"path": "new.txt"}, {"line": 1}, {"path": "new.txt", "line": 2, "end_line": 3}):
+        with pytest.raises(RequestRefused):
+            client.plans.comment(plan_id, "x", **wrong)
+    with pytest.raises(PlanError, match="steps are fixed"):
+        client.plans.revise(plan_id, "again")
 
 
 def test_a_patch_has_the_files_that_are_named(client: Client) -> None:

@@ -111,6 +111,8 @@ def can_of(parts: PlanParts, plan: Plan) -> list[str]:
             found.remove(done_by_a_job)
     if _is_correctable(parts, plan):
         found.add("correct")
+    if _is_revisable(parts, plan):
+        found.add("revise")
     if not plan.state.running and plan.parent_id is None and not has_active_sub_plans(parts, plan):
         found.add("delete")
     return sorted(found)
@@ -190,6 +192,14 @@ def _is_correctable(parts: PlanParts, plan: Plan) -> bool:
     except PlanError:
         return False
     return bool(parts.actor_parts.decisions.of_plan(plan.id))
+
+
+def _is_revisable(parts: PlanParts, plan: Plan) -> bool:
+    try:
+        parts.correction.ensure_revisable(plan)
+    except PlanError:
+        return False
+    return not is_merged(parts, plan)
 
 
 def _is_asked_for(parts: PlanParts, kind: str) -> bool:

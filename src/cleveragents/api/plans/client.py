@@ -11,6 +11,8 @@ from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
+    CommentState,
+    CommentView,
     ComparisonView,
     CorrectionPreview,
     DiffView,
@@ -205,6 +207,36 @@ class Plans(Protocol):
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
         """Return what the correction of a decision would supersede and undo."""
+
+    def comment(
+        self,
+        plan_id: str,
+        text: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        end_line: int | None = None,
+    ) -> CommentView:
+        """Comment on a plan, or on lines of a file that it changed, as the result has them.
+
+        The comment follows its lines while they are found unchanged at exactly one place; afterwards it is
+        outdated. The executor gets it with the next `revise`. Raises `UnknownFile`.
+        """
+
+    def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:
+        """Return one page of the comments of people and reviewers, in order."""
+
+    def answer_comment(
+        self, plan_id: str, number: int, state: CommentState, *, reason: str = ""
+    ) -> CommentView:
+        """Resolve, decline or reopen a comment. Raises `UnknownComment`."""
+
+    def revise(self, plan_id: str, message: str = "", *, model: str | None = None) -> PlanView:
+        """Request changes: send all open comments to the executor, with the message, and continue the plan.
+
+        The executor works in the same sandbox and answers each comment. A comment without an answer stays
+        open. Raises `PlanError` if there is no result, or neither a comment nor a message.
+        """
 
     def budget(self, plan_id: str) -> BudgetView:
         """Return the limits, the spending and the reservations of the plan's tree."""

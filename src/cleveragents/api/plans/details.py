@@ -166,6 +166,7 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
         ),
         "conflicts": freeze(conflict_rows(parts, plan)),
         "corrections": freeze(correction_rows(parts, plan)),
+        "open_comments": sum(one.is_open for one in parts.comments.store.of_plan(plan.id)),
         "calls": [call_summary(parts, call) for call in parts.history.calls(plan.id)],
     }
 

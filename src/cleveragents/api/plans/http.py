@@ -15,6 +15,8 @@ from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
+    CommentState,
+    CommentView,
     ComparisonView,
     ConflictSideView,
     ConflictView,
@@ -241,6 +243,30 @@ class HttpPlans:
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
         body = {"decision": decision, "dry_run": True}
         return view_of(CorrectionPreview, self._http.post(_path(plan_id, "correct"), body))
+
+    def comment(
+        self,
+        plan_id: str,
+        text: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        end_line: int | None = None,
+    ) -> CommentView:
+        body = {"text": text, "path": path, "line": line, "end_line": end_line}
+        return view_of(CommentView, self._http.post(_path(plan_id, "comments"), body))
+
+    def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:
+        return self._http.page(CommentView, _path(plan_id, "comments"), limit, after)
+
+    def answer_comment(
+        self, plan_id: str, number: int, state: CommentState, *, reason: str = ""
+    ) -> CommentView:
+        body = {"state": CommentState(state).value, "reason": reason}
+        return view_of(CommentView, self._http.post(_path(plan_id, f"comments/{number}"), body))
+
+    def revise(self, plan_id: str, message: str = "", *, model: str | None = None) -> PlanView:
+        return self._posted(plan_id, "revise", message=message, model=model)
 
     def budget(self, plan_id: str) -> BudgetView:
         return view_of(BudgetView, self._http.get(_path(plan_id, "budget")))

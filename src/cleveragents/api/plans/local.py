@@ -19,6 +19,8 @@ from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
+    CommentState,
+    CommentView,
     ComparisonView,
     CorrectionPreview,
     DiffView,
@@ -374,25 +376,12 @@ class LocalPlans:
         model: str | None = None,
         claim: IdempotencyClaim | None = None,
     ) -> PlanView:
-        from cleveragents.api.plans.budget import ensure_model_fits
-        from cleveragents.api.plans.responses import ensure_shared
-        from cleveragents.api.reachability import ensure_reachable
-        from cleveragents.models.model.budget import BudgetLimits as Bounds
-
         if not guidance.strip():
             raise RequestRefused("the guidance is empty", "guidance")
-        parts, correction = self._parts, self._parts.correction
-        with self._decision(plan_id) as plan:
-            parts.apply.settle()
-            plan = self._found(plan)
+        correction = self._parts.correction
+        with self._correctable(plan_id, model, claim) as plan:
             if claim is not None and claim.made is not None:  # guard: corrected once
                 return self._queued(correction.gone_on_with(plan, model))
-            correction.ensure_correctable(plan)
-            ensure_reachable(parts, plan)
-            if self._shared:
-                ensure_shared(parts, plan)
-            if model is not None:
-                ensure_model_fits(parts, plan, model, Bounds())
             if decision is None:
                 return self._queued(correction.append(plan, guidance, model=model, claim=claim)[1])
             return self._queued(correction.correct(plan, decision, guidance, model=model, claim=claim)[1])
@@ -408,6 +397,59 @@ class LocalPlans:
             parts.correction.ensure_correctable(plan)
             ensure_reachable(parts, plan)
             return view_of(CorrectionPreview, undoing_fields(plan, parts.correction.preview(plan, decision)))
+
+    def comment(
+        self,
+        plan_id: str,
+        text: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        end_line: int | None = None,
+        claim: IdempotencyClaim | None = None,
+    ) -> CommentView:
+        from cleveragents.api.plans.review import commented_lines
+        from cleveragents.api.reachability import ensure_reachable
+
+        lines = commented_lines(path, line, end_line)
+        plan = self._operated(plan_id)
+        if claim is not None and claim.made is not None:  # guard: commented once
+            return self._comment(plan, int(claim.made))
+        if lines is not None:
+            ensure_reachable(self._parts, plan)
+        author = self._access.user.name
+        added = self._parts.comments.add(plan, text, author=author, lines=lines, claim=claim)
+        return self._comment(plan, added.number)
+
+    def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:
+        from cleveragents.api.plans.review import comment_rows
+
+        plan = self._read(plan_id)
+        every = [one for one in self._parts.comments.store.of_plan(plan.id) if one.number > int(after or 0)]
+        rows = comment_rows(self._parts, plan, every[:limit])
+        items = tuple(view_of(CommentView, row) for row in rows)
+        return Page(items=items, next=str(items[-1].number) if len(every) > limit else None)
+
+    def answer_comment(
+        self, plan_id: str, number: int, state: CommentState, *, reason: str = ""
+    ) -> CommentView:
+        plan = self._operated(plan_id)
+        author, state = self._access.user.name, CommentState(state)
+        self._parts.comments.answer(plan, number, state, author=author, reason=reason)
+        return self._comment(plan, number)
+
+    def revise(
+        self,
+        plan_id: str,
+        message: str = "",
+        *,
+        model: str | None = None,
+        claim: IdempotencyClaim | None = None,
+    ) -> PlanView:
+        with self._correctable(plan_id, model, claim) as plan:
+            if claim is not None and claim.made is not None:  # guard: revised once
+                return self._queued(self._parts.correction.gone_on_with(plan, model))
+            return self._queued(self._parts.comments.revise(plan, message, model=model, claim=claim)[1])
 
     def budget(self, plan_id: str) -> BudgetView:
         from cleveragents.api.plans.budget import budget_of
@@ -585,6 +627,27 @@ class LocalPlans:
             yield self._found(plan)
 
     @contextmanager
+    def _correctable(self, plan_id: str, model: str | None, claim: IdempotencyClaim | None) -> Iterator[Plan]:
+        """Hold a plan that can continue with a correction, or was already corrected for this claim."""
+        from cleveragents.api.plans.budget import ensure_model_fits
+        from cleveragents.api.plans.responses import ensure_shared
+        from cleveragents.api.reachability import ensure_reachable
+        from cleveragents.models.model.budget import BudgetLimits as Bounds
+
+        parts = self._parts
+        with self._decision(plan_id) as plan:
+            parts.apply.settle()
+            plan = self._found(plan)
+            if claim is None or claim.made is None:
+                parts.correction.ensure_correctable(plan)
+                ensure_reachable(parts, plan)
+                if self._shared:
+                    ensure_shared(parts, plan)
+                if model is not None:
+                    ensure_model_fits(parts, plan, model, Bounds())
+            yield plan
+
+    @contextmanager
     def _reachable(self, plan_id: str) -> Iterator[Plan]:
         from cleveragents.api.reachability import ensure_reachable
 
@@ -596,6 +659,13 @@ class LocalPlans:
         from cleveragents.api.plans.details import find_plan
 
         return find_plan(self._parts, plan.id)
+
+    def _comment(self, plan: Plan, number: int) -> CommentView:
+        from cleveragents.api.plans.review import comment_rows
+
+        every = self._parts.comments.store.of_plan(plan.id)
+        (row,) = comment_rows(self._parts, plan, [one for one in every if one.number == number])
+        return view_of(CommentView, row)
 
     def _queued(self, plan: Plan) -> PlanView:
         self._wake()

@@ -118,7 +118,16 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
         apply = replace(apply, text=f"run the checks again and {apply.text} if they pass")
     if has_not_run(unpassed):  # a plan keeps its own checks
         reject = replace(reject, text=f"{reject.text}; start another plan with other checks")
-    return [diff, apply, reject]
+    return [diff, *_revise(parts, plan), apply, reject]
+
+
+def _revise(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the step that sends the open comments, if there are any."""
+    count = sum(one.is_open for one in parts.comments.store.of_plan(plan.id))
+    if not count:
+        return []
+    what = "1 open comment" if count == 1 else f"{count} open comments"
+    return [_step(plan, "comments", "show the comments"), _step(plan, "revise", f"request changes: {what}")]
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:

@@ -34,7 +34,7 @@ __all__ = ["board_row", "overview_of", "resource_name_of"]
 
 Row = dict[str, "JsonValue"]
 
-_GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume"})
+_GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume", "revise"})
 
 _SHOWN = {"diff": "diff", "log": "list of calls", "show": "account", "watch": "account"}
 """Steps that only show something."""
@@ -61,6 +61,7 @@ _EMPTY: Row = {
     "parts_left_out": (),
     "conflicts": (),
     "corrections": (),
+    "open_comments": 0,
     "calls": (),
 }
 

@@ -1,21 +1,28 @@
-"""Verdicts on a plan's changes: files and changesets are accepted or left out before the apply."""
+"""Reviews of a plan: verdicts on its changes, which may be left out of an apply, and comments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.format import UNREADABLE, printable_name
+from cleveragents.api.format import UNREADABLE, printable_name, timestamp
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.changes.model.review import Review, ReviewKind
-from cleveragents.core.errors import PlanError, Remedy
+from cleveragents.core.errors import PlanError, Remedy, RequestRefused
+from cleveragents.core.json_value import freeze
+from cleveragents.core.text.redaction import redact_content_text, redact_known_text
+from cleveragents.plans.comments import CommentLines
 from cleveragents.plans.model.status import status_word
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.comment import Comment, CommentAnswer
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["ensure_reviewable", "is_selected", "review_files"]
+__all__ = ["comment_rows", "commented_lines", "ensure_reviewable", "is_selected", "review_files"]
+
+_MOST_LINES = 1_000
 
 
 def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
@@ -55,6 +62,58 @@ def is_selected(path: str, names: Sequence[str]) -> bool:
     return not names or any(
         name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
     )
+
+
+def commented_lines(path: str | None, line: int | None, end_line: int | None) -> CommentLines | None:
+    """Return the lines of a comment; None for one on the whole plan. Raises `RequestRefused`."""
+    if path is None and line is None and end_line is None:
+        return None
+    if path is None or line is None:
+        raise RequestRefused("a comment on lines needs a path and a line", "line")
+    last = line if end_line is None else end_line
+    if not 1 <= line <= last < line + _MOST_LINES:
+        what = f"lines {line}-{last}: the last line must be at or below the first, by at most {_MOST_LINES}"
+        raise RequestRefused(what, "line")
+    return CommentLines(path, line, last)
+
+
+def comment_rows(parts: PlanParts, plan: Plan, comments: Sequence[Comment]) -> list[dict[str, JsonValue]]:
+    """Return comments for display, masked, with their present lines."""
+    places = parts.comments.places(plan, comments)
+    return [_comment_row(one, places.get(one.number)) for one in comments]
+
+
+def _comment_row(comment: Comment, place: tuple[int, int] | None) -> dict[str, JsonValue]:
+    made, anchor = comment.made, comment.made.anchor
+    lines = (None, None) if anchor is None else place or (anchor.start, anchor.end)
+    return {
+        "number": comment.number,
+        "state": comment.state.value,
+        "text": redact_content_text(made.text),
+        "author": made.author,
+        "by_actor": made.by_actor,
+        "path": None if anchor is None else printable_name(anchor.path),
+        "line": lines[0],
+        "end_line": lines[1],
+        "lines": () if anchor is None else tuple(redact_known_text(line) for line in anchor.lines),
+        "blob": None if anchor is None else anchor.blob,
+        "outdated": anchor is not None and place is None,
+        "revision": comment.batch,
+        "answers": freeze([_answer_row(answer) for answer in comment.answers]),
+        "created": timestamp(comment.created_at),
+    }
+
+
+def _answer_row(answer: CommentAnswer) -> dict[str, JsonValue]:
+    made = answer.made
+    return {
+        "state": made.state.value,
+        "reason": redact_content_text(made.reason),
+        "author": made.author,
+        "by_actor": made.by_actor,
+        "call": made.call,
+        "created": timestamp(answer.created_at),
+    }
 
 
 def _changed_files(parts: PlanParts, plan: Plan) -> list[str]:

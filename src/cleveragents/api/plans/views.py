@@ -9,6 +9,7 @@ from typing import Literal
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors import Remedy
 from cleveragents.core.json_value import JsonValue
+from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of
 
@@ -20,6 +21,9 @@ __all__ = [
     "CallView",
     "ChangeView",
     "CheckView",
+    "CommentAnswerView",
+    "CommentState",
+    "CommentView",
     "ComparisonView",
     "ConflictSideView",
     "ConflictView",
@@ -443,6 +447,7 @@ class PlanView(_PlanFields):
     parts_left_out: tuple[LeftOutView, ...]
     conflicts: tuple[ConflictView, ...]
     corrections: tuple[CorrectionView, ...]
+    open_comments: int = shown("comments that are neither resolved nor declined", default=0)
     calls: tuple[CallSummary, ...]
     out_of_reach: str | None = shown("the repository, if it is missing")
     in_the_way: ObstacleView | None = shown(
@@ -559,6 +564,46 @@ _NODES: Mapping[object, type[TreeNode]] = {
 def tree_node(data: Mapping[str, JsonValue]) -> TreeNode:
     """Return the node with this JSON."""
     return view_of(_NODES[data["kind"]], data)
+
+
+@view
+class CommentAnswerView:
+    """An answer to a comment."""
+
+    state: CommentState = shown("the state since this answer")
+    reason: str = shown(examples=["The flag has a test now."])
+    author: str = shown(examples=["builtin/executor"])
+    by_actor: bool = shown("the author is an actor, not a person")
+    call: int | None = shown("the call that settled the comment", examples=[7])
+    created: datetime = shown(examples=[_MOMENT])
+
+
+@view
+class CommentView:
+    """A comment on a plan, or on lines of its result."""
+
+    number: int = shown(examples=[1])
+    state: CommentState
+    text: str = shown(examples=["Keep the old name as an alias."])
+    author: str = shown(examples=["ada"])
+    by_actor: bool = shown("the author is an actor, such as the reviewer")
+    path: str | None = shown("null for a comment on the whole plan", examples=["src/export.py"])
+    line: int | None = shown("the first line in the result now; of an outdated comment, in the blob")
+    end_line: int | None = shown("the last line, as `line`")
+    lines: tuple[str, ...] = shown("the text that was commented on; known secrets are masked")
+    blob: str | None = shown("object id of the file that was commented on")
+    outdated: bool = shown("the lines were changed, or are no longer found at exactly one place")
+    revision: int | None = shown("the correction that sent it to the executor last; null: never sent")
+    answers: tuple[CommentAnswerView, ...] = shown("oldest first; the last one decides the state")
+    created: datetime = shown(examples=[_MOMENT])
+
+    @property
+    def place(self) -> str:
+        """The file and its lines, as in `src/export.py:3-5`; empty for a comment on the whole plan."""
+        if self.path is None:
+            return ""
+        more = "" if self.end_line == self.line else f"-{self.end_line}"
+        return f"{self.path}:{self.line}{more}"
 
 
 @view

@@ -23,6 +23,7 @@
     * AmbiguousPlan
     * IllegalPlanMove
     * UnknownCheckpoint
+    * UnknownComment
     * UnknownDecision
     * UnknownFile
     * UnknownAction
@@ -173,6 +174,7 @@ from cleveragents.core.errors.plans import (
     UnknownAction,
     UnknownChangeset,
     UnknownCheckpoint,
+    UnknownComment,
     UnknownDecision,
     UnknownFile,
     UnknownJob,
@@ -348,6 +350,7 @@ __all__ = [
     "UnknownActor",
     "UnknownChangeset",
     "UnknownCheckpoint",
+    "UnknownComment",
     "UnknownDecision",
     "UnknownEventType",
     "UnknownFile",

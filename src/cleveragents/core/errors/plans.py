@@ -38,6 +38,7 @@ __all__ = [
     "UnknownAction",
     "UnknownChangeset",
     "UnknownCheckpoint",
+    "UnknownComment",
     "UnknownDecision",
     "UnknownFile",
     "UnknownJob",
@@ -163,6 +164,20 @@ class UnknownDecision(InvalidRequest):
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         return (Remedy("plan.tree", self.plan_id, text="List its decisions"),) if self.count else ()
+
+
+@dataclass(eq=False)
+class UnknownComment(InvalidRequest):
+    """The plan has no comment with this number."""
+
+    message = "plan {plan_id} has no comment {number}; it has {count}"
+    plan_id: str
+    number: int
+    count: int
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("plan.comments", self.plan_id, text="List its comments"),) if self.count else ()
 
 
 @dataclass(eq=False)

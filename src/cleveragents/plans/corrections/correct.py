@@ -76,10 +76,11 @@ class CorrectionEffects:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The model to continue with, if another is named, and the claim of the request."""
+    """The model to continue with, if another is named, the claim of the request, and the comments to send."""
 
     model: str | None
     claim: IdempotencyClaim | None
+    comments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +174,42 @@ class PlanCorrection:
         guidance, and a plan past Strategize gets one more task. Raises the same errors as `correct`.
         """
         words = _sound(plan, guidance)
+        task = Task(_name_of(words), words)
+        return self._continued(plan, words, task, _Asked(model, claim))
+
+    def revise(
+        self,
+        plan: Plan,
+        guidance: str,
+        task: Task,
+        comments: Sequence[int],
+        *,
+        model: str | None = None,
+        claim: IdempotencyClaim | None = None,
+    ) -> tuple[Correction, Plan]:
+        """Send these comments to the executor as one more task, and queue the plan. Nothing is reverted. The
+        comments count as sent if and only if the task is stored.
+
+        Raises `PlanError` if the plan runs or is still being planned; the errors of `correct`.
+        """
+        self.ensure_revisable(plan)
+        return self._continued(plan, _sound(plan, guidance), task, _Asked(model, claim, tuple(comments)))
+
+    def _continued(self, plan: Plan, words: str, task: Task, asked: _Asked) -> tuple[Correction, Plan]:
+        """Queue the plan with one more task; a plan that is still being planned only gets the guidance."""
         self.ensure_correctable(plan)
         plan = self._paused(plan)
         self.sandbox_edits.ensure_taken_in(plan)  # guard: a run resets the sandbox to the records
         made = NewCorrection(guidance=words, outcome=self._outcome(plan))
         if plan.phase is Phase.STRATEGIZE:
-            return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim))
+            return self._kept(plan, made, Phase.STRATEGIZE, asked)
         if plan.state is PlanState.ERRORED:
             with suppress(SandboxMissing):
                 self.sandbox_edits.take_back_failure(plan)
         strategy = Strategy.from_json(plan.strategy)
-        task = Task(_name_of(words), words, round=strategy.round)
+        task = replace(task, round=strategy.round)
         strategy = replace(strategy, tasks=(*strategy.tasks, task), guidance=(*strategy.guidance, words))
-        return self._kept(plan, made, Phase.EXECUTE, _Asked(model, claim), strategy)
+        return self._kept(plan, made, Phase.EXECUTE, asked, strategy)
 
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
         """Queue the plan after a recorded correction whose process was killed before it could."""
@@ -229,6 +253,13 @@ class PlanCorrection:
         way = ((Phase.STRATEGIZE, PlanState.QUEUED),)
         _, moved = self.corrections.add(plan, made, way, now=self.clock.now(), fence=fence)
         return moved
+
+    def ensure_revisable(self, plan: Plan) -> None:
+        """Raise `PlanError`, with remedies, if the plan has no result that an executor could revise."""
+        self.ensure_correctable(plan)
+        if plan.phase is Phase.STRATEGIZE or plan.state.running:
+            correct = Remedy("plan.correct", plan.id, {"append": True, "guidance": None}, "Add guidance")
+            raise PlanError(plan.id, f"{status_word(plan)}, so there is no result to revise yet", (correct,))
 
     def ensure_correctable(self, plan: Plan) -> None:
         """Raise `PlanError`, with remedies, if nothing in the plan can be corrected."""
@@ -313,7 +344,13 @@ class PlanCorrection:
             waiting_for=waiting_for_correction(plan),
         )
         kept, moved = self.corrections.add(
-            plan, made, waiting_in(phase), facts, now=self.clock.now(), claim=asked.claim
+            plan,
+            made,
+            waiting_in(phase),
+            facts,
+            now=self.clock.now(),
+            claim=asked.claim,
+            sent=asked.comments,
         )
         self.faults.reach("correct.kept")
         for child in gone:  # the complete ones; the others are cancelled already

@@ -26,7 +26,7 @@ from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.plan_rows import encoded
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.storage.actor_tables import corrections, decisions
+from cleveragents.storage.actor_tables import comments, corrections, decisions
 from cleveragents.storage.columns import kept_text, microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.idempotency import IdempotencyClaim
@@ -35,7 +35,7 @@ from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.sql_idempotency_store import keep_made
 from cleveragents.storage.tables import plans
 
-__all__ = ["SqlCorrectionStore", "SqlDecisionStore"]
+__all__ = ["SqlCorrectionStore", "SqlDecisionStore", "hold_plan"]
 
 
 class SqlDecisionStore:
@@ -49,7 +49,7 @@ class SqlDecisionStore:
         self, plan_id: str, made: Sequence[NewDecision], *, key: str, now: datetime
     ) -> Sequence[Decision]:
         def unit(connection: Connection) -> Sequence[Decision]:
-            _hold(connection, plan_id)
+            hold_plan(connection, plan_id)
             earlier = _of_plan(connection, plan_id, decisions.c.key == key)
             if earlier:  # guard: a repeated run decides nothing twice
                 return earlier
@@ -91,7 +91,7 @@ class SqlDecisionStore:
         return DomainEvent(EventType.DECISION_MADE, decision.plan_id, self._identifiers.new(), now, facts)
 
 
-def _hold(connection: Connection, plan_id: str) -> None:
+def hold_plan(connection: Connection, plan_id: str) -> None:
     """Lock the plan, so that concurrent transactions number its records one after the other. Raises
     `UnknownPlan`.
     """
@@ -155,9 +155,11 @@ class SqlCorrectionStore:
         now: datetime,
         fence: Fence | None = None,
         claim: IdempotencyClaim | None = None,
+        sent: Sequence[int] = (),
     ) -> tuple[Correction, Plan]:
-        """Store the correction, mark the superseded decisions, and move the plan through these states,
-        with the facts at the last, in one transaction. So a plan never continues with superseded decisions.
+        """Store the correction, mark the superseded decisions and the comments that it sends to the executor,
+        and move the plan through these states, with the facts at the last, in one transaction. So a plan
+        never continues with superseded decisions, and a comment is marked if and only if it was sent.
 
         Works like `SqlPlanStore.move`, from the version that was read and for the owner of the job: raises
         `UnknownPlan`, `StalePlan`, `IllegalPlanMove`, `StaleFence`. With a claim, the correction is stored as
@@ -175,7 +177,8 @@ class SqlCorrectionStore:
                 moved = self._plans.move_in(connection, moved, phase_state, said, now=now)
             kept = Correction(plan.id, _next_number(connection, plan.id), made, now)
             connection.execute(corrections.insert(), _correction_row(kept))
-            self._tell(connection, EventType.PLAN_CORRECTED, kept, **_told(kept))
+            _mark_sent(connection, kept, sent)
+            self._tell(connection, EventType.PLAN_CORRECTED, kept, **_told(kept, sent))
             for number in self._superseded(connection, kept):
                 self._tell(connection, EventType.DECISION_SUPERSEDED, kept, number=number)
             return _correction(_correction_row(kept)), moved
@@ -211,14 +214,21 @@ def _next_number(connection: Connection, plan_id: str) -> int:
     return int(connection.execute(last).scalar_one()) + 1
 
 
-def _told(kept: Correction) -> dict[str, JsonValue]:
+def _mark_sent(connection: Connection, kept: Correction, sent: Sequence[int]) -> None:
+    theirs = comments.c.plan_id == kept.plan_id, comments.c.number.in_(sent)
+    if sent:
+        connection.execute(update(comments).where(*theirs).values(batch=kept.number))
+
+
+def _told(kept: Correction, sent: Sequence[int]) -> dict[str, JsonValue]:
     made = kept.made
-    return {
+    told: dict[str, JsonValue] = {
         "decision": made.decision,
         "superseded": list(made.superseded),
         "checkpoint": made.checkpoint,
         "by_itself": made.by_itself,
     }
+    return {**told, "comments": list(sent)} if sent else told
 
 
 def _correction_row(kept: Correction) -> dict[str, Any]:

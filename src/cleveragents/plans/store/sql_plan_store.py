@@ -33,6 +33,8 @@ from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row
 from cleveragents.storage.actor_tables import (
     budgets,
+    comment_answers,
+    comments,
     corrections,
     decisions,
     graph_checkpoints,
@@ -346,6 +348,8 @@ class SqlPlanStore:
             applies,
             decisions,
             corrections,
+            comments,
+            comment_answers,
             model_calls,
             plan_output,
             remote_bases,

@@ -26,7 +26,14 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.tools.ports import FixedTools, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["DECIDE", "ConflictEnvironment", "ConflictTools", "DecideTools", "DecisionTarget"]
+__all__ = [
+    "DECIDE",
+    "ConflictEnvironment",
+    "ConflictTools",
+    "DecideTools",
+    "DecisionTarget",
+    "running_call",
+]
 
 
 DECIDE = "decide"
@@ -131,7 +138,7 @@ class Decide(TypedTool[DecideArguments, DecideResult]):
 
     def run(self, arguments: DecideArguments, workplace: Workplace) -> DecideResult:
         place = self._place
-        call = self._this_call()
+        call = running_call(self.name, place.calls())
         held = [
             one.number for one in place.decisions.of_plan(place.plan_id) if one.state is DecisionState.ACTIVE
         ]
@@ -149,12 +156,13 @@ class Decide(TypedTool[DecideArguments, DecideResult]):
         (kept,) = place.decisions.add(place.plan_id, [made], key=call.call_id, now=place.now())
         return DecideResult(number=kept.number)
 
-    def _this_call(self) -> ToolCall:
-        """Return the running call of this tool. A plan makes one call at a time, so there is only one."""
-        for call in reversed([*self._place.calls()]):
-            if call.tool == self.name and call.state is CallState.STARTED:
-                return call
-        raise ToolRefused(self.name, "only an actor of a plan can use it")
+
+def running_call(tool: str, calls: Iterable[ToolCall]) -> ToolCall:
+    """Return the running call of this tool. A plan makes one call at a time, so there is only one."""
+    for call in reversed([*calls]):
+        if call.tool == tool and call.state is CallState.STARTED:
+            return call
+    raise ToolRefused(tool, "only an actor of a plan can use it")
 
 
 class DecideTools(FixedTools):

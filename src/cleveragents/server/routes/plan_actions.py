@@ -1,4 +1,4 @@
-"""Routes of the actions on a plan: resume, cancel, approve, answer, review, correct, apply, undo, discard."""
+"""Routes of the actions on a plan: resume, cancel, approve, answer, review, comment, correct, apply …"""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from cleveragents.api.jobs import JobView
-from cleveragents.api.plans.views import BudgetView, CorrectionPreview, PlanView
+from cleveragents.api.plans.views import BudgetView, CommentState, CommentView, CorrectionPreview, PlanView
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused
 from cleveragents.server.access import PlanOperator
 from cleveragents.server.middleware.idempotency import Claimed
 from cleveragents.server.parameters import PlanId, StrictBody
+from cleveragents.server.routes.plan_views import Number
 from cleveragents.server.routes.plans import NewLimits, ToBranch
 
 __all__ = ["router"]
@@ -155,6 +156,33 @@ class CorrectBody(StrictBody):
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
 
 
+class CommentBody(StrictBody):
+    """A comment on a plan, or on lines of its result."""
+
+    text: str = Field(
+        min_length=1, max_length=10_000, pattern=r"\S", examples=["Keep the old name as an alias."]
+    )
+    path: _File | None = Field(default=None, description="null: the whole plan")
+    line: int | None = Field(default=None, ge=1, le=10**9, description="required with a path", examples=[3])
+    end_line: int | None = Field(
+        default=None, ge=1, le=10**9, description="the last line; default: `line`", examples=[5]
+    )
+
+
+class CommentAnswerBody(StrictBody):
+    """The new state of a comment."""
+
+    state: CommentState
+    reason: str = Field(default="", max_length=10_000, examples=["Out of scope."])
+
+
+class ReviseBody(StrictBody):
+    """A message for the executor besides the comments, and the model."""
+
+    message: str = Field(default="", max_length=20_000, examples=["Keep the public API as it is."])
+    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+
+
 @router.post("/plans/{plan_id}/pause", operation_id="pausePlan")
 def pause_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
     """Stop a running plan, its sub-plans and all their processes, so that it can be resumed or corrected.
@@ -261,6 +289,38 @@ def correct_plan(
     if body.decision is None:
         raise RequestRefused("dry_run needs a decision: guidance alone undoes nothing", "decision")
     return client.plans.preview_correction(plan_id, body.decision)
+
+
+@router.post("/plans/{plan_id}/comments", status_code=201, operation_id="commentOnPlan")
+def comment_on_plan(plan_id: PlanId, body: CommentBody, client: PlanOperator, claim: Claimed) -> CommentView:
+    """Comment on a plan, or on lines of a file that it changed.
+
+    Lines are those of the result. The comment keeps their text: it follows them if the file changes, or
+    becomes outdated.
+    """
+    return client.plans.comment(
+        plan_id, body.text, path=body.path, line=body.line, end_line=body.end_line, claim=claim
+    )
+
+
+@router.post("/plans/{plan_id}/comments/{number}", operation_id="answerPlanComment")
+def answer_plan_comment(
+    plan_id: PlanId, number: Number, body: CommentAnswerBody, client: PlanOperator
+) -> CommentView:
+    """Resolve, decline or reopen a comment."""
+    return client.plans.answer_comment(plan_id, number, body.state, reason=body.reason)
+
+
+@router.post("/plans/{plan_id}/revise", operation_id="revisePlan")
+def revise_plan(
+    plan_id: PlanId, client: PlanOperator, claim: Claimed, body: ReviseBody | None = None
+) -> PlanView:
+    """Request changes: send all open comments to the executor and continue the plan in the same sandbox.
+
+    The executor answers each comment. A comment without an answer stays open.
+    """
+    asked = body or ReviseBody()
+    return client.plans.revise(plan_id, asked.message, model=asked.model, claim=claim)
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")

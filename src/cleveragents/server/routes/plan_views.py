@@ -1,4 +1,4 @@
-"""Routes that read a plan: calls, decisions, diff, comparison, files, graph, budget, output."""
+"""Routes that read a plan: calls, decisions, comments, diff, comparison, files, graph, budget, output."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cleveragents.api.plans.views import (
     EXAMPLE_PLAN,
     BudgetView,
     CallView,
+    CommentView,
     ComparisonView,
     DiffView,
     ExplainedDecisionView,
@@ -139,6 +140,14 @@ def list_plan_decisions(
 def explain_plan_decision(plan_id: PlanId, number: Number, client: PlanViewer) -> ExplainedDecisionView:
     """Explain a decision: the question, the choice, the alternatives and the steps that carry it out."""
     return client.plans.decision(plan_id, number)
+
+
+@router.get("/plans/{plan_id}/comments", operation_id="listPlanComments")
+def list_plan_comments(
+    plan_id: PlanId, client: PlanViewer, limit: Limit = 1000, after: AfterNumber = None
+) -> Page[CommentView]:
+    """List the comments of people and reviewers on a plan and on lines of its result, with their answers."""
+    return client.plans.comments(plan_id, limit=limit, after=after)
 
 
 @router.get("/plans/{plan_id}/conflicts", operation_id="listPlanConflicts")

@@ -6,6 +6,10 @@ const TEXTS = {
   "plan.deleted": () => ["deleted", "", "off"],
   "plan.spawned": (f) => ["created a sub-plan", f.title || f.name || "", "off"],
   "plan.merged": (f) => ["merged a sub-plan", f.part ? `part ${f.part}` : "", "good"],
+  "plan.comment_added": (f) => [`comment ${f.comment}`, f.actor || "", "need"],
+  "plan.comment_resolved": (f) => [`comment ${f.comment} resolved`, f.actor || "", "good"],
+  "plan.comment_declined": (f) => [`comment ${f.comment} declined`, f.actor || "", "need"],
+  "plan.comment_reopened": (f) => [`comment ${f.comment} reopened`, "", "need"],
   "plan.corrected": (f) => [`corrected${f.decision ? ` at decision ${f.decision}` : ""}`, "", "need"],
   "conflict.kept": (f) => ["conflict between sub-plans", f.path || "", "need"],
   "conflict.resolved": (f) => ["conflict resolved", f.path || "", "good"],
@@ -42,7 +46,7 @@ const TEXTS = {
 };
 
 // Events of a person's actions: these entries name the user. Entries of the worker do not repeat it.
-const NAMES_USER = /^(plan\.(created|corrected)|approval\.given|review\.changed|conflict\.resolved|budget\.raised|job\.(submitted|cancel_requested)|apply\.ended)$/;
+const NAMES_USER = /^(plan\.(created|corrected|comment_\w+)|approval\.given|review\.changed|conflict\.resolved|budget\.raised|job\.(submitted|cancel_requested)|apply\.ended)$/;
 
 const files = (count) => (count === undefined ? "" : `${count} ${count === 1 ? "file" : "files"}`);
 

@@ -1,0 +1,224 @@
+"""Comments on plans: add them, answer them, and send the open ones to the executor as one batch.
+
+A comment is sent in the transaction that gives the plan its next task. So a killed process leaves a comment
+either unsent, or sent with a task that a resume carries out. A comment that arrives while a revision runs is
+unsent, and belongs to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.core.change import GITLINK, FileState
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import (
+    PlanError,
+    Remedy,
+    RequestRefused,
+    SandboxMissing,
+    UnknownFile,
+)
+from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.plans.corrections.correct import PlanCorrection
+from cleveragents.plans.history import PlanResult
+from cleveragents.plans.model.comment import (
+    Anchor,
+    Comment,
+    CommentState,
+    NewAnswer,
+    NewComment,
+    anchor_of,
+    lines_now,
+    named_lines,
+    revision_text,
+)
+from cleveragents.plans.model.correction import Correction
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Task
+from cleveragents.plans.remote.sandboxes import RemoteSandboxes
+from cleveragents.plans.store.sql_comment_store import SqlCommentStore
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.storage.idempotency import IdempotencyClaim
+
+__all__ = ["CommentLines", "PlanComments"]
+
+_DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+_TOLD = 300
+
+
+@dataclass(frozen=True, slots=True)
+class CommentLines:
+    """Lines `start` to `end`, from 1, of a file of the result."""
+
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanComments:
+    """The comments of plans. Stateless: any thread and process may comment on a plan at any time."""
+
+    store: SqlCommentStore
+    correction: PlanCorrection
+    result: PlanResult
+    sandboxes: RemoteSandboxes
+    clock: Clock
+
+    def add(
+        self,
+        plan: Plan,
+        text: str,
+        *,
+        author: str,
+        lines: CommentLines | None = None,
+        claim: IdempotencyClaim | None = None,
+    ) -> Comment:
+        """Add a comment of a person. Raises `RequestRefused` without text or if the file has no such lines;
+        `UnknownFile` if the plan did not change the file; `SandboxMissing`.
+        """
+        words = redact_content_text(text.strip())
+        if not words:
+            raise RequestRefused("the comment is empty", "text")
+        anchor = None if lines is None else self._anchor(plan, lines)
+        made = NewComment(words, author, anchor=anchor)
+        (kept,) = self.store.add(plan.id, [made], now=self.clock.now(), claim=claim)
+        return kept
+
+    def answer(
+        self, plan: Plan, number: int, state: CommentState, *, author: str, reason: str = ""
+    ) -> Comment:
+        """Resolve, decline or reopen a comment for a person. Raises `UnknownComment`."""
+        made = NewAnswer(state, author, redact_content_text(reason.strip()))
+        return self.store.answer(plan.id, number, made, now=self.clock.now())
+
+    def places(self, plan: Plan, comments: Sequence[Comment]) -> Mapping[int, tuple[int, int] | None]:
+        """Return the present lines of the comments that are on lines, by number; None for outdated ones."""
+        anchored = [(one.number, one.made.anchor) for one in comments if one.made.anchor is not None]
+        if not anchored:
+            return {}
+        try:
+            sandbox: Sandbox | None = self.sandboxes.look(plan.id)
+        except SandboxMissing:
+            sandbox = None
+        states = self._states(plan, sandbox)
+        return {number: _place(anchor, states, sandbox) for number, anchor in anchored}
+
+    def revise(
+        self,
+        plan: Plan,
+        message: str = "",
+        *,
+        model: str | None = None,
+        claim: IdempotencyClaim | None = None,
+    ) -> tuple[Correction, Plan]:
+        """Send all open comments to the executor, with the message, and queue the plan.
+
+        Comments that an unfinished revision already sent are not sent again. Raises `PlanError` if there is
+        nothing to send; the errors of `PlanCorrection.revise`.
+        """
+        # While the task of an earlier batch is not done, its comments are still with the executor.
+        pending = plan.phase is not Phase.APPLY and plan.phase_state != _DONE
+        found = [
+            one
+            for one in self.store.of_plan(plan.id)
+            if one.is_open and not (pending and one.batch is not None)
+        ]
+        words = redact_content_text(message.strip())
+        if not found and not words:
+            resume = Remedy("plan.resume", plan.id, text="Continue it")
+            raise PlanError(plan.id, "no open comment to send", (resume,) if pending else ())
+        count = "1 comment" if len(found) == 1 else f"{len(found)} comments"
+        task = Task(
+            f"revise: {count}" if found else "revise", revision_text(found, self.places(plan, found), words)
+        )
+        guidance = _guidance(found, words) or f"Settle the findings of the review ({count})."
+        numbers = [one.number for one in found]
+        return self.correction.revise(plan, guidance, task, numbers, model=model, claim=claim)
+
+    def record_review(
+        self, plan: Plan, actor: str, findings: Sequence[str], *, key: str, accepted: bool
+    ) -> Sequence[Comment]:
+        """Store the findings of a reviewer as open comments and return them, one for each finding.
+
+        A finding with the text of an open one is that comment. Earlier findings of the same reviewer that the
+        review does not repeat are resolved: a reviewer reads the whole result each time.
+        """
+        texts = [] if accepted else [redact_content_text(finding) for finding in findings]
+        mine = [
+            one
+            for one in self.store.of_plan(plan.id)
+            if one.is_open and one.made.by_actor and one.made.author == actor
+        ]
+        why = "accepted by the review" if accepted else "not repeated by the next review"
+        for one in mine:
+            if one.made.text not in texts:
+                made = NewAnswer(CommentState.RESOLVED, actor, why, by_actor=True)
+                self.store.answer(plan.id, one.number, made, now=self.clock.now())
+        known = {one.made.text: one for one in mine}
+        new = [
+            NewComment(text, actor, by_actor=True, anchor=self._named(plan, text), key=f"{key}.{number}")
+            for number, text in enumerate(texts)
+            if text not in known
+        ]
+        known |= {one.made.text: one for one in self.store.add(plan.id, new, now=self.clock.now())}
+        return [known[text] for text in texts]
+
+    def _named(self, plan: Plan, text: str) -> Anchor | None:
+        """Return the anchor of the lines that a finding begins with; None if there are none in the result."""
+        named = named_lines(text)
+        if named is None:
+            return None
+        try:
+            return self._anchor(plan, CommentLines(*named))
+        except (RequestRefused, UnknownFile, SandboxMissing):
+            return None
+
+    def _anchor(self, plan: Plan, lines: CommentLines) -> Anchor:
+        sandbox = self.sandboxes.look(plan.id)
+        path = lines.path.removeprefix("./")
+        states = self._states(plan, sandbox)
+        if path not in states:  # guard: only files that the plan changed are readable
+            raise UnknownFile(plan.id, path)
+        state = states[path]
+        content = None if state is None or state.mode == GITLINK else sandbox.content(state.content)
+        if state is None or content is None:
+            raise RequestRefused(f"{path} has no lines in the result; comment on the plan instead", "line")
+        anchor = anchor_of(path, state.content, content, lines.start, lines.end)
+        if anchor is None:
+            count = len(content.splitlines())
+            raise RequestRefused(f"{path} has {count} lines, so no lines {lines.start}-{lines.end}", "line")
+        return anchor
+
+    def _states(self, plan: Plan, sandbox: Sandbox | None) -> Mapping[str, FileState | None]:
+        """Return the states of changed files as the diff shows them, those left out included."""
+        states = self.result.history.states(plan.id)
+        if sandbox is None:
+            return states
+        try:
+            return {**states, **self.result.states(plan, sandbox)}
+        except PlanError:  # the accepted changes cannot be separated from the others
+            return states
+
+
+def _place(
+    anchor: Anchor, states: Mapping[str, FileState | None], sandbox: Sandbox | None
+) -> tuple[int, int] | None:
+    state = states.get(anchor.path)
+
+    def content() -> bytes | None:
+        return None if sandbox is None or state is None else sandbox.content(state.content)
+
+    return lines_now(anchor, None if state is None else state.content, content)
+
+
+def _guidance(comments: Sequence[Comment], message: str) -> str:
+    """Return the message and the comments of people, shortened, for all later runs of actors."""
+    lines = [message] if message else []
+    for one in comments:
+        if not one.made.by_actor:
+            where = "" if one.made.anchor is None else f"{one.made.anchor.path}: "
+            text = " ".join(one.made.text.split())
+            lines.append(where + (text if len(text) <= _TOLD else f"{text[: _TOLD - 1]}…"))
+    return "\n".join(lines)

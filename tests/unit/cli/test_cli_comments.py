@@ -1,0 +1,97 @@
+"""`agents plan comment`, `comments` and `revise`: from a comment on a line to its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
+from tests.cli_bench import Agents, command_line, paint_shop, use_home
+
+DONE = says("done")
+RULES = [
+    executes(
+        answer(call("edit", path="a.txt", old="two", new="2")),
+        answer(call("answer_comment", comment=1, resolution="resolved", reason="a digit now")),
+        answer(call("answer_comment", comment=2, resolution="declined", reason="there is none")),
+        DONE,
+        when={"first_user": "Changes to your result are requested"},
+    ),
+    executes(answer(call("write", path="a.txt", content="one\ntwo\n")), DONE),
+    strategizes(steps({"title": "make it", "instructions": "make it"})),
+    reviews(accept()),
+]
+
+
+@pytest.fixture
+def agents(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path / "home", tmp_path / "state")
+    monkeypatch.setenv("CLEVERAGENTS_SANDBOX_ISOLATION", "off")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(paint_shop(tmp_path / "repository"))
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.fixture
+def plan(agents: Agents, tmp_path: Path) -> str:
+    path = tmp_path / "script.yaml"
+    path.write_text(json.dumps({"version": 1, "rules": RULES}))
+    ended = agents("run", "Count", "--model", f"scripted/{path}", "--profile", "trusted")
+    assert ended.code == 3, ended.err
+    return ended.id
+
+
+def test_comments_are_sent_to_the_agent_and_answered(agents: Agents, plan: str) -> None:
+    made = agents("plan", "comment", plan, "a.txt:2", "write a digit")
+    assert (made.code, "comment 1 on a.txt:2" in made.err) == (0, True), made.err
+    assert agents("plan", "comment", plan, "and a changelog").code == 0
+    shown = agents("plan", "show", plan)
+    assert f"agents plan revise {plan}" in shown.out + shown.err
+    revised = agents("plan", "revise", plan, "-m", "keep it short")
+    assert revised.code == 3, revised.err
+    assert "2 comments sent to the agent" in revised.err
+    listed = agents("plan", "comments", plan)
+    assert "1. resolved, outdated: a.txt:2, by owner" in listed.out
+    assert "  > two" in listed.out
+    assert "resolved by builtin/executor (call 2): a digit now" in listed.out
+    assert "declined by builtin/executor: there is none" in listed.out
+    found = json.loads(agents("plan", "comments", plan, "--state", "declined", "--format", "json").out)
+    assert [one["number"] for one in found] == [2]
+    again = agents("plan", "revise", plan)
+    assert (again.code, "no open comment to send" in again.err) == (2, True)
+
+
+def test_a_person_answers_comments_too(agents: Agents, plan: str) -> None:
+    agents("plan", "comment", plan, "a changelog")
+    assert "comment 1: resolved" in agents("plan", "comment", plan, "--resolve", "1", "done by hand").err
+    assert "resolved by owner: done by hand" in agents("plan", "comments", plan).out
+    assert "no open comments" in agents("plan", "comments", plan, "--state", "open").err
+    assert "comment 1: open" in agents("plan", "comment", plan, "--reopen", "1").err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "missing TEXT"),
+        (("a.txt:2",), "missing TEXT after a.txt:2"),
+        (("not a place", "text"), "is not PATH:LINE"),
+        (("a.txt:1", "some", "text"), "put TEXT in quotes"),
+        (("b.txt:1", "text"), "did not change 'b.txt'"),
+        (("a.txt:9", "text"), "a.txt has 2 lines"),
+        (("a.txt:2-1", "text"), "lines 2-1"),
+        (("--resolve", "7"), "has no comment 7"),
+        (("--resolve", "1", "--reopen", "2"), "exclude each other"),
+    ],
+)
+def test_impossible_comments_name_the_reason(
+    agents: Agents, plan: str, words: tuple[str, ...], said: str
+) -> None:
+    ended = agents("plan", "comment", plan, *words)
+    assert ended.code != 0
+    assert said in ended.err
