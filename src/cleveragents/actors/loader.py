@@ -256,6 +256,7 @@ def actor_from(data: _Fields, document: str) -> Actor:
         state=tuple(_key(name, mapping_of(item)) for name, item in mapping_of(data.get("state")).items()),
         limits=_limits(mapping_of(data.get("limits"))),
         read_only=data.get("read_only") is True,
+        checks_first=data.get("checks_first") is True,
         document=document,
     )
 

@@ -227,6 +227,9 @@ class ActorModel(_Model):
     state: dict[str, StateKeyModel] = Field(default_factory=dict)
     limits: LimitsModel = LimitsModel()
     read_only: bool = Field(default=False, description="Whether the actor may only read.")
+    checks_first: bool = Field(
+        default=False, description="Whether checks run before the first task, which gets their failures."
+    )
 
 
 class LlmActorModel(_Llm, ActorModel):

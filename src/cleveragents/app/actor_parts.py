@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ActorParts"]
 
+_FILES_TOKENS = 8_192
+
 
 class ActorParts:
     """The actor components of one process. Safe in any thread."""
@@ -253,9 +255,11 @@ class ActorParts:
         """
         from cleveragents.actors.external.agent_tool import AgentTools
         from cleveragents.plans.actors.actor_tools import JoinedTools
+        from cleveragents.plans.tools.block_edits import BlockEdits
         from cleveragents.plans.tools.context_tools import ContextTools
         from cleveragents.plans.tools.mcp_gate import PlanGate
         from cleveragents.tools.mcp.tools import open_mcp
+        from cleveragents.tools.ports import FixedTools
 
         place, execution = self._place(ground), self._plans.execution(ground, ground.strategy.policy)
         gate = PlanGate(ground.plan, execution, place)
@@ -265,12 +269,23 @@ class ActorParts:
                 AgentTools(),
                 self._plans.tools,
                 skills,
-                ContextTools(context),
+                ContextTools(context, files_tokens=self._files_tokens(ground)),
+                FixedTools(BlockEdits()),
                 self._deciding(ground, context),
                 self._commented(ground, context),
                 *self._resolving(ground),
             )
             yield lambda reads: JoinedTools(*own, mcp.under(gate.read_only()) if reads else mcp)
+
+    def _files_tokens(self, ground: ActorPhase) -> int:
+        """Return the tokens for whole files in a prompt: a quarter of the model's window."""
+        model = self._model_of(ground)
+        return self.models.facts(model).context_tokens // 4 if model else _FILES_TOKENS
+
+    def _model_of(self, ground: ActorPhase) -> str:
+        """Return the model of nodes that name none; empty if only external agents work."""
+        default = self._container.settings.models.default
+        return str(ground.job.payload.get("model") or ground.casting.model or default)
 
     def _place(self, ground: ActorPhase) -> ProgramEnvironment:
         """Return the environment of interactive programs: servers and external agents."""
@@ -335,7 +350,7 @@ class ActorParts:
             open_calls=self._open_calls.of(plan.root),
             seconds_left=ground.seconds_left,
         )
-        model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
+        model = self._model_of(ground)
 
         def host(part: str, *, reads: bool) -> ActorHost:
             if model:  # external agents have their own

@@ -23,7 +23,14 @@ __all__ = [
     "approval_digest",
 ]
 
-TOOLS_OF_PLANS = ("decide", "get_context_budget", "query_history", "request_context")
+TOOLS_OF_PLANS = (
+    "decide",
+    "edit_blocks",
+    "get_context_budget",
+    "query_history",
+    "request_context",
+    "show_files",
+)
 """The tools that actors of every plan have besides the registered ones."""
 
 ACP = "acp"

@@ -94,16 +94,7 @@ class ExecutePhase:
             if _only_a_person_fixes(run):
                 self.say(redact_text(f"the check `{run.command}` has no result: {_first_words(run.details)}"))
                 self.say("fix the check: the result cannot be applied until it runs")
-        failed = [
-            run
-            for run in required
-            if run.verdict is not CheckVerdict.PASSED and not _only_a_person_fixes(run)
-        ]
-        if failed:
-            return "\n\n".join(
-                f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
-            )
-        return self._objections(ground, stage, rethinks)
+        return _failures(_failed(required)) or self._objections(ground, stage, rethinks)
 
     def _objections(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
         actor = ground.casting.review
@@ -154,7 +145,10 @@ class _TaskExecutor:
         strategy = self._ground.strategy
         place = next(at for at, (one, _) in enumerate(strategy.ordered_tasks, start=1) if one == number)
         self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
-        self._run(task.part(number), _task_words(strategy, number, task))
+        words = _task_words(strategy, number, task)
+        if self.stage.actors.get(self._ground.casting.execute).checks_first:
+            words = "\n\n".join(filter(None, [words, _failures(_failed(self._ground.run_checks()))]))
+        self._run(task.part(number), words)
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """Run the actor once for each merge with conflicts. A finished run that left conflicts open is not
@@ -185,6 +179,22 @@ def _fix_part(ground: ActorPhase, number: int) -> str:
 def _may_go_back(strategy: Strategy) -> bool:
     casting = strategy.casting
     return strategy.returns < MOST_RETURNS and casting is not None and casting.strategize is not None
+
+
+def _failed(runs: Sequence[CheckRun]) -> list[CheckRun]:
+    """Return the required checks that did not pass and that a change of files can fix."""
+    return [
+        run
+        for run in runs
+        if run.required and run.verdict is not CheckVerdict.PASSED and not _only_a_person_fixes(run)
+    ]
+
+
+def _failures(failed: Sequence[CheckRun]) -> str:
+    """Return the failed checks as a task for the executor; empty if there are none."""
+    return "\n\n".join(
+        f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
+    )
 
 
 def _only_a_person_fixes(run: CheckRun) -> bool:

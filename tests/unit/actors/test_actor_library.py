@@ -10,7 +10,7 @@ import pytest
 
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.actors.library import ActorLibrary, builtin_actors, user_actors_directory
-from cleveragents.actors.model.actor import LlmNode
+from cleveragents.actors.model.actor import LlmNode, ToolNode
 from cleveragents.api.trust import preview
 from cleveragents.context.plan_context import PlanContext
 from cleveragents.core.errors import InvalidActor, NotTrusted, UnknownActor
@@ -23,7 +23,7 @@ from cleveragents.testing.clock import FakeClock
 from cleveragents.tools.registry import ToolRegistry
 
 OURS = ".cleveragents/actors"
-SHIPPED = ["builtin/executor", "builtin/reviewer", "builtin/strategist"]
+SHIPPED = ["builtin/executor", "builtin/reviewer", "builtin/solo", "builtin/strategist"]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,10 @@ def test_built_in_actors_use_existing_tools_and_respect_read_only(library: Actor
     registry = JoinedTools(ToolRegistry(), ContextTools(cast("PlanContext", None)), deciding)
     found = {actor.name: actor for actor in builtin_actors()}
     assert list(found) == SHIPPED
+    assert {node.tool for node in found.pop("builtin/solo").nodes if isinstance(node, ToolNode)} == {
+        "edit_blocks",
+        "show_files",
+    }
     for name, actor in found.items():
         (node,) = actor.nodes
         assert isinstance(node, LlmNode)

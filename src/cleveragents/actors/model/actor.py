@@ -253,6 +253,7 @@ class Actor:
     state: tuple[StateKey, ...] = ()
     limits: ActorLimits = ActorLimits()
     read_only: bool = False
+    checks_first: bool = False
     document: str = field(default="", compare=False)
 
     def node(self, name: str) -> Node:

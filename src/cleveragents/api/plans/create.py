@@ -43,6 +43,7 @@ __all__ = [
 
 
 _GOAL = "builtin/goal"
+_SOLO = "builtin/solo"
 _TIMED = "timeout_seconds"
 _WAYS = (
     Remedy("run", options={"goal": "Add a --json flag to the export command"}, text="Name a goal"),
@@ -97,6 +98,7 @@ def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remot
     ensure_not_blank(wanted)
     if wanted.action is None:
         wanted = _goal_wanted(wanted)
+        wanted = replace(wanted, actor=wanted.actor or _actor_for(parts, wanted.model or parts.default_model))
     name = profile(wanted.profile or parts.default_profile).name
     root, prefix = (directory, "") if remote else find_resource(directory)
     if wanted.commit:
@@ -155,6 +157,16 @@ def _goal_wanted(wanted: PlanSpec) -> PlanSpec:
     if "\0" in goal or len(goal) > _LONGEST_GOAL:
         raise RequestRefused(f"a goal has at most {_LONGEST_GOAL:,} characters", "goal")
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
+
+
+def _actor_for(parts: PlanParts, model: str) -> str | None:
+    """Return the actor for goals of a model that calls no tools by itself; None for other models."""
+    from cleveragents.models.ports import ToolCallMode
+
+    if not model:
+        return None
+    by_itself = parts.actor_parts.models.facts(model).tool_calls in (None, ToolCallMode.NATIVE)
+    return None if by_itself else _SOLO
 
 
 def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: Path) -> dict[str, Any]:

@@ -1,12 +1,16 @@
-"""The context tools of actors: search for relevant code, search past commits, and the remaining budget.
+"""The context tools of actors: search for relevant code or whole files, search past commits, and the
+remaining budget.
 
 `PlanContext` counts the tokens.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 
 from pydantic import Field
 
@@ -15,11 +19,12 @@ from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.plan_context import REQUEST_CONTEXT, PlanContext
 from cleveragents.context.query import LEAST_TOKENS
 from cleveragents.context.search.git_history import most_alike
-from cleveragents.core.errors import QuestionRefused, SourceMissing, ToolRefused
+from cleveragents.core.errors import OutsideSandbox, QuestionRefused, SourceMissing, ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.models.tokens import estimate_text
-from cleveragents.tools.ports import FixedTools, Workplace
+from cleveragents.tools.files.text_files import read_text
+from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["ContextTools"]
@@ -30,6 +35,11 @@ _MOST_NOTE = 300
 _MOST_COMMITS = 2_000
 _MOST_MESSAGE = 600
 _PATHS_NAMED = 20
+_LONGEST_QUESTION = 20_000
+_MOST_FILES = 4
+_WORTH = 0.3
+_PATH = re.compile(r"[\w@+.-]+(?:/[\w@+.-]+)*\.\w{1,8}")
+_TICKS = re.compile(r"`{3,}")
 
 
 class RequestContextArguments(Arguments):
@@ -148,11 +158,81 @@ class GetContextBudget(TypedTool[GetContextBudgetArguments, GetContextBudgetResu
         return GetContextBudgetResult(allowed=allowed, given=given, left=max(0, allowed - given))
 
 
-class ContextTools(FixedTools):
-    """`ToolSource` of these three tools. Any thread may use it."""
+class ShowFilesArguments(Arguments):
+    question: str = Field(
+        min_length=1, max_length=200_000, description="what is to be done; files that it names come first"
+    )
 
-    def __init__(self, context: PlanContext) -> None:
-        super().__init__(GetContextBudget(context), QueryHistory(context), RequestContext(context))
+
+class ShowFilesResult(Result):
+    text: str = Field(description="the files, each whole in a code block below its path")
+
+
+class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
+    """Shows whole files, for models that answer with code and call no tools.
+
+    A file that the question names comes first, then its test, then the best files of the search. A file that
+    does not fit into the tokens is left out.
+    """
+
+    name = "show_files"
+    description = "Shows the files that a task is about, whole."
+    capability = Capability.READ
+    arguments = ShowFilesArguments
+    result = ShowFilesResult
+
+    def __init__(self, context: PlanContext, tokens: int) -> None:
+        self._context = context
+        self._tokens = tokens
+
+    def run(self, arguments: ShowFilesArguments, workplace: Workplace) -> ShowFilesResult:
+        files, question = workplace.files, arguments.question
+        named = [path for path in dict.fromkeys(_PATH.findall(question)) if files.kind(path) == "file"]
+        tests = [path for one in named for path in _tests_of(one) if files.kind(path) == "file"]
+        found: list[str] = []
+        with suppress(QuestionRefused, SourceMissing):
+            answer = self._context.ask(question[:_LONGEST_QUESTION], max(LEAST_TOKENS, self._tokens))
+            best = answer.files[0].score if answer.files else 0.0
+            found = [place.path for place in answer.files if place.score >= best * _WORTH]
+        workplace.stop.raise_if_cancelled()
+        shown: list[str] = []
+        room = self._tokens
+        for path in dict.fromkeys([*named, *tests, *found]):
+            text = _whole(files, path)
+            tokens = estimate_text(text) if text else room + 1
+            if tokens <= room and len(shown) < _MOST_FILES + len(named):
+                shown.append(text)
+                room -= tokens
+        return ShowFilesResult(text="\n\n".join(shown))
+
+
+def _tests_of(path: str) -> tuple[str, ...]:
+    """Return where the test of a Python file may be."""
+    place = PurePosixPath(path)
+    test = f"test_{place.name}"
+    return (str(place.with_name(test)), f"tests/{test}", f"test/{test}")
+
+
+def _whole(files: SandboxFiles, path: str) -> str:
+    """Return the file in a code block below its path; empty if it is not text."""
+    try:
+        text = redact_content_text(read_text(files, path)[0])
+    except (ToolRefused, OutsideSandbox):
+        return ""
+    fence = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(text)), default=0))
+    return f"{path}\n{fence}\n{text.rstrip()}\n{fence}"
+
+
+class ContextTools(FixedTools):
+    """`ToolSource` of these tools. `files_tokens` limits the files of `show_files`. Any thread may use it."""
+
+    def __init__(self, context: PlanContext, *, files_tokens: int = 8_192) -> None:
+        super().__init__(
+            GetContextBudget(context),
+            QueryHistory(context),
+            RequestContext(context),
+            ShowFiles(context, files_tokens),
+        )
 
 
 def _fitting(texts: Iterable[str], room: int) -> tuple[list[str], int]:

@@ -1,0 +1,201 @@
+"""Edits in code blocks: how small models write them, and what is never done with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cleveragents.core.policy import Capability
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.tools.block_edits import BlockEdits, blocks_in
+from cleveragents.tools.files.confined_files import ConfinedFiles
+from cleveragents.tools.ports import Workplace
+
+ANSWERS = Path(__file__).parents[2] / "answers" / "qwen2.5-coder-1.5b"
+GOAL = "Fix the helpers so that all tests pass"
+CODE = '''"""Small text helpers."""
+
+
+def slugify(text):
+    """Return the text in lower case, with runs of other characters than letters and digits as one hyphen."""
+    return text.lower().replace(" ", "-")
+
+
+def initials(name):
+    """Return the initials of a name in upper case: "ada lovelace" gives "AL"."""
+    return name[0].upper()
+'''
+TEST = """from text_tools import initials, slugify
+
+
+def test_slug():
+    assert slugify("Hello, World!") == "hello-world"
+
+
+def test_slug_ends():
+    assert slugify("  a  b ") == "a-b"
+
+
+def test_initials():
+    assert initials("ada lovelace") == "AL"
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "text_tools.py").write_text(CODE)
+    (tmp_path / "test_text_tools.py").write_text(TEST)
+    return tmp_path
+
+
+def shown(root: Path) -> str:
+    return "\n\n".join(f"{path.name}\n```\n{path.read_text()}```" for path in sorted(root.glob("*.py")))
+
+
+def edit(root: Path, text: str, *, goal: str = GOAL, more: str = "") -> dict[str, Any]:
+    place = Workplace(ConfinedFiles(root), cast("Any", None), CancellationToken())
+    arguments = {"text": text, "shown": shown(root) + more, "goal": goal}
+    return cast("dict[str, Any]", BlockEdits().call(arguments, place))
+
+
+def replacing(old: str, new: str) -> str:
+    return f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n"
+
+
+def block(path: str, code: str, language: str = "python") -> str:
+    return f"{path}\n```{language}\n{code}```\n"
+
+
+# ── Answers of a real model ───────────────────────────────────────────────────────────────────────
+
+
+def test_an_answer_without_code_changes_nothing(root: Path) -> None:
+    done = edit(root, (ANSWERS / "no-change.md").read_text())
+    assert done == {"changed": [], "left_out": [], "problems": []}
+
+
+def test_one_function_replaces_its_namesake_and_the_others_stay(root: Path) -> None:
+    done = edit(root, (ANSWERS / "one-function.md").read_text())
+    assert done["changed"] == ["text_tools.py: replaced slugify"]
+    text = (root / "text_tools.py").read_text()
+    assert text == CODE.replace('.replace(" ", "-")', '.replace(" ", "-").strip()')
+
+
+def test_repeated_functions_and_unchanged_tests_are_one_change(root: Path) -> None:
+    done = edit(root, (ANSWERS / "functions-twice.md").read_text())
+    assert done["changed"] == ["text_tools.py: replaced slugify"]
+    assert done["problems"] == []
+    assert (root / "text_tools.py").read_text().startswith('"""Small text helpers."""\n\nimport re\n\n\ndef')
+    assert (root / "test_text_tools.py").read_text() == TEST
+
+
+def test_a_model_does_not_change_existing_tests_unless_the_goal_names_them(root: Path) -> None:
+    answer = (ANSWERS / "tests-changed.md").read_text()
+    done = edit(root, answer)
+    assert done["left_out"] == ["test_text_tools.py: existing tests stay as they are"]
+    assert (root / "test_text_tools.py").read_text() == TEST
+    edit(root, answer, goal="Add cases to test_text_tools.py")
+    assert (root / "test_text_tools.py").read_text().count("def test_slug():") == 1
+    assert '"JD"' in (root / "test_text_tools.py").read_text()
+
+
+# ── Formats ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_search_and_replace_block(root: Path) -> None:
+    text = f"text_tools.py\n```\n{replacing('    return name[0].upper()', '    return name')}```"
+    assert edit(root, text)["changed"] == ["text_tools.py: 1 replaced"]
+    assert "return name\n" in (root / "text_tools.py").read_text()
+
+
+def test_a_missing_text_names_the_first_difference(root: Path) -> None:
+    text = f"text_tools.py\n{replacing('    return name[1].upper()', '    return name')}"
+    (problem,) = edit(root, text)["problems"]
+    assert "name[0].upper()" in problem
+
+
+def test_a_unified_diff_with_wrong_line_numbers(root: Path) -> None:
+    head = "--- a/text_tools.py\n+++ b/text_tools.py\n@@ -90,1 +90,1 @@\n"
+    lines = "-    return name[0].upper()\n+    return name\n"
+    assert edit(root, f"```diff\n{head}{lines}```")["changed"] == ["text_tools.py: 1 replaced"]
+
+
+def test_a_new_file_needs_the_capability_to_create(root: Path) -> None:
+    text = block("src/new.py", "def new():\n    return 1\n")
+    files = ConfinedFiles(root)
+    tool = BlockEdits()
+    assert tool.capability_of({"text": text}, files) is Capability.CREATE
+    assert tool.capability_of({"text": block("text_tools.py", "x")}, files) is Capability.EDIT
+    assert edit(root, text)["changed"] == ["src/new.py: created"]
+
+
+def test_an_invented_directory_leads_to_the_shown_file(root: Path) -> None:
+    edit(root, block("path/to/text_tools.py", "def initials(name):\n    return name\n"))
+    assert "    return name\n" in (root / "text_tools.py").read_text()
+    assert not (root / "path").exists()
+
+
+def test_shell_blocks_are_no_edits(root: Path) -> None:
+    assert edit(root, "Run text_tools.py:\n```sh\npython text_tools.py\n```")["changed"] == []
+
+
+# ── What is refused ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("def slugify(text):\n    # ... rest unchanged\n    return text\n", "incomplete"),
+        ("def slugify(text):\n    return text..lower()\n", "would not compile"),
+        ("print(1)\n", "no function or class"),
+        (CODE, "the same as the file"),
+    ],
+)
+def test_code_that_would_damage_the_file_is_refused(root: Path, code: str, problem: str) -> None:
+    done = edit(root, block("text_tools.py", code))
+    assert problem in done["problems"][0]
+    assert done["changed"] == []
+    assert (root / "text_tools.py").read_text() == CODE
+
+
+def test_half_a_file_is_never_written(root: Path) -> None:
+    done = edit(root, "text_tools.py\n```python\ndef slugify(text):\n    return te")
+    assert "not closed" in done["problems"][0]
+    assert (root / "text_tools.py").read_text() == CODE
+
+
+def test_a_block_copied_from_a_shown_file_is_refused(root: Path) -> None:
+    """A README that contains an edit must not become one through a model that repeats it."""
+    hostile = block("text_tools.py", "def slugify(text):\n    import os; os.system('id')\n")
+    done = edit(root, f"As the README says:\n\n{hostile}", more=f"\n\nREADME.md\n````\n{hostile}````")
+    assert "copied" in done["problems"][0]
+    assert (root / "text_tools.py").read_text() == CODE
+
+
+@pytest.mark.parametrize("path", ["../outside.py", "/etc/outside.py", ".git/hooks.py"])
+def test_paths_outside_the_sandbox_are_refused(root: Path, path: str) -> None:
+    (root / ".git").mkdir()
+    done = edit(root, block(path, "x = 1\n"))
+    assert not (root.parent / "outside.py").exists()
+    assert not (root / ".git" / "hooks.py").exists()
+    assert not Path("/etc/outside.py").exists()
+    assert done["problems"] or not any(".git" in one for one in done["changed"])
+
+
+def test_a_masked_secret_is_not_written_back(root: Path) -> None:
+    (root / "settings.py").write_text(
+        'API_KEY = "sk-0123456789abcdefghij0123"\n\n\ndef f():\n    return API_KEY\n'
+    )
+    done = edit(root, block("settings.py", 'API_KEY = "***"\n\n\ndef f():\n    return 1\n'))
+    assert "sk-0123456789" in (root / "settings.py").read_text(), done
+
+
+def test_blocks_in_order_with_their_paths() -> None:
+    text = "### `a/b.py`\n```python\nx\n```\nthen\n```js src/c.js\ny\n```\n~~~\nz\n~~~\n"
+    assert [(one.path, one.language) for one in blocks_in(text)] == [
+        ("a/b.py", "python"),
+        ("src/c.js", ""),
+        ("", ""),
+    ]

@@ -1,0 +1,83 @@
+"""`builtin/solo`: one actor that reads, writes and is told what its checks say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.api.plans.create import PlanSpec, requested_plan
+from cleveragents.core.actions.model import Check
+from cleveragents.plans.model.plan import Phase, PlanState
+from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, rule, says
+from tests.cli_bench import git
+
+ALONE = (None, "builtin/solo", None)
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+CHECK = Check("size", "sh check.sh")
+CODE = "def size():\n    return 1\n\n\ndef name():\n    return 'goal'\n"
+RIGHT = "It is too small.\n\ngoal.py\n```python\ndef size():\n    return 2\n```\n"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
+    with actor_plan_bench(tmp_path) as made:
+        root = made.repository
+        (root / "goal.py").write_text(CODE)
+        (root / "check.sh").write_text(
+            'grep -q "return 2" goal.py || { echo "the size of a goal is 2"; exit 1; }\n'
+        )
+        git(root, "add", ".")
+        git(root, "commit", "-qm", "Measure a goal")
+        yield made
+
+
+def test_the_first_task_has_the_failures_of_the_checks(bench: ActorPlanBench) -> None:
+    """The script answers only a model that was shown the file and the output of the check."""
+    when = {"first_user": r"(?s)return 'goal'.*the size of a goal is 2"}
+    plan = bench.reached(rule(says(RIGHT), when=when), cast=ALONE, checks=[CHECK])
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["show_files", "edit_blocks"]
+    assert [one.entry.path for one in bench.parts.history.changes(plan.id)] == ["goal.py"]
+
+
+def test_a_block_that_cannot_be_applied_is_written_again(bench: ActorPlanBench) -> None:
+    wrong = "goal.py\n```python\ndef size():\n    # ... rest unchanged\n    return 2\n```\n"
+    plan = bench.reached(
+        rule(says(RIGHT), when={"first_user": r"size is incomplete"}), rule(says(wrong)), cast=ALONE
+    )
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
+    assert plan.answer is not None
+    assert plan.answer.startswith("It is too small.")
+
+
+def test_a_question_is_answered_and_changes_nothing(bench: ActorPlanBench) -> None:
+    plan = bench.reached(rule(says("The size is 1: `goal.py`, line 2.")), cast=ALONE)
+    assert plan.phase_state == COMPLETE, plan.error
+    assert plan.answer == "The size is 1: `goal.py`, line 2."
+    assert not bench.parts.history.changes(plan.id)
+
+
+def test_goals_of_a_model_without_native_tool_calls_run_solo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+
+    prices = tmp_path / "prices.toml"
+    listed = [f'[models."openai/{name}"]\ntool_calls = "{name}"\n' for name in ("text", "none", "native")]
+    prices.write_text("".join(listed))
+
+    def actor_for(model: str, **facts: Any) -> object:
+        spec = PlanSpec(None, ("a goal",), (), (), None, False, (), None, False, model=model, **facts)
+        return requested_plan(bench.parts, spec, bench.repository).request["actor"]
+
+    with actor_plan_bench(
+        tmp_path, models={"prices": str(prices), "base_url": "http://127.0.0.1:9/v1"}
+    ) as bench:
+        assert actor_for("openai/text") == "builtin/solo"
+        assert actor_for("openai/none") == "builtin/solo"
+        assert actor_for("openai/native") is None
+        assert actor_for("openai/text", actor="builtin/executor") == "builtin/executor"
