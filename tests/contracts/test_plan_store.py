@@ -187,6 +187,17 @@ def test_an_illegal_move_changes_nothing_and_has_no_event(stand: PlanStand) -> N
     assert stand.rows() == before
 
 
+def test_a_queue_is_assigned_to_the_version_that_was_read(stand: PlanStand) -> None:
+    plan = stand.plan(request={"profile": "manual"})
+    shared = stand.plans.assign_queue(plan, "plans@here", now=LATER)
+    assert stand.plans.get(plan.id) == shared
+    assert shared.request == FrozenObject({"profile": "manual", "queue": "plans@here"})
+    with pytest.raises(StalePlan):
+        stand.plans.assign_queue(plan, "plans@there", now=LATER)
+    with pytest.raises(StalePlan):
+        stand.plans.move(plan, QUEUED, now=LATER)
+
+
 def test_refuses_a_stale_version(stand: PlanStand) -> None:
     plan = stand.plan()
     stand.plans.move(plan, QUEUED, now=NOW)

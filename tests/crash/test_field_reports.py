@@ -32,6 +32,7 @@ from cleveragents.config.loader import load_configuration
 from cleveragents.demo.story import demo_settings
 from cleveragents.models.script_document import read_script
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.sub_plan import PAUSED
 from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import answer, call, rule, says
@@ -565,7 +566,7 @@ def test_an_interrupt_stops_only_the_foreground_plan(agents: Agents) -> None:
             process.communicate()
     with agents.container() as container:
         states = [container.plan_parts.plans.get(plan_id).state for plan_id in ids]
-    assert states == [PlanState.CANCELLED, PlanState.COMPLETE]
+    assert states == [PlanState.ERRORED, PlanState.COMPLETE], "the first is paused"
     assert (agents.sandbox(ids[1]) / "c").read_text() == "done\n"
     assert (agents.sandbox(ids[0]) / "c").read_text() != "done\n"
 
@@ -756,5 +757,5 @@ def test_an_interrupt_cancels_a_streaming_model_call(agents: Agents) -> None:
         assert (seen.requests, seen.abandoned) == (1, 1)
     with agents.container() as container:
         [plan] = container.plan_parts.plans.list()
-        assert plan.state is PlanState.CANCELLED
+        assert (plan.state, plan.error) == (PlanState.ERRORED, PAUSED)
         assert container.plan_parts.actor_parts.budgets.view(plan.id).reserved.tokens == 0

@@ -26,6 +26,7 @@ __all__ = [
     "LocalWorkers",
     "WorkerView",
     "Workers",
+    "has_worker_for",
     "isolation_of",
     "isolation_text",
     "missing_worker",
@@ -166,7 +167,7 @@ def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
     if plan.state is not PlanState.QUEUED and not waits_for_worker(parts, plan):
         return []
     queue = _queue_of(parts, plan)
-    if not queue or _is_taken_from(parts, queue):
+    if not queue or has_worker_for(parts, queue):
         return []
     where = "" if queue == SHARED_QUEUE else f", on the machine where {plan.resource} is"
     return [Remedy("worker", text=f"runs the plan{where}; no worker is running")]
@@ -179,7 +180,8 @@ def _queue_of(parts: PlanParts, plan: Plan) -> str:
     return queue_of(root.request)
 
 
-def _is_taken_from(parts: PlanParts, queue: str) -> bool:
+def has_worker_for(parts: PlanParts, queue: str) -> bool:
+    """Return whether a worker of this queue has reported recently."""
     now = parts.lifecycle.clock.now()
     living = [one for one in parts.workers.list() if one.state == "working" and not _is_silent(one, now=now)]
     return any(queue in one.queue.split(",") for one in living)

@@ -289,6 +289,11 @@ class PlanParts:
     def applier(self) -> AnyApplier:
         return self.remotes.applier
 
+    @property
+    def home(self) -> str:
+        """The id of this machine's state directory."""
+        return self._container.home
+
     @Once
     def apply(self) -> PlanApply:
         from cleveragents.plans.apply import PlanApply

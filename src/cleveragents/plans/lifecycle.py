@@ -397,7 +397,7 @@ class PlanLifecycle:
             return self.queue(plan, resume_payload(model))
         if self.has_worker(plan):  # guard: one owner at a time
             raise PlanError(plan.id, "already running")
-        if model is None:
+        if model is None and job.queue == self.queueing.queue_for(plan):
             return plan
         # The plan leaves its job first: a worker that claims the old job finds that the plan has another one.
         plan = self.queue(plan, resume_payload(model))

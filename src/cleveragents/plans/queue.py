@@ -173,6 +173,10 @@ class PlanQueue:
         except UnknownJob:
             return None
 
+    def queue_for(self, plan: Plan) -> str:
+        """Return the queue of the plan's next job; "" if the command that continues the plan runs it."""
+        return queue_of(self._request_of(plan))
+
     def _request_of(self, plan: Plan) -> Mapping[str, JsonValue]:
         """Return the request of the root: sub-plans run where the root runs."""
         return plan.request if plan.parent_id is None else self.plans.get(plan.root).request

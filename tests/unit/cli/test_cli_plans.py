@@ -246,9 +246,9 @@ def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
     ran = agents(*REPLACE, "--profile", "manual")
     with interrupt("plan ", KeyboardInterrupt()):
         stopped = agents("plan", "deny", ran.id)
-    assert (stopped.code, "status  cancelled" in stopped.out) == (130, True)
-    assert "error: cancelled: interrupted by the user" in stopped.err
-    assert "denied: cancelled" not in stopped.err
+    assert (stopped.code, f"plan {ran.id} is paused" in stopped.err) == (130, True)
+    assert f"agents plan resume {ran.id}" in stopped.err
+    assert "denied: stopped" not in stopped.err
 
 
 def test_review_stops_before_apply_whatever_the_profile(agents: Agents, repository: Path) -> None:
@@ -337,12 +337,12 @@ def test_where_the_user_stands_is_where_the_command_starts(
     assert (repository / "src/here.txt").exists()
 
 
-def test_ctrl_c_cancels_a_plan_whose_work_was_not_begun(agents: Agents, interrupt: Interrupt) -> None:
+def test_ctrl_c_pauses_a_plan_whose_work_was_not_begun(agents: Agents, interrupt: Interrupt) -> None:
     with interrupt("plan ", KeyboardInterrupt()):
         stopped = agents(*REPLACE)
     assert stopped.code == 130
     plan_id = stopped.out.split()[1]
-    assert "cancelled" in agents("plan", "show", plan_id).out
+    assert "paused" in agents("plan", "show", plan_id).out
 
 
 def test_ctrl_c_ends_a_command_and_keeps_its_effects(
@@ -351,11 +351,12 @@ def test_ctrl_c_ends_a_command_and_keeps_its_effects(
     with interrupt("  up", signal.SIGINT):
         stopped = agents(*COMMAND, "sh", "-c", "touch half.txt; echo up; sleep 1000")
     assert stopped.code == 130
-    assert "interrupted: stopping the plan …" in stopped.err
-    assert "error: cancelled: interrupted by the user" in stopped.err
+    assert "interrupted: pausing the plan …" in stopped.err
+    assert f"agents plan cancel {stopped.id}" in stopped.err
+    agents("plan", "cancel", stopped.id, "--reason", "enough")
     assert agents("plan", "diff", stopped.id, "--name-only").out == "half.txt\n"
     failed = agents("plan", "log", stopped.id, "1").out
-    assert "error      cancelled: interrupted by the user" in failed
+    assert "error      cancelled: enough" in failed
     assert git(repository, "status", "--short") == ""
 
 

@@ -126,6 +126,38 @@ def test_a_plan_is_paused_before_the_message_and_a_second_interrupt_is_reported(
     assert server.rested({"id": plan_id})["status"] == "paused"
 
 
+def test_a_plan_that_a_command_left_is_continued_on_the_server(server: PlanServer, agents: Agents) -> None:
+    left = agents("run", "--here", "--review", "--profile", "manual", *REPLACE)
+    plan_id = plan_in(left.err)
+    assert (left.code, queue_of(server, plan_id)) == (3, None)
+    shown = server.get(f"/plans/{plan_id}")
+    assert ({"approve", "deny"} <= set(shown["can"]), shown["elsewhere"]) == (True, None)
+    server.post(f"/plans/{plan_id}/approve", {"call": 1})
+    assert server.rested({"id": plan_id})["status"] == "ready"
+    assert queue_of(server, plan_id)
+
+
+def test_a_failed_plan_of_a_command_is_resumed_on_the_server(server: PlanServer, agents: Agents) -> None:
+    fails = ("--action", "builtin/command", "--profile", "full-auto", "--", "test", "-e", "nowhere")
+    plan_id = plan_in(agents("run", "--here", *fails).err)
+    assert server.post(f"/plans/{plan_id}/resume")["status"] in ("queued", "running")
+    assert server.rested({"id": plan_id})["status"] == "failed"
+
+
+def test_a_stricter_file_of_the_repository_keeps_a_plan_in_the_terminal(
+    server: PlanServer, agents: Agents
+) -> None:
+    plan_id = plan_in(agents("run", "--here", "--review", "--profile", "manual", *REPLACE).err)
+    file = server.repository / ".cleveragents.toml"
+    file.write_text("[plan]\nmax_parallel = 1\n")
+    try:
+        refused = server.post(f"/plans/{plan_id}/approve", {"call": 1}, status=409)
+    finally:
+        file.unlink()
+    assert "tightens plan.max_parallel; continue it in a terminal" in refused["detail"]
+    assert queue_of(server, plan_id) is None
+
+
 # ── Without a server: what an interrupt does to a plan, wherever that stands ──────────────────────
 
 

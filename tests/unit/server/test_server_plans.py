@@ -449,7 +449,8 @@ def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer)
     shown = server.get(f"/plans/{plan.id}")
     assert (shown["project"], shown["can"]) == ("default", ["cancel", "pause"])
     refused = server.post(f"/plans/{plan.id}/resume", status=409)
-    assert "created it and runs it" in refused["detail"]
+    assert "a command in a terminal runs it; respond there" in refused["detail"]
+    assert server.parts.plans.get(plan.id).request.get("queue") is None
     assert (
         server.post(f"/plans/{plan.id}/cancel", {"reason": "enough"})["error"]
         == "cancelled: enough (operator)"

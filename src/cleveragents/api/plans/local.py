@@ -209,10 +209,9 @@ class LocalPlans:
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
         from cleveragents.api.plans.responses import resume
 
-        with self._decision(plan_id) as plan:
+        with self._continued(plan_id) as plan:
             given = (limits or Limits()).counted()
-            shared = self._shared
-            return self._queued(resume(self._parts, plan.id, model=model, limits=given, shared=shared))
+            return self._queued(resume(self._parts, plan.id, model=model, limits=given))
 
     def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
         return self._answered(plan_id, call, granted=True)
@@ -225,11 +224,8 @@ class LocalPlans:
     ) -> PlanView:
         from cleveragents.api.plans.responses import reply_to_question
 
-        with self._decision(plan_id) as plan:
-            shared = self._shared
-            return self._queued(
-                reply_to_question(self._parts, plan.id, text, question, first=first, shared=shared)
-            )
+        with self._continued(plan_id) as plan:
+            return self._queued(reply_to_question(self._parts, plan.id, text, question, first=first))
 
     def apply(
         self,
@@ -457,11 +453,14 @@ class LocalPlans:
         return view_of(BudgetView, budget_of(self._parts, self._read(plan_id)))
 
     def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
+        from cleveragents.api.plans.available_actions import is_resumable
         from cleveragents.api.plans.budget import budget_of
         from cleveragents.api.plans.responses import allow_more
 
         with self._decision(plan_id) as plan:
-            plan = allow_more(self._parts, plan.id, limits.counted(), shared=self._shared)
+            if is_resumable(self._parts, plan):
+                plan = self._adopted(plan)
+            plan = allow_more(self._parts, plan.id, limits.counted())
             self._wake()
             return view_of(BudgetView, budget_of(self._parts, plan))
 
@@ -578,7 +577,7 @@ class LocalPlans:
     def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
         from cleveragents.api.plans.responses import answer_call
 
-        with self._decision(plan_id) as plan:
+        with self._continued(plan_id) as plan:
             shared, by = self._shared, self._by
             plan, _ = answer_call(self._parts, plan.id, call, granted=granted, shared=shared, by=by)
             return self._queued(plan)
@@ -630,7 +629,6 @@ class LocalPlans:
     def _correctable(self, plan_id: str, model: str | None, claim: IdempotencyClaim | None) -> Iterator[Plan]:
         """Hold a plan that can continue with a correction, or was already corrected for this claim."""
         from cleveragents.api.plans.budget import ensure_model_fits
-        from cleveragents.api.plans.responses import ensure_shared
         from cleveragents.api.reachability import ensure_reachable
         from cleveragents.models.model.budget import BudgetLimits as Bounds
 
@@ -641,11 +639,23 @@ class LocalPlans:
             if claim is None or claim.made is None:
                 parts.correction.ensure_correctable(plan)
                 ensure_reachable(parts, plan)
-                if self._shared:
-                    ensure_shared(parts, plan)
+                plan = self._adopted(plan)
                 if model is not None:
                     ensure_model_fits(parts, plan, model, Bounds())
             yield plan
+
+    @contextmanager
+    def _continued(self, plan_id: str) -> Iterator[Plan]:
+        """Hold the plan for an action that continues it, and let workers run it if this client has no
+        terminal that does.
+        """
+        with self._decision(plan_id) as plan:
+            yield self._adopted(plan)
+
+    def _adopted(self, plan: Plan) -> Plan:
+        from cleveragents.api.plans.responses import adopted
+
+        return adopted(self._container, plan) if self._shared else plan
 
     @contextmanager
     def _reachable(self, plan_id: str) -> Iterator[Plan]:

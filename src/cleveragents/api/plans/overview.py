@@ -10,6 +10,7 @@ from cleveragents.api.plans.details import details_of, fields_of
 from cleveragents.api.plans.hints import hints_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.plan_list import row_of
+from cleveragents.api.plans.responses import adoption_refusal
 from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
@@ -21,7 +22,6 @@ from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
 from cleveragents.plans.apply_policy import IN_THE_WAY, held_back, is_apply_allowed
-from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
@@ -74,19 +74,21 @@ def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
 def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
     """Return everything about a plan; without its repository, as much as is known.
 
-    With `shared`, actions that continue the plan are only offered if workers take it from a queue.
+    With `shared`, actions that continue the plan are only offered if a worker can run it.
     """
     if is_unreachable(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
         # The repository may be on another machine that waits for a worker.
         steps = steps_to_json(missing_worker(parts, plan))
-        return known | steps | {"can": (), "out_of_reach": plan.resource, "in_the_way": None}
+        return (
+            known | steps | {"can": (), "elsewhere": None, "out_of_reach": plan.resource, "in_the_way": None}
+        )
     return (
         details_of(parts, plan)
         | _standing(parts, plan)
         | steps_to_json(steps_from(parts, plan))
         | {
-            "can": _possible(parts, plan) if shared else can_of(parts, plan),
+            **(_possible(parts, plan) if shared else {"can": can_of(parts, plan), "elsewhere": None}),
             "out_of_reach": None,
             "in_the_way": _in_the_way(plan),
             "hints": hints_of(parts, plan),
@@ -131,11 +133,11 @@ def _in_the_way(plan: Plan) -> JsonValue:
     return kept.get(IN_THE_WAY) if plan.state is PlanState.CONSTRAINED else None
 
 
-def _possible(parts: PlanParts, plan: Plan) -> list[str]:
-    """Return the possible actions. A plan without a queue offers none that continue it."""
-    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
-    shared = bool(queue_of(root.request))
-    return [what for what in can_of(parts, plan) if shared or what not in _GOES_ON]
+def _possible(parts: PlanParts, plan: Plan) -> Row:
+    """Return the possible actions, without those that continue the plan if no worker can, and then why."""
+    can, refusal = can_of(parts, plan), adoption_refusal(parts, plan)
+    offered = [what for what in can if refusal is None or what not in _GOES_ON]
+    return {"can": offered, "elsewhere": refusal if len(offered) < len(can) else None}
 
 
 def resource_name_of(plan: Plan) -> str | None:

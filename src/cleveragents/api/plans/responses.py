@@ -4,9 +4,12 @@ whether each is possible now.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.access.model.project import remote_of
 from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.available_actions import is_pausable, is_resumable
 from cleveragents.api.plans.budget import allow, ensure_model_fits, raise_limits
@@ -19,14 +22,17 @@ from cleveragents.api.plans.status_text import (
     waiting_for,
 )
 from cleveragents.api.reachability import ensure_reachable, is_unreachable
+from cleveragents.api.workers import has_worker_for
+from cleveragents.config.loader import load_configuration
 from cleveragents.core.cancellation import resumable_stop
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
 from cleveragents.core.json_value import thaw
+from cleveragents.jobs.model.job import JobState
 from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.background_logs import remove_log
 from cleveragents.plans.family import below
-from cleveragents.plans.jobs.names import queue_of
+from cleveragents.plans.jobs.names import home_queue, queue_of, should_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.sub_plan import PAUSED
@@ -38,13 +44,14 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
+    "adopted",
+    "adoption_refusal",
     "allow_more",
     "answer_call",
     "cancel",
     "delete",
     "discard",
     "ensure_decidable",
-    "ensure_shared",
     "pause",
     "remove_sandboxes",
     "reply_to_question",
@@ -67,12 +74,10 @@ def answer_call(
 ) -> tuple[Plan, ToolCall]:
     """Queue the plan with the answer to the pending call, and return both.
 
-    With `number`, only if that call is pending. If `shared`, only if workers run the plan, and without a
-    number only if it is the first pending call. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    With `number`, only if that call is pending. If `shared`, without a number only if it is the first pending
+    call. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
     """
     plan = find_plan(parts, plan_id)
-    if shared:
-        ensure_shared(parts, plan)
     if plan.state is PlanState.WAITING:
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
@@ -102,16 +107,13 @@ def reply_to_question(
     question: str | None = None,
     *,
     first: bool = False,
-    shared: bool = True,
 ) -> Plan:
     """Queue the plan with the answer to the pending question; with the name of a question, only to that one.
 
-    If `first`, an answer without a name counts only if the plan never waited before. If `shared`, only if
-    workers run the plan. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    If `first`, an answer without a name counts only if the plan never waited before. Raises `PlanError`,
+    `NeedsHuman`, `StalePlan`.
     """
     plan = find_plan(parts, plan_id)
-    if shared:
-        ensure_shared(parts, plan)
     if first and question is None:
         question = _first_question(parts, plan)
     return parts.lifecycle.reply(plan, text, question)
@@ -134,18 +136,14 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
     return str(pending.get("question"))
 
 
-def resume(
-    parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits, shared: bool = True
-) -> Plan:
+def resume(parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits) -> Plan:
     """Queue the plan to continue, with this model and these limits, if given.
 
-    They are checked before anything moves: `RequestRefused`, `PriceUnknown`. If `shared`, only if workers run
-    the plan. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    They are checked before anything moves: `RequestRefused`, `PriceUnknown`. Raises `PlanError`,
+    `NeedsHuman`, `StalePlan`.
     """
     parts.apply.settle()
     plan = find_plan(parts, plan_id)
-    if shared:
-        ensure_shared(parts, plan)
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     if model is not None:
@@ -155,7 +153,7 @@ def resume(
     return parts.lifecycle.resume(plan, model=model)
 
 
-def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: bool = True) -> Plan:
+def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     """Raise the limits of the plan.
 
     A plan that waits for budget continues; a running plan, or one that waits for something else, uses them
@@ -168,7 +166,7 @@ def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: 
     if plan.state.ended:
         raise PlanError(plan.id, f"already {status_word(plan)}; it makes no more calls")
     if is_resumable(parts, plan):
-        return resume(parts, plan.id, model=None, limits=limits, shared=shared)
+        return resume(parts, plan.id, model=None, limits=limits)
     allow(parts, plan, limits)
     plan = parts.plans.get(plan.id)
     # The plan may have reached its old limits meanwhile.
@@ -183,12 +181,54 @@ def discard(parts: PlanParts, plan_id: str) -> Plan:
     return parts.lifecycle.reject(plan)
 
 
-def ensure_shared(parts: PlanParts, plan: Plan) -> None:
-    """Raise `PlanError` for a plan that no worker takes from a queue: its creator runs it."""
+def adoption_refusal(parts: PlanParts, plan: Plan) -> str | None:
+    """Return why no worker of this machine can continue the plan; None if one can."""
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
-    if not queue_of(root.request):  # guard: a plan without a worker must not be promised to continue
-        show = Remedy("plan.show", plan.id, text="Show the plan")
-        raise PlanError(plan.id, "the command line created it and runs it", (show,))
+    if queue_of(root.request):
+        return None
+    if any(_has_owner(parts, one) for one in (root, *below(parts, root))):
+        return "a command in a terminal runs it; respond there"
+    row = parts.sandboxes.row(root.id)
+    if row is not None and row.home not in (None, parts.home):  # guard: a worker needs the sandbox
+        return "its sandbox is on another machine; continue it there"
+    if not has_worker_for(parts, home_queue(parts.home)):
+        return "no worker is running on this machine; continue it in a terminal"
+    return None
+
+
+def _has_owner(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether a command runs the plan or is about to."""
+    job = parts.lifecycle.queueing.job_of(plan) if should_run(plan) else None
+    return job is not None and (job.state is JobState.QUEUED or parts.lifecycle.has_worker(plan))
+
+
+def adopted(container: Container, plan: Plan) -> Plan:
+    """Return the plan, which the workers of this machine continue from now on. A plan of a queue is returned
+    unchanged.
+
+    Raises `PlanError` with the reason if no worker can continue it; `StalePlan` if it moved meanwhile.
+    """
+    parts = container.plan_parts
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    if queue_of(root.request):
+        return plan
+    show = Remedy("plan.show", plan.id, text="Show the plan")
+    refusal = adoption_refusal(parts, root) or _stricter_file(container, root)
+    if refusal is not None:
+        raise PlanError(plan.id, refusal, (show,))
+    parts.plans.assign_queue(root, home_queue(container.home), now=container.clock.now())
+    return parts.plans.get(plan.id)
+
+
+def _stricter_file(container: Container, root: Plan) -> str | None:
+    """Return a refusal if the repository's settings file is stricter than the settings of this process."""
+    if remote_of(root.resource) is not None:
+        return None
+    there = load_configuration(os.environ, Path(root.resource))
+    keys = there.tightened_beyond(container.settings)
+    if not keys:
+        return None
+    return f"{there.repository_file} tightens {', '.join(keys)}; continue it in a terminal"
 
 
 def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:

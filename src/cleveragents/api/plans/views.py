@@ -397,6 +397,11 @@ class PlanView(_PlanFields):
         "the possible actions, named like the ends of their paths",
         examples=[["apply", "delete", "reject", "review", "rollback"]],
     )
+    elsewhere: str | None = shown(
+        "why no worker of the server can continue the plan, and where to continue it; null if one can",
+        default=None,
+        examples=[None],
+    )
     next_steps: tuple[tuple[str, ...], ...] = shown(
         "the next steps as text, each with its description",
         examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "apply the result to your files"]]],

@@ -18,7 +18,7 @@ from cleveragents.access.store.sql_project_store import hold_project
 from cleveragents.core.errors import AmbiguousPlan, PlanError, Remedy, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
-from cleveragents.core.json_value import JsonValue
+from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import weaker
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.plan import (
@@ -310,6 +310,25 @@ class SqlPlanStore:
         was = phase_state_text(held.phase_state)
         append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
         return moved
+
+    def assign_queue(self, plan: Plan, queue: str, *, now: datetime) -> Plan:
+        """Let the workers of this queue continue a root plan and its sub-plans from now on. Raises
+        `StalePlan` if the plan moved since it was read.
+        """
+
+        def unit(connection: Connection) -> Plan:
+            held = _held(connection, plan)
+            request = FrozenObject({**held.request, "queue": queue})
+            # A new version: a command that read the plan before cannot queue it elsewhere.
+            shared = replace(held, request=request, version=held.version + 1, updated_at=now)
+            row = plan_row(shared)
+            changed = {name: row[name] for name in ("request", "version", "updated_at")}
+            connection.execute(update(plans).where(plans.c.id == held.id).values(changed))
+            facts = {"was": phase_state_text(held.phase_state)}
+            append_to_outbox(connection, self._event(EventType.PLAN_MOVED, shared, now, **facts))
+            return shared
+
+        return self._database.write(unit)
 
     def delete(self, plan: Plan, *, now: datetime, claim: IdempotencyClaim | None = None) -> None:
         """Delete the plan, its sub-plans and all their records except the audit log; with a claim, also that

@@ -21,6 +21,7 @@ export function NeedsYou({ plan, asking, job, open }) {
   return html`<section class=${`p-needs tone-${tone}`} aria-label="Pending request">
     <h2><${Icon} name=${`tone-${tone}`} />${title}</h2>
     ${body}
+    ${plan.elsewhere && html`<p class="p-warn">This server cannot continue the plan: ${plan.elsewhere}.</p>`}
     <${Trouble} problem=${asking.said.needs} onClose=${() => asking.forget("needs")} />
   </section>`;
 }
@@ -42,11 +43,13 @@ function bodyOf(plan, asking, job, open) {
     const title = plan.state === "processing" ? "Outcome unknown" : "Not applied";
     return [title, "need", html`<${ApplyAgain} ...${all} />`];
   }
+  if (plan.status === "paused") return ["Paused", "need", html`<${Resumable} ...${all} />`];
   if (plan.state === "errored") return ["Failed", "bad", html`<${Failed} ...${all} />`];
   if (plan.state === "constrained") return ["Not applied", "need", html`<${Blocked} ...${all} />`];
   if (job?.state === "failed") return [`${FAILED[job.what]} failed`, "bad", html`<${JobFailed} ...${all} />`];
   if (may("resume") && plan.state !== "complete") return ["Can be resumed", "need", html`<${Resumable} ...${all} />`];
   if (plan.needs === "review" && may("apply")) return ["Ready for review", "good", html`<${Result} ...${all} />`];
+  if (plan.elsewhere) return ["Waiting", "need", html`<p class="p-said">${waits.what || explanationOf(plan)}</p>`];
   return null;
 }
 
@@ -60,9 +63,9 @@ function JobFailed({ job, may, open }) {
     ${may(job.what) && html`<${Button} icon="undo" onClick=${() => open(job.what)}>Try again …<//>`}`;
 }
 
-function Resumable({ plan, open }) {
+function Resumable({ plan, may, open }) {
   return html`<p class="p-said">${explanationOf(plan)}</p>
-    <${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`;
+    ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}`;
 }
 
 function Approval({ plan, asking, waits, may }) {
