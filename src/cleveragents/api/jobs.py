@@ -12,6 +12,7 @@ from cleveragents.core.errors import Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact
 from cleveragents.jobs.model.job import JobState
+from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
@@ -38,6 +39,10 @@ _EXAMPLE = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
 _MOMENT = "2026-11-15T12:00:00Z"
 _REASON = "cancelled by the user"
 
+_PLAN_KIND = "plan:"
+"""The beginning of the kind of jobs that run plans."""
+_PLAN_FAILED = "the plan failed"
+
 _DEEDS = ("", "apply:", "undo:")
 """Prefixes of the keys of jobs that run, apply or undo a plan; `ID@VERSION` follows."""
 
@@ -60,7 +65,7 @@ class JobView:
 
     id: str = shown(examples=[_EXAMPLE])
     kind: str = shown(examples=["plan:01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"])
-    state: JobState = shown(examples=["running"])
+    state: JobState = shown("`failed` also if the plan of the job failed", examples=["running"])
     attempt: int = shown("number of attempts so far", examples=[1])
     max_attempts: int = shown(examples=[3])
     priority: int = shown("higher runs first", examples=[0])
@@ -189,7 +194,7 @@ def job_view(job: Job) -> JobView:
         {
             "id": job.id,
             "kind": job.kind,
-            "state": job.state.value,
+            "state": _shown_state(job).value,
             "attempt": job.attempt,
             "max_attempts": job.max_attempts,
             "priority": job.priority,
@@ -198,12 +203,45 @@ def job_view(job: Job) -> JobView:
             "updated": timestamp(job.updated_at),
             "not_before": timestamp(job.not_before),
             "cancel_reason": _masked(job.cancel_reason),
-            "error": _masked(job.error),
+            "error": _PLAN_FAILED if _is_of_failed_plan(job) else _masked(job.error),
             "key": job.key,
             "payload": _masked(job.payload),
             "result": result,
             "problem": _problem(job, result),
         },
+    )
+
+
+def _shown_state(job: Job) -> JobState:
+    """Return the state for people: the job of a plan that failed has failed, although the worker finished
+    it.
+    """
+    return JobState.FAILED if _is_of_failed_plan(job) else job.state
+
+
+def _is_of_failed_plan(job: Job) -> bool:
+    result = job.result if isinstance(job.result, Mapping) else {}
+    ended_well = job.state is JobState.SUCCEEDED and job.kind.startswith(_PLAN_KIND)
+    return ended_well and result.get("state") == PlanState.ERRORED.value
+
+
+def _is_shown_in(states: Collection[JobState]) -> ColumnElement[bool]:
+    """Return the condition for jobs that `_shown_state` puts into one of these states."""
+    from sqlalchemy import and_, case, literal
+
+    from cleveragents.storage.tables import jobs
+
+    failed = and_(
+        jobs.c.state == JobState.SUCCEEDED.value,
+        jobs.c.kind.startswith(_PLAN_KIND),
+        jobs.c.result.contains(f'"state":"{PlanState.ERRORED.value}"', autoescape=True),
+    )
+    shown_state = case((failed, literal(JobState.FAILED.value)), else_=jobs.c.state)
+    # The first condition uses the index.
+    stored = {*states, JobState.SUCCEEDED} if JobState.FAILED in states else set(states)
+    return and_(
+        jobs.c.state.in_([state.value for state in stored]),
+        shown_state.in_([state.value for state in states]),
     )
 
 
@@ -246,7 +284,7 @@ def listed_jobs(
 
     query = select(jobs).order_by(jobs.c.id.desc() if newest_first else jobs.c.id).limit(limit)
     if states:
-        query = query.where(jobs.c.state.in_([state.value for state in states]))
+        query = query.where(_is_shown_in(states))
     if scope is not None:
         query = query.where(project_of_job(database.dialect).in_(scope))
     if after is not None:

@@ -20,6 +20,18 @@ def test_a_job_is_listed_and_found(server: PlanServer, client: Client) -> None:
     assert as_json(job) == server.get(f"/jobs/{job.id}")
 
 
+def test_the_job_of_a_failed_plan_has_failed(server: PlanServer, client: Client) -> None:
+    plan = server.rested(server.command("false"))
+    good = server.rested(server.command("true"))
+    job = client.jobs.get(plan["job"])
+    assert (job.state, job.error) == (JobState.FAILED, "the plan failed")
+    failed = [one.id for one in client.jobs.list(states=[JobState.FAILED], plan=plan["id"]).items]
+    assert failed == [job.id]
+    assert client.jobs.list(states=[JobState.SUCCEEDED], plan=plan["id"]).items == ()
+    assert len(client.jobs.list(states=[JobState.SUCCEEDED], plan=good["id"]).items) == 1
+    assert client.jobs.list(states=[JobState.FAILED], plan=good["id"]).items == ()
+
+
 def test_pages_follow_each_other(server: PlanServer, client: Client) -> None:
     plan = server.rested(server.command("true"))["id"]
     server.rested(server.command("true"))
