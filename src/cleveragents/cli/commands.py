@@ -49,6 +49,10 @@ _COMMANDS = {
     "jobs": (f"{_HERE}.admin.jobs:jobs", "List, inspect and cancel jobs."),
     "events": (f"{_HERE}.admin.events:events", "Follow, verify and anchor the audit log."),
     "config": (f"{_HERE}.admin.config:config", "Show and change settings."),
+    "completion": (
+        f"{_HERE}.completion:completion",
+        "Print the completion script of a shell: bash, zsh or fish.",
+    ),
     "doctor": (f"{_HERE}.doctor.command:doctor", "Check the installation and the state of this machine."),
 }
 

@@ -39,29 +39,30 @@ Options:
   -h, --help       Show this message and exit.
 
 Commands:
-  run       Run a goal or an action as a plan, in a sandbox.
-  context   Find the code relevant to a question.
-  plan      Show, review, apply and undo plans.
-  action    Create, list and delete actions: plan templates.
-  actor     List, check, graph and run actors.
-  tool      List, describe and try the tools of actions.
-  mcp       Add, list, test and remove MCP servers, or run as one.
-  model     List, describe and test language models.
-  trust     Trust the config files of the repository at PATH.
-  project   Manage projects, their members and their concurrency limits.
-  resource  Manage the repositories that users of a server may run plans on.
-  gc        Remove the sandboxes of ended plans.
-  serve     Serve the page and the HTTP API, and run plans.
-  worker    Run a worker for the plans of a server.
-  user      Manage users of the server, their roles and tokens.
-  login     Log in to a server with a token.
-  logout    Remove the token of a server.
-  backup    Back up the state, also while plans run.
-  demo      Run a demonstration, offline and in a temporary directory.
-  jobs      List, inspect and cancel jobs.
-  events    Follow, verify and anchor the audit log.
-  config    Show and change settings.
-  doctor    Check the installation and the state of this machine.
+  run         Run a goal or an action as a plan, in a sandbox.
+  context     Find the code relevant to a question.
+  plan        Show, review, apply and undo plans.
+  action      Create, list and delete actions: plan templates.
+  actor       List, check, graph and run actors.
+  tool        List, describe and try the tools of actions.
+  mcp         Add, list, test and remove MCP servers, or run as one.
+  model       List, describe and test language models.
+  trust       Trust the config files of the repository at PATH.
+  project     Manage projects, their members and their concurrency limits.
+  resource    Manage the repositories that users of a server may run plans on.
+  gc          Remove the sandboxes of ended plans.
+  serve       Serve the page and the HTTP API, and run plans.
+  worker      Run a worker for the plans of a server.
+  user        Manage users of the server, their roles and tokens.
+  login       Log in to a server with a token.
+  logout      Remove the token of a server.
+  backup      Back up the state, also while plans run.
+  demo        Run a demonstration, offline and in a temporary directory.
+  jobs        List, inspect and cancel jobs.
+  events      Follow, verify and anchor the audit log.
+  config      Show and change settings.
+  completion  Print the completion script of a shell: bash, zsh or fish.
+  doctor      Check the installation and the state of this machine.
 
   Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a person, 75 try again, 130
   interrupted.

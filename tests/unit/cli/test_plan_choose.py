@@ -128,6 +128,51 @@ def test_an_id_without_an_answer_is_not_sent_as_the_answer(agents: Agents) -> No
     assert "quote the answer" in agents("plan", "answer", ran, "keep", "it").err
 
 
+def test_a_commit_without_a_message_gets_a_drafted_one(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review").id
+    wrong = agents("plan", "apply", "--commit", ran[-6:])
+    assert (wrong.code, "names a plan; write the PLAN before --commit" in wrong.err) == (2, True)
+    applied = agents("plan", "apply", ran, "--commit", "--format", "json")
+    assert "commit message: Replace: pattern=colour replacement=color\n" in applied.err
+    message = git(repository, "log", "-1", "--format=%B")
+    assert message.startswith(
+        "Replace: pattern=colour replacement=color\n\n- Change README.md\n- Change src/"
+    )
+    agents(*OTHER, "--review")
+    assert agents("plan", "apply", "--commit", "In my words").code == 0
+    assert git(repository, "log", "-1", "--format=%s") == "In my words\n"
+
+
+def test_plans_models_and_actors_are_completed(
+    agents: Agents, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = agents(*REPLACE, "--review").id
+    monkeypatch.setenv("_AGENTS_COMPLETE", "zsh_complete")
+
+    def completed(*words: str) -> str:
+        monkeypatch.setenv("COMP_WORDS", " ".join(["agents", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        return agents().out.rstrip()
+
+    assert f"{ran}\nready: replace: pattern=colour" in completed("plan", "show", ran[:3])
+    assert ran in completed("plan", "log", ran[-6:])
+    assert completed("plan", "show", "nope") == ""
+    assert "openai/gpt-4.1-mini" in completed("plan", "resume", "--model", "openai/gpt-4.1")
+    assert "builtin/executor" in completed("run", "--actor", "builtin/ex")
+    monkeypatch.setenv("CLEVERAGENTS_SERVER_ADDRESS", "http://127.0.0.1:9")
+    assert completed("plan", "show", "") == ""  # an unreachable server is no error
+
+
+@pytest.mark.parametrize(
+    ("shell", "words"), [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "function")]
+)
+def test_the_completion_script_of_a_shell_is_printed(agents: Agents, shell: str, words: str) -> None:
+    ended = agents("completion", shell)
+    assert (ended.code, words in ended.out) == (0, True)
+    assert f"_AGENTS_COMPLETE={shell}_complete" in ended.out
+    assert agents("completion", "tcsh").code == 2
+
+
 def test_the_list_defaults_to_this_repository(
     agents: Agents, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.change import FileState
     from cleveragents.plans.model.plan import Plan
@@ -27,6 +28,7 @@ __all__ = [
     "changed_files",
     "changes_of",
     "changes_text",
+    "commit_message",
     "conflict_with_sides",
     "found_changes",
     "last_apply_of",
@@ -43,6 +45,10 @@ __all__ = [
 Row = dict[str, JsonValue]
 Lines = tuple[int | None, int | None]
 _LOOKS = 3
+_SUBJECT = 72
+"""Maximum length of a subject line and of a line of the body, as git recommends."""
+_FILES_NAMED = 20
+_VERBS = {"created": "Add", "changed": "Change", "deleted": "Remove"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +274,22 @@ def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
         "theirs": side(Take.THEIRS),
         "text": conflict_text(conflict, sandbox.content).partition("\n")[2],
     }
+
+
+def commit_message(plan: PlanView) -> str:
+    """Return a drafted commit message: the goal as the subject, then the changed files.
+
+    Equal plans get equal messages: no model is asked. A goal that is cut in the subject follows in full.
+    """
+    import textwrap
+
+    goal = " ".join(plan.goal.split()).rstrip(".") or f"Apply plan {plan.id}"
+    goal = goal[0].upper() + goal[1:]
+    subject = goal if len(goal) <= _SUBJECT else textwrap.shorten(goal, _SUBJECT, placeholder=" …")
+    if len(subject) <= len(" …"):  # its first word is too long
+        subject = f"{goal[: _SUBJECT - 2]} …"
+    whole = [] if subject == goal else [textwrap.fill(goal, _SUBJECT, break_long_words=False)]
+    named = [f"- {_VERBS[change.change]} {shown(change.path)}" for change in plan.changes[:_FILES_NAMED]]
+    if len(plan.changes) > _FILES_NAMED:
+        named.append(f"- … and {counted(len(plan.changes) - _FILES_NAMED, 'more file')}")
+    return "\n\n".join([subject, *whole, *(["\n".join(named)] if named else [])])

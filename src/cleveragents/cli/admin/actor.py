@@ -13,6 +13,7 @@ import click
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.cli.admin.actor_run import run_actor
+from cleveragents.cli.completion import complete_actor
 from cleveragents.cli.local_only import goes_to_server, repository_here, resource_option
 from cleveragents.cli.output import Output, colour, console, format_option, progress
 from cleveragents.cli.render.narrow_terminal import columns_for
@@ -73,7 +74,7 @@ def list_actors(session: Session, resource: str | None, output: Output) -> None:
 
 
 @actor.command("show")
-@click.argument("name", metavar="NAME_OR_FILE")
+@click.argument("name", metavar="NAME_OR_FILE", shell_complete=complete_actor)
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the file of the actor, to save and change.")
 @resource_option
 @format_option
@@ -168,7 +169,7 @@ def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -
 
 
 @actor.command("graph")
-@click.argument("name", metavar="NAME_OR_FILE")
+@click.argument("name", metavar="NAME_OR_FILE", shell_complete=complete_actor)
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print Mermaid text instead of a tree.")
 @resource_option
 @format_option

@@ -8,6 +8,7 @@ import click
 
 from cleveragents.actors.model.actor import GIVEN
 from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.completion import complete_model
 from cleveragents.cli.local_only import LocalCommand
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
@@ -26,7 +27,12 @@ _IN_YOUR_TERMINAL = (
 @click.command("run", cls=LocalCommand, reason=_IN_YOUR_TERMINAL)
 @click.argument("name", metavar="NAME_OR_FILE")
 @click.argument("words", nargs=-1, required=True, metavar="GOAL")
-@click.option("--model", metavar="PROVIDER/NAME", help="Model. Default: models.default.")
+@click.option(
+    "--model",
+    metavar="PROVIDER/NAME",
+    shell_complete=complete_model,
+    help="Model. Default: models.default.",
+)
 @click.option("--profile", metavar="NAME", help="Profile. Default: plan.profile.")
 @budget_options
 @format_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.models import PROMPT
+from cleveragents.cli.completion import complete_model
 from cleveragents.cli.local_only import goes_to_server
 from cleveragents.cli.output import Output, format_option, progress, write
 from cleveragents.cli.render.narrow_terminal import columns_for
@@ -65,7 +66,7 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
 
 
 @model.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_model)
 @format_option
 @pass_session
 def show_model(session: Session, name: str, output: Output) -> None:
@@ -81,7 +82,7 @@ def show_model(session: Session, name: str, output: Output) -> None:
 
 
 @model.command("test")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_model)
 @click.option("--prompt", default=PROMPT, show_default=True, help="The prompt.")
 @format_option
 @pass_session

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.api.plans.changes import commit_message
 from cleveragents.cli.output import Output, counted, format_option, progress
-from cleveragents.cli.plan.choose import chosen_plan, optional_plan, plan_to_undo
+from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_plan, plan_to_undo
 from cleveragents.cli.plan.view import (
     print_hints,
     print_next_steps,
@@ -53,12 +54,21 @@ __all__ = [
 
 # Checks may take long.
 _LONGEST_SECONDS = 3600.0
+_DRAFTED = ""
+"""The value of `--commit` without a message."""
 _RENAMED = "followed a rename: "
 
 
 @click.command("apply")
 @optional_plan
-@click.option("--commit", "message", metavar="MESSAGE", help="Commit the applied result with this message.")
+@click.option(
+    "--commit",
+    "message",
+    metavar="[MESSAGE]",
+    is_flag=False,
+    flag_value=_DRAFTED,
+    help="Commit the applied result with this message; without one, with a message drafted from the goal.",
+)
 @to_branch_option
 @format_option
 @pass_session
@@ -76,9 +86,15 @@ def apply_plan(
     Example:
       agents plan apply 7QX2
       agents plan apply 7QX2 --commit "Format the code"
+      agents plan apply 7QX2 --commit
     """
     client = session.client()
+    if plan_id is None and message is not None and names_a_plan(client.plans, message):
+        raise click.UsageError(f"{message!r} names a plan; write the PLAN before --commit")
     plan = client.plans.get(chosen_plan(client, plan_id, "apply"))
+    if message == _DRAFTED:
+        message = commit_message(plan)
+        progress(f"commit message: {message.partition(chr(10))[0]}")
     if "apply" in plan.can:
         print_not_applied(plan)
     with printed_at_end(client, output, plan.id) as told:

@@ -12,20 +12,33 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import counted, progress
 from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.prompts import confirmed, prompt_choice
+from cleveragents.core.errors import AmbiguousPlan, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
+    from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanSummary
 
-__all__ = ["chosen_plan", "ids_to_decide", "optional_plan", "place_here", "plan_to_undo", "plans_for"]
+__all__ = [
+    "chosen_plan",
+    "ids_to_decide",
+    "names_a_plan",
+    "optional_plan",
+    "place_here",
+    "plan_to_undo",
+    "plans_for",
+]
 
-optional_plan = click.argument("plan_id", metavar="[PLAN]", required=False)
+optional_plan = click.argument("plan_id", metavar="[PLAN]", required=False, shell_complete=complete_plan)
 
+_SHORTEST_ID = 4
+"""A shorter word, such as `yes` or `2`, is never taken for a plan."""
 _RESTING = (PlanState.WAITING, PlanState.COMPLETE, PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
@@ -121,6 +134,19 @@ def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
     plan = found[0] if len(found) == 1 else _asked_which(found, wanted.several)
     progress(f"plan {plan.id}: {plan.title}")
     return plan.id
+
+
+def names_a_plan(plans: Plans, word: str) -> bool:
+    """Return whether a word is the id of a plan, or the beginning or end of one or several ids."""
+    if not word.isalnum() or len(word) < _SHORTEST_ID:
+        return False
+    try:
+        plans.summary(word)
+    except UnknownPlan:
+        return False
+    except AmbiguousPlan:
+        return True
+    return True
 
 
 def ids_to_decide(client: Client) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.views import as_json
+from cleveragents.cli.completion import complete_model
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.session import Session, pass_session
 
@@ -27,7 +28,9 @@ _NAMED_FILES = 5
 @click.option("--guidance", metavar="TEXT", help="Correction and its reason; - reads it from stdin.")
 @click.option("--append", is_flag=True, help="Undo nothing; the guidance applies from now on.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be superseded and undone.")
-@click.option("--model", metavar="PROVIDER/NAME", help="Continue with another model.")
+@click.option(
+    "--model", metavar="PROVIDER/NAME", shell_complete=complete_model, help="Continue with another model."
+)
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option
 @pass_session

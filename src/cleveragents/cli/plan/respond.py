@@ -8,24 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.completion import complete_model, complete_plan
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.plan.choose import chosen_plan, optional_plan
+from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.errors import AmbiguousPlan, UnknownPlan
 from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.request import Limits
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import WorkOptions
 
 __all__ = ["answer_plan", "approve_plan", "deny_plan", "resume_plan"]
-
-_SHORTEST_ID = 4
-"""A shorter answer, such as `yes` or `2`, is never taken for a plan."""
 
 
 @click.command("approve")
@@ -80,7 +76,7 @@ def deny_plan(session: Session, plan_id: str | None, number: int | None, output:
 
 
 @click.command("answer")
-@click.argument("words", metavar="[PLAN] TEXT", nargs=-1, required=True)
+@click.argument("words", metavar="[PLAN] TEXT", nargs=-1, required=True, shell_complete=complete_plan)
 @format_option
 @pass_session
 def answer_plan(session: Session, words: tuple[str, ...], output: Output) -> None:
@@ -100,7 +96,7 @@ def answer_plan(session: Session, words: tuple[str, ...], output: Output) -> Non
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     text = words[-1]
-    if len(words) == 1 and _names_a_plan(plans, text):  # guard: an id is not sent as an answer
+    if len(words) == 1 and names_a_plan(plans, text):  # guard: an id is not sent as an answer
         raise click.UsageError(f"{text!r} names a plan; pass PLAN and TEXT")
     given = sys.stdin.read().strip() if text == "-" else text
     if not given.strip():
@@ -109,21 +105,11 @@ def answer_plan(session: Session, words: tuple[str, ...], output: Output) -> Non
     continue_plan(deciding, plan, lambda: plans.answer(plan.id, given))
 
 
-def _names_a_plan(plans: Plans, word: str) -> bool:
-    if not word.isalnum() or len(word) < _SHORTEST_ID:
-        return False
-    try:
-        plans.summary(word)
-    except UnknownPlan:
-        return False
-    except AmbiguousPlan:
-        return True
-    return True
-
-
 @click.command("resume")
 @optional_plan
-@click.option("--model", metavar="PROVIDER/NAME", help="Continue with another model.")
+@click.option(
+    "--model", metavar="PROVIDER/NAME", shell_complete=complete_model, help="Continue with another model."
+)
 @budget_options
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option

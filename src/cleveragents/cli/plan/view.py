@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.format import on_one_line
+from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
@@ -48,7 +49,7 @@ _SHOWN_FILES = 20
 _HEADER = Styled("", bold=True)
 _HUNK = {"+": Styled("", fg="green"), "-": Styled("", fg="red"), "@": Styled("", fg="cyan")}
 
-plan_argument = click.argument("plan_id", metavar="PLAN")
+plan_argument = click.argument("plan_id", metavar="PLAN", shell_complete=complete_plan)
 
 to_branch_option = click.option(
     "--to-branch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.completion import complete_actor, complete_model
 from cleveragents.cli.local_only import LocalOption, ServerOption
 from cleveragents.cli.output import Output, format_option
 from cleveragents.cli.servers import prefix_of
@@ -16,9 +17,15 @@ __all__ = ["run"]
 
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="GOAL | -- ARGUMENTS…")
-@click.option("--model", metavar="PROVIDER/NAME", help="Model. Default: models.default.")
+@click.option(
+    "--model",
+    metavar="PROVIDER/NAME",
+    shell_complete=complete_model,
+    help="Model. Default: models.default.",
+)
 @click.option(
     "--actor",
+    shell_complete=complete_actor,
     metavar="NAME_OR_FILE",
     help="Actor for the whole plan, instead of strategist, executor and reviewer.",
 )
