@@ -12,6 +12,7 @@ __all__ = ["cli"]
 _HERE = "cleveragents.cli"
 
 _COMMANDS = {
+    "init": (f"{_HERE}.init:init", "Set up a provider, its key and a default model, and test them."),
     "run": (
         f"{_HERE}.run.command:run",
         "Run a goal or an action as a plan, in a sandbox.",

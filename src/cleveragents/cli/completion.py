@@ -25,7 +25,9 @@ __all__ = [
     "complete_model",
     "complete_plan",
     "completion",
-    "install_command",
+    "completion_file",
+    "install_completion",
+    "is_installed_in",
     "script_for",
 ]
 
@@ -34,11 +36,7 @@ _VARIABLE = "_AGENTS_COMPLETE"
 
 _SHELLS = ("bash", "zsh", "fish")
 _PLANS = 50
-_PLACES = {
-    "bash": "echo 'eval \"$(agents completion bash)\"' >> ~/.bashrc",
-    "zsh": "echo 'eval \"$(agents completion zsh)\"' >> ~/.zshrc",
-    "fish": "agents completion fish > ~/.config/fish/completions/agents.fish",
-}
+_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/agents.fish"}
 
 
 @click.command("completion")
@@ -67,9 +65,29 @@ def script_for(shell: str) -> str:
     return ShellComplete.source(known(cli, {}, "agents", _VARIABLE))
 
 
-def install_command(shell: str) -> str | None:
-    """Return the command that installs the completion of the shell; None for an unknown shell."""
-    return _PLACES.get(shell)
+def completion_file(shell: str, home: Path) -> Path | None:
+    """Return the file of the user that enables the completion of the shell; None for an unknown shell."""
+    return None if shell not in _FILES else home / _FILES[shell]
+
+
+def is_installed_in(file: Path) -> bool:
+    """Return whether the file enables completion."""
+    try:
+        return _VARIABLE in (text := file.read_text(errors="replace")) or "agents completion" in text
+    except OSError:
+        return False
+
+
+def install_completion(shell: str, file: Path) -> None:
+    """Enable completion: write the file of fish; append a line to the file of another shell. Raises
+    `OSError`.
+    """
+    if shell == "fish":
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(script_for(shell))
+        return
+    with file.open("a") as opened:  # one write at the end of the file: a kill leaves the file as it was
+        opened.write(f'\neval "$(agents completion {shell})"\n')
 
 
 def complete_plan(

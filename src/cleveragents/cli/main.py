@@ -39,6 +39,7 @@ Options:
   -h, --help       Show this message and exit.
 
 Commands:
+  init        Set up a provider, its key and a default model, and test them.
   run         Run a goal or an action as a plan, in a sandbox.
   context     Find the code relevant to a question.
   plan        Show, review, apply and undo plans.

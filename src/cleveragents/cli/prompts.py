@@ -19,12 +19,12 @@ __all__ = ["confirmed", "ensure_confirmed", "prompt_choice", "prompt_key"]
 _YES, _NO = ("y", "yes"), ("n", "no", "")
 
 
-def prompt_choice(question: str, choices: Sequence[str]) -> str:
-    """Ask for one of the choices and return it. Upper and lower case do not matter where the answer is
-    unambiguous.
+def prompt_choice(question: str, choices: Sequence[str], default: str | None = None) -> str:
+    """Ask for one of the choices and return it; Enter means the default. Upper and lower case do not matter
+    where the answer is unambiguous.
     """
     while True:
-        said = str(click.prompt(question, type=click.STRING, err=True)).strip()
+        said = str(click.prompt(question, type=click.STRING, default=default, err=True)).strip()
         # A choice may occur twice; white space at its ends is ignored.
         known = {one.strip(): one for one in reversed(choices)}
         meant = [one for one in known if one == said] or [

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models.ports import Model, ModelFacts
 
-__all__ = ["ONE_CALL_EACH", "SERVICE", "Keys", "ModelSpec", "Provider", "ask_keyring"]
+__all__ = ["ONE_CALL_EACH", "SERVICE", "Keys", "ModelSpec", "Provider", "ask_keyring", "keep_in_keyring"]
 
 
 ONE_CALL_EACH = {"Connection": "close"}
@@ -70,6 +70,20 @@ def ask_keyring(variable: str) -> str | None:
         return keyring.get_password(SERVICE, variable)
     except (KeyringError, OSError, RuntimeError):
         return None
+
+
+def keep_in_keyring(variable: str, key: str) -> bool:
+    """Store a key in the keyring; return False if there is no keyring that keeps it."""
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        return False
+    try:
+        keyring.set_password(SERVICE, variable, key)
+    except (KeyringError, OSError, RuntimeError):
+        return False
+    return ask_keyring(variable) == key  # guard: the null backend accepts a key and forgets it
 
 
 class Keys:
