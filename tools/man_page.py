@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "man" / "agents.1"
 def man_page() -> str:
     """Return the manual page: the root command, then one section for each command."""
     lines = [f'.TH AGENTS 1 "" "cleveragents {__version__}" "CleverAgents"']
-    root = click.Context(cli, info_name="agents")
+    root = click.Context(cli, info_name="agents", **cli.context_settings)
     lines += [".SH NAME", f"agents \\- {_escaped(cli.get_short_help_str(200).rstrip('.'))}"]
     lines += [".SH SYNOPSIS", ".B agents", "[OPTIONS] COMMAND [ARGS]..."]
     lines += [".SH DESCRIPTION", *_paragraphs(cli.help or ""), *_options(root)]
