@@ -197,7 +197,7 @@ class PlanComments:
         if sandbox is None:
             return states
         try:
-            return {**states, **self.result.states(plan, sandbox)}
+            return {**states, **self.result.states(plan, sandbox, every_hunk=True)}
         except PlanError:  # the accepted changes cannot be separated from the others
             return states
 

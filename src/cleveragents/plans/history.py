@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
-from cleveragents.changes.model.review import Review, ReviewKind, accepted_states
+from cleveragents.changes.model.review import (
+    HunkId,
+    Review,
+    ReviewKind,
+    accepted_states,
+    rejected_hunks,
+    without_hunks,
+)
 from cleveragents.core.change import Changeset, Difference, FileState, RecordedChange, differences_of
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
@@ -182,11 +189,32 @@ class PlanResult:
     reviews: SqlReviewStore
     clock: Clock
 
-    def states(self, plan: Plan, sandbox: Sandbox) -> dict[str, FileState | None]:
-        """Return the states of the accepted changes that differ from the base. Raises `PlanError`."""
-        return accepted_states(
-            plan.id, self.history.changes(plan.id), self.reviews.of_plan(plan.id), sandbox.merge_content
-        )
+    def states(
+        self, plan: Plan, sandbox: Sandbox, *, every_hunk: bool = False
+    ) -> dict[str, FileState | None]:
+        """Return the states of the accepted changes that differ from the base; with `every_hunk`, with the
+        hunks that were left out. Raises `PlanError`.
+        """
+        reviews = self.reviews.of_plan(plan.id)
+        states = accepted_states(plan.id, self.history.changes(plan.id), reviews, sandbox.merge_content)
+        rejected = [] if every_hunk else rejected_hunks(reviews)
+        if not rejected:
+            return states
+        base = sandbox.base_states({hunk.path for hunk in rejected})
+        return without_hunks(states, base, rejected, sandbox.content, sandbox.keep_content)
+
+    def hunks_left_out(self, plan: Plan, sandbox: Sandbox) -> list[HunkId]:
+        """Return the hunks that were left out, without lapsed verdicts. Raises `PlanError`."""
+        rejected = rejected_hunks(self.reviews.of_plan(plan.id))
+        states = self.states(plan, sandbox, every_hunk=True) if rejected else {}
+        now = {path: state.content for path, state in states.items() if state is not None}
+        base = sandbox.base_states({hunk.path for hunk in rejected}) if rejected else {}
+        before = {path: state.content for path, state in base.items() if state is not None}
+        return [
+            hunk
+            for hunk in rejected
+            if (before.get(hunk.path), now.get(hunk.path)) == (hunk.base, hunk.result)
+        ]
 
     def tree(self, plan: Plan, sandbox: Sandbox) -> str:
         """Return the name of the tree that would be applied."""

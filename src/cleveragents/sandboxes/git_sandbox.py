@@ -272,6 +272,10 @@ class Sandbox:
         kept = self._objects.read(name)
         return self._engine.git("cat-file", "blob", name) if kept is None else kept
 
+    def keep_content(self, content: bytes) -> str:
+        """Store content and return its object name."""
+        return self._objects.keep(content)
+
     def restore(self, states: Mapping[str, FileState | None]) -> None:
         """Set each path to its state; touch no other file."""
         self._ensure_there()

@@ -130,6 +130,7 @@ _PATTERNS: Mapping[str, str] = {
     r"^[0-9A-Za-z]+$": "should be letters and digits",
     r"^[0-9A-Z]+$": "should be digits and upper-case letters",
     r"^[0-9]+$": "should be a whole number",
+    r"^[0-9a-f]+$": "should be lower-case hexadecimal digits",
     r"^[0-9a-f]{64}$": "should be 64 lower-case hexadecimal digits",
 }
 _KIND = re.compile(r"^[A-Z][a-z]+ (?=should )")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from cleveragents.api.views import as_json, every
 from cleveragents.apply.lock import resource_lock
 from cleveragents.core.errors import (
     ApplyConflict,
+    CheckFailed,
     DeadlineExceeded,
     NeedsHuman,
     NotAllowed,
@@ -285,6 +287,55 @@ def test_files_are_left_out_and_taken_in(client: Client) -> None:
     assert client.plans.review(plan_id, accept=["."]).left_out == ()
     with pytest.raises(RequestRefused):
         client.plans.review(plan_id)
+
+
+def test_hunks_are_left_out_and_taken_in(client: Client, server: PlanServer) -> None:
+    (server.repository / "many.txt").write_text("".join(f"{n}\n" for n in range(1, 31)))
+    git(server.repository, "add", "many.txt")
+    git(server.repository, "commit", "-qm", "many lines")
+    changes = "sed -i -e s/^2$/two/ -e s/^28$/twenty-eight/ many.txt; echo 1 > made.txt"
+    plan_id = done(client, changes, checks=["! grep -q twenty-eight many.txt"])
+    made, many = client.plans.diff(plan_id).files
+    assert [hunk.id for hunk in made.hunks] == [None]
+    assert [(hunk.number, hunk.accepted) for hunk in many.hunks] == [(1, True), (2, True)]
+    second = str(many.hunks[1].id)
+    plan = client.plans.review(plan_id, reject_hunks=[second])
+    assert plan.left_out == ("many.txt, the hunk at lines 25-30",)
+    assert [hunk.accepted for hunk in client.plans.diff(plan_id).files[1].hunks] == [True, False]
+    patch = client.plans.patch(plan_id)
+    assert (b"+two" in patch, b"+twenty-eight" in patch) == (True, False)
+    with pytest.raises(CheckFailed):
+        client.plans.apply(client.plans.review(plan_id, accept_hunks=[second]).id)
+    client.plans.review(plan_id, reject_hunks=[second])
+    applied = client.plans.apply(plan_id)  # the check passes on the accepted tree
+    assert applied.state is PlanState.APPLIED
+    text = (server.repository / "many.txt").read_text()
+    assert ("two\n" in text, "\n28\n" in text) == (True, True)
+
+    plan_id = done(client, "sed -i s/^5$/five/ many.txt")
+    (only,) = client.plans.diff(plan_id).files[0].hunks
+    assert client.plans.review(plan_id, reject_hunks=[str(only.id)]).changes == ()
+    assert [file.accepted for file in client.plans.diff(plan_id).files] == [False]
+    assert client.plans.review(plan_id, accept_hunks=[str(only.id)]).left_out == ()
+    client.plans.review(plan_id, reject_hunks=[str(only.id)])
+    assert client.plans.review(plan_id, accept=["."]).left_out == ()
+    with pytest.raises(PlanError, match="no hunk"):
+        client.plans.review(plan_id, reject_hunks=[second])
+
+
+def test_the_verdict_on_a_hunk_lapses_when_its_file_changes(client: Client, server: PlanServer) -> None:
+    (server.repository / "few.txt").write_text("1\n2\n")
+    git(server.repository, "add", "few.txt")
+    git(server.repository, "commit", "-qm", "few lines")
+    plan_id = done(client, "echo one > few.txt")
+    (hunk,) = client.plans.diff(plan_id).files[0].hunks
+    plan = client.plans.review(plan_id, reject_hunks=[str(hunk.id)])
+    assert plan.changes == ()
+    (Path(str(plan.sandbox)) / "few.txt").write_text("uno\n")
+    edited = client.plans.capture(plan_id)
+    assert ([change.path for change in edited.changes], edited.left_out) == (["few.txt"], ())
+    with pytest.raises(PlanError, match="no hunk"):
+        client.plans.review(plan_id, reject_hunks=[str(hunk.id)])
 
 
 def test_comments_are_added_listed_and_answered(client: Client) -> None:

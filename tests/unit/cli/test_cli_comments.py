@@ -1,4 +1,4 @@
-"""`agents plan comment`, `comments` and `revise`: from a comment on a line to its answer."""
+"""`agents plan comment`, `comments`, `revise`, and hunks in `diff` and `review`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
-from tests.cli_bench import Agents, command_line, paint_shop, use_home
+from tests.cli_bench import COMMAND, Agents, command_line, paint_shop, use_home
 
 DONE = says("done")
 RULES = [
@@ -95,3 +95,30 @@ def test_impossible_comments_name_the_reason(
     ended = agents("plan", "comment", plan, *words)
     assert ended.code != 0
     assert said in ended.err
+
+
+def test_a_hunk_is_left_out_and_included_again(agents: Agents, tmp_path: Path) -> None:
+    file = tmp_path / "repository" / "many.txt"
+    file.write_text("".join(f"{n}\n" for n in range(1, 31)))
+    change = "sed -i -e s/^2$/two/ -e s/^28$/last/ many.txt; echo 1 > made.txt"
+    ended = agents(*COMMAND[:-1], "--profile", "trusted", "--", "sh", "-c", change)
+    assert ended.code == 3, ended.err
+    plan = ended.id
+    shown = agents("plan", "diff", plan, "--hunks").out
+    assert "many.txt:1\n@@ -1,5 +1,5 @@" in shown
+    assert "many.txt:2\n" in shown
+    left = agents("plan", "review", plan, "--reject-hunk", "many.txt:2")
+    assert (left.code, "left out: hunk many.txt:2" in left.err) == (0, True), left.err
+    assert "many.txt:2: left out" in agents("plan", "diff", plan, "--hunks").out
+    assert "+last" not in agents("plan", "diff", plan).out
+    files = json.loads(agents("plan", "diff", plan, "--hunks", "many.txt", "--format", "json").out)
+    assert [hunk["accepted"] for hunk in files[0]["hunks"]] == [True, False]
+    assert "included: hunk many.txt:2" in agents("plan", "review", plan, "--accept-hunk", "many.txt:2").err
+    assert "+last" in agents("plan", "diff", plan).out
+    for words, said in (
+        (("--reject-hunk", "many.txt:9"), "no hunk 'many.txt:9'"),
+        (("--reject-hunk", "made.txt:1"), "made.txt:1 is a whole file"),
+        (("--reject-hunk", "many.txt:1", "made.txt"), "pass hunks without PATHS"),
+    ):
+        refused = agents("plan", "review", plan, *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err

@@ -181,8 +181,14 @@ class Plans(Protocol):
         reject: Sequence[str] = (),
         accept_changesets: Sequence[str] = (),
         reject_changesets: Sequence[str] = (),
+        accept_hunks: Sequence[str] = (),
+        reject_hunks: Sequence[str] = (),
     ) -> PlanView:
-        """Leave files, directories or changesets out of the result, or accept them again."""
+        """Leave files, directories, changesets or hunks out of the result, or accept them again.
+
+        Hunks are named by their ids in the diff. The verdict on a hunk lapses when its file changes; an id
+        from before the change raises `PlanError`.
+        """
 
     def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
         """Roll the sandbox back to before a call. With `discard`, edits by hand are lost too."""

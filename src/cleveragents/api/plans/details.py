@@ -23,6 +23,7 @@ from cleveragents.api.plans.changes import (
     unapplied_message,
     unapplied_of,
 )
+from cleveragents.api.plans.review import left_out_names
 from cleveragents.api.plans.sandbox_state import was_removed
 from cleveragents.api.workers import isolation_of
 from cleveragents.core.actions.model import CheckVerdict, broken_by
@@ -138,7 +139,6 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
     except PlanError as error:
         problem = error.reason
     last_apply, renames = last_apply_of(parts, plan)
-    reviews = parts.reviews.of_plan(plan.id)
     rows = part_rows(parts, plan)
     return fields_of(plan) | {
         "isolation": isolation_of(parts, plan),
@@ -156,7 +156,7 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
         "last_apply": last_apply,
         "review_problem": problem,
         "broken_invariant": _broken_invariant(parts, plan),
-        "left_out": [review.subject for review in reviews if not review.accepted],
+        "left_out": left_out_names(parts, plan),
         "checks": freeze(checks_of(parts, plan, tree)),
         "spending": freeze(spending_of(parts, plan)),
         "sub_plans": freeze(rows),

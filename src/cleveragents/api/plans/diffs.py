@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from cleveragents.api.format import printable_name
 from cleveragents.api.plans.changes import changed_files, changes_of
 from cleveragents.api.plans.review import is_selected
+from cleveragents.changes.model.review import HunkId
 from cleveragents.core.change import GITLINK
+from cleveragents.core.errors import PlanError, Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.control_characters import named_by
 from cleveragents.core.text.redaction import redact_known_text
@@ -39,6 +41,7 @@ __all__ = [
     "file_of",
     "hunks_by_path",
     "masked_patch",
+    "meant_hunks",
     "patch_of",
     "patch_of_files",
     "patch_options",
@@ -50,6 +53,7 @@ _FILE = b"\ndiff --git "
 _BEGINNING = re.compile(rb"(?m)^diff --git ")
 _PATCH_OPTIONS = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 _KINDS = {"+": "add", "-": "remove", "\\": "note"}
+_TYPE = 0o170000
 _HEADER_BYTES = 16 * 1024
 Row = dict[str, JsonValue]
 
@@ -93,10 +97,8 @@ def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> R
     sandbox = parts.sandboxes.look(plan.id)
     shown = sorted([*rows, *out], key=lambda row: str(row["path"]))[: bounds.files]
     small = set(_within(shown, bounds))
-    whole = sandbox.tree(parts.history.states(plan.id))
-    found = dict(_hunks(sandbox, parts.result.tree(plan, sandbox), [p for p in small if p in taken]))
-    found |= dict(_hunks(sandbox, whole, [p for p in small if p not in taken]))
-    files = [_file(row, found.get(str(row["path"]), ()), str(row["path"]) in small, bounds) for row in shown]
+    reviewed = _ReviewedHunks(parts, plan, sandbox, small)
+    files = [_file(row, reviewed, str(row["path"]) in small, bounds) for row in shown]
     cut = len(shown) < len(rows) + len(out) or any(file["truncated"] for file in files)
     return {"files": freeze(files), "truncated": cut}
 
@@ -192,13 +194,73 @@ def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iter
             yield str(row["path"])
 
 
+class _ReviewedHunks:
+    """The hunks of these files, those left out included, with their ids and verdicts. Not thread-safe."""
+
+    def __init__(self, parts: PlanParts, plan: Plan, sandbox: Sandbox, paths: Collection[str]) -> None:
+        whole = parts.history.states(plan.id)
+        states = parts.result.states(plan, sandbox, every_hunk=True)
+        self.found = dict(_hunks(sandbox, sandbox.tree(states), [path for path in paths if path in states]))
+        self.found |= dict(
+            _hunks(sandbox, sandbox.tree(whole), [path for path in paths if path not in states])
+        )
+        self._states, self._base = states, sandbox.base_states(self.found)
+        self._left_out = {hunk.digest for hunk in parts.result.hunks_left_out(plan, sandbox)}
+
+    def id_of(self, path: str, hunk: Hunk) -> HunkId | None:
+        """Return the id of the hunk; None if only the whole file can be left out."""
+        before, after = self._base[path], self._states.get(path)
+        if before is None or after is None or before.mode & _TYPE != after.mode & _TYPE:
+            return None
+        old = sum(kind != "add" for kind, *_ in hunk.lines)
+        new = sum(kind != "remove" for kind, *_ in hunk.lines)
+        return HunkId(path, before.content, after.content, hunk.old_start, old, hunk.new_start, new)
+
+    def verdicts(self, path: str) -> list[Row]:
+        """Return the number, the id and the verdict of each hunk of the file."""
+        ids = [self.id_of(path, hunk) for hunk in self.found.get(path, ())]
+        digests = [None if one is None else one.digest for one in ids]
+        return [
+            {
+                "number": number,
+                "id": digest,
+                "accepted": path in self._states and digest not in self._left_out,
+            }
+            for number, digest in enumerate(digests, start=1)
+        ]
+
+
+def meant_hunks(parts: PlanParts, plan: Plan, digests: Collection[str]) -> dict[str, HunkId]:
+    """Return the present hunks with these ids. Raises `PlanError` if one is unknown: its file may have
+    changed since.
+    """
+    if not digests:
+        return {}
+    sandbox = parts.sandboxes.look(plan.id)
+    reviewed = _ReviewedHunks(parts, plan, sandbox, [*parts.result.states(plan, sandbox, every_hunk=True)])
+    known = {
+        found.digest: found
+        for path, hunks in reviewed.found.items()
+        for hunk in hunks
+        if (found := reviewed.id_of(path, hunk)) is not None
+    }
+    for digest in digests:
+        if digest not in known:  # guard: a verdict needs a hunk that was seen
+            diff = Remedy("plan.diff", plan.id, {"hunks": True}, "Show its hunks")
+            raise PlanError(plan.id, f"no hunk {digest!r} in the present result", (diff,))
+    return {digest: known[digest] for digest in digests}
+
+
 def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
     # Without paths git would show all files.
     options = patch_options(masked=True, renames=False)
     return hunks_by_path(sandbox.diff(tree, options=options, paths=paths)) if paths else {}
 
 
-def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bounds: DiffBounds) -> Row:
+def _file(row: Mapping[str, JsonValue], reviewed: _ReviewedHunks, within: bool, bounds: DiffBounds) -> Row:
+    path = str(row["path"])
+    shown = _shown(reviewed.found.get(path, ()), bounds)
+    hunks = [verdict | row for verdict, row in zip(reviewed.verdicts(path), shown, strict=True)]
     binary = row["added"] is None
     return {
         "path": row["path"],
@@ -209,7 +271,7 @@ def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bou
         "removed": row["removed"],
         "before": row["before"],
         "after": row["after"],
-        "hunks": freeze(_shown(hunks, bounds)),
+        "hunks": freeze(hunks),
         "truncated": not binary and not within,
     }
 

@@ -205,6 +205,8 @@ class HttpPlans:
         reject: Sequence[str] = (),
         accept_changesets: Sequence[str] = (),
         reject_changesets: Sequence[str] = (),
+        accept_hunks: Sequence[str] = (),
+        reject_hunks: Sequence[str] = (),
     ) -> PlanView:
         return self._posted(
             plan_id,
@@ -213,6 +215,8 @@ class HttpPlans:
             reject=[*reject],
             accept_changesets=[*accept_changesets],
             reject_changesets=[*reject_changesets],
+            **({"accept_hunks": [*accept_hunks]} if accept_hunks else {}),
+            **({"reject_hunks": [*reject_hunks]} if reject_hunks else {}),
         )
 
     def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:

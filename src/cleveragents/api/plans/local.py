@@ -316,7 +316,10 @@ class LocalPlans:
         reject: Sequence[str] = (),
         accept_changesets: Sequence[str] = (),
         reject_changesets: Sequence[str] = (),
+        accept_hunks: Sequence[str] = (),
+        reject_hunks: Sequence[str] = (),
     ) -> PlanView:
+        from cleveragents.api.plans.diffs import meant_hunks
         from cleveragents.api.plans.review import ensure_reviewable, review_files
 
         files = [*((path, False) for path in reject), *((path, True) for path in accept)]
@@ -324,11 +327,14 @@ class LocalPlans:
             *((one, False) for one in reject_changesets),
             *((one, True) for one in accept_changesets),
         ]
-        if not files and not changesets:
-            raise RequestRefused("name files or changesets to accept or leave out")
+        hunks = {**dict.fromkeys(reject_hunks, False), **dict.fromkeys(accept_hunks, True)}
+        if not files and not changesets and not hunks:
+            raise RequestRefused("name files, changesets or hunks to accept or leave out")
         with self._decision(plan_id) as plan:
             ensure_reviewable(self._parts, plan)
-            review_files(self._parts, plan, files, changesets)
+            meant = meant_hunks(self._parts, plan, hunks)
+            verdicts = [(meant[name], taken) for name, taken in hunks.items()]
+            review_files(self._parts, plan, files, changesets, verdicts)
             return self._view(plan)
 
     def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.format import UNREADABLE, printable_name, timestamp
 from cleveragents.api.reachability import ensure_reachable
-from cleveragents.changes.model.review import Review, ReviewKind
-from cleveragents.core.errors import PlanError, Remedy, RequestRefused
+from cleveragents.changes.model.review import HunkId, Review, ReviewKind, rejected_hunks
+from cleveragents.core.errors import (
+    PlanError,
+    Remedy,
+    RemoteUnreachable,
+    RequestRefused,
+    SandboxMissing,
+    SandboxRefused,
+)
 from cleveragents.core.json_value import freeze
 from cleveragents.core.text.redaction import redact_content_text, redact_known_text
 from cleveragents.plans.comments import CommentLines
@@ -20,7 +27,14 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.comment import Comment, CommentAnswer
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["comment_rows", "commented_lines", "ensure_reviewable", "is_selected", "review_files"]
+__all__ = [
+    "comment_rows",
+    "commented_lines",
+    "ensure_reviewable",
+    "is_selected",
+    "left_out_names",
+    "review_files",
+]
 
 _MOST_LINES = 1_000
 
@@ -39,21 +53,49 @@ def review_files(
     plan: Plan,
     verdicts: Sequence[tuple[str, bool]],
     changesets: Sequence[tuple[str, bool]] = (),
+    hunks: Sequence[tuple[HunkId, bool]] = (),
 ) -> list[str]:
-    """Accept or leave out each file, and return the selected files. Raises `PlanError`, without any verdict,
-    if a name matches nothing.
+    """Accept or leave out each file, changeset and hunk, and return the selected files. Raises `PlanError`,
+    without any verdict, if a name matches nothing.
     """
     with parts.sandbox_edits.unmerged(plan):  # guard: merged changes are reviewed with the parent
         known = _changed_files(parts, plan) if verdicts else []
         files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
         _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
         # Each is known to be changed: a second check would read all changes for each file.
-        for path, taken in dict(files).items():
+        chosen = dict(files)
+        for path, taken in chosen.items():
             verdict = Review(plan.id, ReviewKind.PATH, path, taken)
+            parts.reviews.set(verdict, now=parts.result.clock.now())
+        again = [
+            (hunk, True) for hunk in rejected_hunks(parts.reviews.of_plan(plan.id)) if chosen.get(hunk.path)
+        ]  # a file is accepted with all its hunks
+        for hunk, taken in (*again, *hunks):
+            verdict = Review(plan.id, ReviewKind.HUNK, hunk.subject, taken)
             parts.reviews.set(verdict, now=parts.result.clock.now())
         for changeset, taken in changesets:
             parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=taken)
     return [path for path, _ in files]
+
+
+def left_out_names(parts: PlanParts, plan: Plan) -> list[str]:
+    """Return the files, changesets and hunks that were left out; a hunk by its file and lines. Lapsed
+    verdicts on hunks are omitted, and all of them without a sandbox.
+    """
+    reviews = [review for review in parts.reviews.of_plan(plan.id) if not review.accepted]
+    names = [review.subject for review in reviews if review.kind is not ReviewKind.HUNK]
+    if len(names) == len(reviews):
+        return names
+    try:
+        hunks = parts.result.hunks_left_out(plan, parts.sandboxes.look(plan.id))
+    except (SandboxMissing, SandboxRefused, RemoteUnreachable, PlanError):
+        return names
+    return [*names, *(_hunk_name(hunk) for hunk in hunks)]
+
+
+def _hunk_name(hunk: HunkId) -> str:
+    last = max(hunk.new_start, hunk.new_start + hunk.new_lines - 1)
+    return f"{hunk.path}, the hunk at lines {hunk.new_start}-{last}"
 
 
 def is_selected(path: str, names: Sequence[str]) -> bool:

@@ -444,7 +444,7 @@ class PlanView(_PlanFields):
     broken_invariant: str | None = shown(
         "the broken invariant and the file; only edits by hand can break one", default=None, examples=[None]
     )
-    left_out: tuple[str, ...] = shown("files and changesets left out of the result")
+    left_out: tuple[str, ...] = shown("files, changesets and hunks left out of the result")
     checks: tuple[CheckView, ...]
     spending: SpendingView
     sub_plans: tuple[SubPlanView, ...]
@@ -625,6 +625,13 @@ class LineView:
 class HunkView:
     """A hunk with its lines."""
 
+    number: int = shown("counts from 1 within the file", default=0, examples=[1])
+    id: str | None = shown(
+        "names the hunk, with its blobs, in a review; null if only the whole file can be left out",
+        default=None,
+        examples=["5f0c7a1b9e3d44210c6a"],
+    )
+    accepted: bool = shown("false: left out of the result", default=True)
     header: str = shown(examples=["@@ -12,3 +12,5 @@ def export():"])
     old_start: int
     new_start: int

@@ -7,9 +7,11 @@ never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from enum import Enum
+from hashlib import sha256
 from typing import Protocol
 
 from cleveragents.core.change import (
@@ -22,7 +24,15 @@ from cleveragents.core.change import (
 )
 from cleveragents.core.errors import PlanError
 
-__all__ = ["MergeContent", "Review", "ReviewKind", "accepted_states"]
+__all__ = [
+    "HunkId",
+    "MergeContent",
+    "Review",
+    "ReviewKind",
+    "accepted_states",
+    "rejected_hunks",
+    "without_hunks",
+]
 
 _TYPE = 0o170000
 
@@ -32,16 +42,43 @@ class ReviewKind(str, Enum):
 
     PATH = "path"
     CHANGESET = "changeset"
+    HUNK = "hunk"
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A verdict on a file or a changeset."""
+    """A verdict on a file, a changeset or a hunk."""
 
     plan_id: str
     kind: ReviewKind
     subject: str
     accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HunkId:
+    """A hunk: lines of the `base` blob of a file that became lines of its `result` blob. Starts count from 1.
+
+    A verdict on a hunk names both blobs, so it lapses when one of them changes.
+    """
+
+    path: str
+    base: str
+    result: str
+    old_start: int
+    old_lines: int
+    new_start: int
+    new_lines: int
+
+    @property
+    def subject(self) -> str:
+        """The hunk as reviews store it."""
+        return json.dumps(astuple(self))
+
+    @property
+    def digest(self) -> str:
+        """The id of the hunk for clients."""
+        return sha256(self.subject.encode("ascii")).hexdigest()[:20]
 
 
 class MergeContent(Protocol):
@@ -82,6 +119,56 @@ def accepted_states(
             if change.changeset_id not in left_out:
                 states[path] = _step(plan_id, path, now, before, after, merge)
     return {path: state for path, state in states.items() if state != first[path]}
+
+
+def rejected_hunks(reviews: Iterable[Review]) -> list[HunkId]:
+    """Return the hunks that were left out, including those whose verdict has lapsed."""
+    return [
+        HunkId(*json.loads(review.subject))
+        for review in reviews
+        if review.kind is ReviewKind.HUNK and not review.accepted
+    ]
+
+
+def without_hunks(
+    states: Mapping[str, FileState | None],
+    base: Mapping[str, FileState | None],
+    rejected: Iterable[HunkId],
+    read: Callable[[str], bytes],
+    keep: Callable[[bytes], str],
+) -> dict[str, FileState | None]:
+    """Return the states without the rejected hunks, whose lines are those of the base again.
+
+    Hunks of other blobs have no effect. A file that has all its hunks left out, and no other change, is not
+    changed any more. `read` returns a content by name, and `keep` stores one.
+    """
+    found = dict(states)
+    by_path: dict[str, list[HunkId]] = {}
+    for hunk in rejected:
+        now, before = states.get(hunk.path), base.get(hunk.path)
+        if now is None or before is None:
+            continue
+        if (before.content, now.content) == (hunk.base, hunk.result):  # guard: a verdict is on these blobs
+            by_path.setdefault(hunk.path, []).append(hunk)
+    for path, hunks in by_path.items():
+        now, before = states[path], base[path]
+        assert now is not None
+        assert before is not None
+        old, new = _lines(read(before.content)), _lines(read(now.content))
+        for hunk in sorted(hunks, key=lambda one: one.new_start, reverse=True):
+            old_at, new_at = max(0, hunk.old_start - 1), max(0, hunk.new_start - 1)
+            new[new_at : new_at + hunk.new_lines] = old[old_at : old_at + hunk.old_lines]
+        state = FileState(now.mode, keep(b"".join(new)))
+        if state == before:
+            del found[path]
+        else:
+            found[path] = state
+    return found
+
+
+def _lines(content: bytes) -> list[bytes]:
+    lines = content.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
 def _other_names(paths: set[str], entries: Sequence[ChangeEntry]) -> set[str]:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     from cleveragents.api.client import Client
     from cleveragents.api.plans.client import Plans
-    from cleveragents.api.plans.views import ChangeView, PlanView
+    from cleveragents.api.plans.views import ChangeView, FileDiffView, PlanView
 
 __all__ = ["capture_plan", "diff_of_plan", "review_plan", "rollback_plan"]
 
 _NOTHING_YET = "no changes yet: the plan runs, and changes are recorded when a step ends"
 _OUTCOME = re.compile(r"(?P<plan>[^@]+)(?:@(?P<number>[0-9]{1,9}))?")
+_MARKS = {"context": " ", "add": "+", "remove": "-"}
 _SIGNS = 50
 """Maximum number of signs that `--stat` draws for a file."""
 
@@ -40,6 +41,7 @@ _SIGNS = 50
 @click.argument("paths", nargs=-1)
 @click.option("--stat", is_flag=True, help="Show only the number of changed lines per file.")
 @click.option("--name-only", is_flag=True, help="Show only the names of changed files.")
+@click.option("--hunks", is_flag=True, help="Number the hunks, those left out included.")
 @click.option(
     "--between",
     nargs=2,
@@ -54,6 +56,7 @@ def diff_of_plan(
     paths: tuple[str, ...],
     stat: bool,
     name_only: bool,
+    hunks: bool,
     between: tuple[str, str] | None,
     output: Output,
 ) -> None:
@@ -61,20 +64,24 @@ def diff_of_plan(
 
     Changes that the review left out are not shown. In a pipe, the output is a patch for `git apply`. PATHS
     are files and directories relative to the root of the repository. JSON lists the files, their numbers of
-    lines, and the object names of their contents before and after. Without PLAN, the only result here is
-    shown.
+    lines, and the object names of their contents before and after; with --hunks, also their hunks. Without
+    PLAN, the only result here is shown.
 
     \b
     Example:
       agents plan diff 7QX2
       agents plan diff 7QX2 --stat src/
+      agents plan diff 7QX2 --hunks
       agents plan diff 7QX2 | git apply --check
       agents plan diff --between 7QX2@1 7QX2
     """
-    if stat and name_only:
-        raise click.UsageError("--stat and --name-only exclude each other")
+    if stat + name_only + hunks + (hunks and between is not None) > 1:
+        raise click.UsageError("--stat, --name-only and --hunks exclude each other; --between has no hunks")
     client = session.client()
     plans = client.plans
+    if hunks:
+        _show_hunks(plans, chosen_plan(client, plan_id, "diff"), paths, output)
+        return
     if between is not None:
         # No plan is named, so all arguments are paths.
         found = _compared(plans, between, paths if plan_id is None else (plan_id, *paths))
@@ -178,6 +185,10 @@ def _signs(count: int, most: int) -> int:
     "--reject/--accept", "reject", default=True, help="Leave these out (default), or include them again."
 )
 @click.option("--changeset", "changesets", multiple=True, metavar="ID", help="A changeset; see `plan log`.")
+@click.option(
+    "--reject-hunk", "rejected", multiple=True, metavar="PATH:N", help="Leave a hunk out; see `diff --hunks`."
+)
+@click.option("--accept-hunk", "accepted", multiple=True, metavar="PATH:N", help="Include a hunk again.")
 @format_option
 @pass_session
 def review_plan(
@@ -186,9 +197,11 @@ def review_plan(
     paths: tuple[str, ...],
     reject: bool,
     changesets: tuple[str, ...],
+    rejected: tuple[str, ...],
+    accepted: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Decide about plans, or leave files or changesets out of the apply.
+    """Decide about plans, or leave files, hunks or changesets out of the apply.
 
     Without PLAN, go through all plans of this repository that need you, one after another, with one key per
     decision: approve, deny, answer, apply, discard, continue or skip. With PLAN only, decide about that plan.
@@ -196,19 +209,28 @@ def review_plan(
     With PATHS, leave these files out of the apply, or include them again. PATHS are those of
     `agents plan diff --name-only`; a directory stands for all changes below it.
 
+    With --reject-hunk or --accept-hunk, leave a hunk out or include it again. PATH:N is its number in
+    `agents plan diff PLAN --hunks`. If the file changes, the hunk is included again.
+
     \b
     Example:
       agents plan review
+      agents plan review 7QX2 --reject-hunk src/export.py:2
       agents plan review 7QX2 src/generated.py
       agents plan review 7QX2 --accept src/generated.py
       agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
     client = session.client()
     plans, again = client.plans, ""
-    if plan_id is None or not (paths or changesets):
-        if changesets:
-            raise click.UsageError("--changeset needs a PLAN")
+    if plan_id is None or not (paths or changesets or rejected or accepted):
+        if changesets or rejected or accepted:
+            raise click.UsageError("--changeset, --reject-hunk and --accept-hunk need a PLAN")
         _decide(session, client, plan_id, output)
+        return
+    if rejected or accepted:
+        if paths or changesets:
+            raise click.UsageError("pass hunks without PATHS and --changeset")
+        _review_hunks(plans, plan_id, rejected, accepted, output)
         return
     if reject:
         plan = plans.review(plan_id, reject=paths, reject_changesets=changesets)
@@ -221,6 +243,58 @@ def review_plan(
         progress(f"{'left out' if reject else 'included'}: {name}{again}")
     progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
     print_plan(output, plan)
+
+
+def _review_hunks(
+    plans: Plans, plan_id: str, rejected: Sequence[str], accepted: Sequence[str], output: Output
+) -> None:
+    rejected, accepted = ([name.removeprefix("./") for name in names] for names in (rejected, accepted))
+    ids = {f"{file.path}:{hunk.number}": hunk.id for file in plans.diff(plan_id).files for hunk in file.hunks}
+    for name in (*rejected, *accepted):
+        if name not in ids:
+            raise click.UsageError(
+                f"no hunk {printable(name)!r}; number them with `agents plan diff --hunks`"
+            )
+        if ids[name] is None:
+            raise click.UsageError(f"{printable(name)} is a whole file; pass its path to leave the file out")
+    chosen = {name: str(hunk) for name, hunk in ids.items()}
+    plan = plans.review(
+        plan_id,
+        reject_hunks=[chosen[name] for name in rejected],
+        accept_hunks=[chosen[name] for name in accepted],
+    )
+    for name in rejected:
+        progress(f"left out: hunk {name}")
+    for name in accepted:
+        progress(f"included: hunk {name}")
+    progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
+    print_plan(output, plan)
+
+
+def _show_hunks(plans: Plans, plan_id: str, paths: Sequence[str], output: Output) -> None:
+    """Print the diff with the number of each hunk, those left out included."""
+    from cleveragents.api.plans.review import is_selected
+    from cleveragents.api.views import as_json
+
+    names = [printable_name(path) for path in paths]
+    files = [file for file in plans.diff(plan_id).files if is_selected(file.path, names)]
+    if output.machine_readable or not files:
+        output.table([as_json(file) for file in files], [], empty="no changes")
+    else:
+        shown_diff(_numbered(files).encode())
+
+
+def _numbered(files: Sequence[FileDiffView]) -> str:
+    lines: list[str] = []
+    for file in files:
+        if file.binary or file.truncated or not file.hunks:
+            why = "binary" if file.binary else "too large to show" if file.truncated else "no changed lines"
+            lines.append(f"{file.path} ({why}){'' if file.accepted else ': left out'}")
+        for hunk in file.hunks:
+            lines.append(f"{file.path}:{hunk.number}{'' if hunk.accepted else ': left out'}")
+            lines.append(hunk.header)
+            lines += [f"{_MARKS[line.kind]}{line.text}" for line in hunk.lines]
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _decide(session: Session, client: Client, plan_id: str | None, output: Output) -> None:

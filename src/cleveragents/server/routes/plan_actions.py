@@ -43,6 +43,11 @@ _Changesets = Annotated[
 ]
 
 
+_Hunks = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9a-f]+$")]], Field(max_length=10_000)
+]
+
+
 class CancelBody(StrictBody):
     """The reason of a cancel."""
 
@@ -121,12 +126,14 @@ class DiscardBody(StrictBody):
 
 
 class ReviewBody(StrictBody):
-    """Files, directories and changesets to accept or leave out. Entries in no list keep their verdict."""
+    """Files, directories, changesets and hunks to accept or leave out. Others keep their verdict."""
 
     accept: _Files = Field(default=[])
     reject: _Files = Field(default=[])
     accept_changesets: _Changesets = Field(default=[])
     reject_changesets: _Changesets = Field(default=[])
+    accept_hunks: _Hunks = Field(default=[], description="`id` of hunks in the diff")
+    reject_hunks: _Hunks = Field(default=[])
 
 
 class RollbackBody(StrictBody):
@@ -241,10 +248,10 @@ def answer_plan(plan_id: PlanId, body: ReplyBody, client: PlanOperator) -> PlanV
 
 @router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
 def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> PlanView:
-    """Leave files and changesets out of the result, or accept them again.
+    """Leave files, changesets and hunks out of the result, or accept them again.
 
-    A directory stands for all changed files below it. If a name matches no changed file or changeset, nothing
-    is reviewed.
+    A directory stands for all changed files below it. A hunk is named by its `id` in the diff, and its
+    verdict lapses when its file changes. If a name matches nothing now, nothing is reviewed.
     """
     return client.plans.review(
         plan_id,
@@ -252,6 +259,8 @@ def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> Plan
         reject=body.reject,
         accept_changesets=body.accept_changesets,
         reject_changesets=body.reject_changesets,
+        accept_hunks=body.accept_hunks,
+        reject_hunks=body.reject_hunks,
     )
 
 
