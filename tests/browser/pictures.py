@@ -26,7 +26,14 @@ WIDE, TALL, TALLER = (
     {"width": 1280, "height": 820},
     {"width": 1280, "height": 900},
 )
-PAGES = {"audit-log": "/events", "jobs": "/jobs", "projects": "/projects", "users": "/users", "api": "/docs"}
+PAGES = {
+    "costs": "/costs",
+    "audit-log": "/events",
+    "jobs": "/jobs",
+    "projects": "/projects",
+    "users": "/users",
+    "api": "/docs",
+}
 
 
 class Pictures:

@@ -11,7 +11,7 @@ from cleveragents.demo.sample import GOALS
 from tests.page_bench import PageBench, until
 
 NOWHERE = ["/nowhere", "/plans/nowhere", "/plans/%E0%A4"]
-VIEWS = ["/", "/new", "/context", "/events", "/jobs", "/projects", "/users", "/docs", *NOWHERE]
+VIEWS = ["/", "/new", "/context", "/costs", "/events", "/jobs", "/projects", "/users", "/docs", *NOWHERE]
 CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "spinbutton", "tab"}
 
 
@@ -319,7 +319,7 @@ def test_the_keyboard_is_enough(bench: PageBench) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("/")
-    expect(page.get_by_label("Filter plans")).to_be_focused()
+    expect(page.get_by_label("Search plans")).to_be_focused()
     page.keyboard.type("tax")
     expect(page.locator("a.row-link")).to_have_count(1)
     page.keyboard.press("Escape")

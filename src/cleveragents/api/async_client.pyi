@@ -1,6 +1,7 @@
 """Made by `python -m tools.async_stub`: change the protocols of `Client` instead."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Self
 
@@ -9,6 +10,7 @@ from cleveragents.api.actions import ActionRow, ActionView
 from cleveragents.api.actors import ActorRow, ActorVerdict, ActorView
 from cleveragents.api.client import Client
 from cleveragents.api.context import ContextView
+from cleveragents.api.costs import CostView
 from cleveragents.api.events import EventPage, EventView, VerificationView
 from cleveragents.api.jobs import JobView
 from cleveragents.api.models import ModelTrial, ModelView, ProfileView
@@ -34,6 +36,7 @@ from cleveragents.api.plans.views import (
 )
 from cleveragents.api.projects import MemberView, ProjectView
 from cleveragents.api.resources import AddedResourceView, ResourceView
+from cleveragents.api.search import FoundPlan
 from cleveragents.api.trust import RevokedTrustView, TrustedFileView, TrustSurveyView
 from cleveragents.api.users import IssuedTokenView, TokenView, UserView
 from cleveragents.api.views import Page
@@ -41,6 +44,7 @@ from cleveragents.api.workers import WorkerView
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.context.code_index import IndexProgress
 from cleveragents.jobs.model.job import JobState
+from cleveragents.models.store.sql_cost_report import CostGroup
 from cleveragents.plans.model.plan import PlanState
 
 class _AsyncPlans:
@@ -56,6 +60,9 @@ class _AsyncPlans:
         after: str | None = ...,
     ) -> Page[PlanSummary]: ...
     async def counts(self) -> tuple[PlanCount, ...]: ...
+    async def search(
+        self, text: str, *, project: str | None = ..., limit: int = ...
+    ) -> tuple[FoundPlan, ...]: ...
     async def get(self, plan_id: str) -> PlanView: ...
     async def summary(self, plan_id: str) -> PlanSummary: ...
     async def create(self, request: PlanRequest) -> PlanView: ...
@@ -227,6 +234,16 @@ class _AsyncContext:
         on_progress: IndexProgress | None = ...,
     ) -> ContextView: ...
 
+class _AsyncCosts:
+    async def list(
+        self,
+        by: CostGroup = ...,
+        *,
+        since: date | None = ...,
+        until: date | None = ...,
+        project: str | None = ...,
+    ) -> tuple[CostView, ...]: ...
+
 class _AsyncEvents:
     async def list(
         self,
@@ -309,6 +326,8 @@ class AsyncClient:
     def models(self) -> _AsyncModels: ...
     @property
     def context(self) -> _AsyncContext: ...
+    @property
+    def costs(self) -> _AsyncCosts: ...
     @property
     def events(self) -> _AsyncEvents: ...
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.api.actions import Actions, HttpActions, LocalActions
     from cleveragents.api.actors import Actors, HttpActors, LocalActors
     from cleveragents.api.context import Context, HttpContext, LocalContext
+    from cleveragents.api.costs import Costs, HttpCosts, LocalCosts
     from cleveragents.api.events import Events, HttpEvents, LocalEvents
     from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
     from cleveragents.api.models import HttpModels, LocalModels, Models
@@ -104,6 +105,10 @@ class Client(Protocol):
     @property
     def context(self) -> Context:
         """The search for code relevant to a question."""
+
+    @property
+    def costs(self) -> Costs:
+        """The costs of model calls."""
 
     @property
     def events(self) -> Events:
@@ -212,6 +217,12 @@ class LocalClient:
         from cleveragents.api.context import LocalContext
 
         return LocalContext(self.access)
+
+    @property
+    def costs(self) -> LocalCosts:
+        from cleveragents.api.costs import LocalCosts
+
+        return LocalCosts(self.access)
 
     @property
     def events(self) -> LocalEvents:
@@ -324,6 +335,12 @@ class HttpClient:
         from cleveragents.api.context import HttpContext
 
         return HttpContext(self.http)
+
+    @property
+    def costs(self) -> HttpCosts:
+        from cleveragents.api.costs import HttpCosts
+
+        return HttpCosts(self.http)
 
     @property
     def events(self) -> HttpEvents:

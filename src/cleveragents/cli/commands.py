@@ -27,6 +27,7 @@ _COMMANDS = {
     "tool": (f"{_HERE}.admin.tool:tool", "List, describe and try the tools of actions."),
     "mcp": (f"{_HERE}.admin.mcp:mcp", "Add, list, test and remove MCP servers, or run as one."),
     "model": (f"{_HERE}.admin.model:model", "List, describe and test language models."),
+    "cost": (f"{_HERE}.admin.cost:cost", "Show the costs of model calls."),
     "trust": (f"{_HERE}.admin.trust:trust", "Trust the config files of the repository at PATH."),
     "project": (
         f"{_HERE}.admin.project:project",

@@ -9,7 +9,8 @@ from cleveragents.cli.lazy import LazyGroup
 __all__ = ["RootGroup"]
 
 _SERVED = (
-    *("action", "actor", "completion", "context", "events", "jobs", "login", "logout", "mcp", "model"),
+    *("action", "actor", "completion", "context", "cost", "events", "jobs", "login", "logout", "mcp"),
+    "model",
     *("plan", "project", "resource", "run", "trust", "user"),
 )
 """Commands that can use a server."""

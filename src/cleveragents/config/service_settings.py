@@ -1,4 +1,4 @@
-"""Settings of the server, shared jobs, the audit log and telemetry."""
+"""Settings of the server, shared jobs, the audit log, telemetry and notifications."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
-__all__ = ["AuditSettings", "JobSettings", "ServerSettings", "TelemetrySettings"]
+__all__ = ["AuditSettings", "JobSettings", "NotificationSettings", "ServerSettings", "TelemetrySettings"]
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -122,6 +122,17 @@ class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def __post_init__(self) -> None:
         _ensure_url(self.endpoint)
+
+
+class NotificationSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Notifications of plans that need a person or ended; off by default."""
+
+    webhook: Annotated[
+        str, Meta(description="URL that the server posts to when a plan needs you or ends; empty: off")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        _ensure_url(self.webhook)
 
 
 def _ensure_url(text: str) -> None:

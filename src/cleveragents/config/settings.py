@@ -22,6 +22,7 @@ from msgspec.structs import fields
 from cleveragents.config.service_settings import (
     AuditSettings,
     JobSettings,
+    NotificationSettings,
     ServerSettings,
     TelemetrySettings,
 )
@@ -347,6 +348,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     audit: AuditSettings = AuditSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    notifications: NotificationSettings = NotificationSettings()
 
     def __post_init__(self) -> None:
         worker = self.worker

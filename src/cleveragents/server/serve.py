@@ -30,6 +30,7 @@ from cleveragents.server.first_token import any_token_exists
 from cleveragents.server.middleware.origin import is_loopback
 from cleveragents.server.server_file import announced, running_server
 from cleveragents.server.service import Service
+from cleveragents.server.webhook import webhook_notifications
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -137,7 +138,9 @@ def serve(
         if server.worker is not None:
             stack.enter_context(server.worker)
         started = timestamp(container.clock.now())
-        if not stack.enter_context(announced(container.state_directory, url, started)):
+        if stack.enter_context(announced(container.state_directory, url, started)):
+            stack.enter_context(webhook_notifications(container, url))
+        else:
             other = running_server(container.state_directory)
             say(f"commands still use the server at {other.url if other else 'another address'}")
         if not is_loopback(container.settings.server.host):

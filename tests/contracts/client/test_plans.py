@@ -444,3 +444,37 @@ def test_a_viewer_reads_and_changes_nothing(client: Client, client_of: ClientOf)
             act(plan_id)
     with pytest.raises(NotAllowed):
         viewer.plans.create(command("true"))
+
+
+def test_plans_are_found_by_their_goal_output_and_changes(server: PlanServer, client: Client) -> None:
+    spoken = done(client, "echo a-Quince-tree; echo changed > x", goal="Plant 100% trees_in a row")
+    edited = server.parts.plans.get(spoken)
+    assert client.plans.search("QUINCE-tree", limit=1)[0].plan.id == spoken
+    (found,) = client.plans.search("100% trees_in", limit=1)
+    assert [(match.place, match.text) for match in found.matches] == [("goal", edited.goal)]
+    assert as_json(found) == server.get("/search", text="100% trees_in")["items"][0]
+    assert client.plans.search("100_ trees") == ()  # wildcards are text
+    assert client.plans.search("quince", project="nothing") == ()
+    assert "changes" in {match.place for one in client.plans.search("> x") for match in one.matches}
+
+
+def test_a_search_tells_nothing_about_masked_texts(server: PlanServer, client: Client) -> None:
+    secret = "sk-proj-" + "Zq9T" * 10
+    done(client, f"echo the key {secret}; echo {secret} > x")
+    assert client.plans.search("Zq9TZq9T") == ()
+    assert all(secret not in match.text for one in client.plans.search("the key") for match in one.matches)
+
+
+def test_a_search_stays_in_the_projects_of_the_user(
+    server: PlanServer, client_of: ClientOf, foreign: str
+) -> None:
+    made = client_of("admin").plans.create(command("true", resource=foreign, goal="A faraway persimmon"))
+    assert made.id in {one.plan.id for one in client_of("admin").plans.search("persimmon")}
+    assert client_of("viewer").plans.search("persimmon") == ()
+
+
+@pytest.mark.parametrize("text", ["", " x ", "x" * 201])
+def test_a_search_that_is_too_short_or_too_long_is_refused(client: Client, text: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        client.plans.search(text)
+    assert refused.value.where == "text"

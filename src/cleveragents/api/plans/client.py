@@ -26,6 +26,7 @@ from cleveragents.api.plans.views import (
     PlanView,
     TreeNode,
 )
+from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.plans.model.plan import PlanState
@@ -67,6 +68,13 @@ class Plans(Protocol):
 
     def counts(self) -> tuple[PlanCount, ...]:
         """Return how many plans there are in each phase and state. Sub-plans are not counted."""
+
+    def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
+        """Return the plans whose goal, answer, transcript or changes contain the text, in either case, newest
+        first. Masked texts are not found.
+
+        Reads the latest 1,000 plans. Raises `RequestRefused` unless the text has 2 to 200 characters.
+        """
 
     def get(self, plan_id: str) -> PlanView:
         """Return a plan: its state, changes, checks, calls and the actions it allows."""

@@ -35,6 +35,7 @@ from cleveragents.api.plans.views import (
     plan_counts,
     tree_node,
 )
+from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page, every, understood, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
@@ -88,6 +89,11 @@ class HttpPlans:
             # A server of 0.1.0 does not count them.
             plans = every(lambda after: self.list(limit=1000, after=after))
             return plan_counts(Counter((plan.phase, plan.state) for plan in plans if plan.parent is None))
+
+    def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
+        said = self._http.get("/search", text=text, project=project, limit=limit)
+        with understood(said.status):
+            return tuple(view_of(FoundPlan, one) for one in said["items"])
 
     def get(self, plan_id: str) -> PlanView:
         return view_of(PlanView, self._http.get(_path(plan_id)))

@@ -36,6 +36,7 @@ from cleveragents.api.plans.views import (
     plan_counts,
     tree_node,
 )
+from cleveragents.api.search import FoundPlan, found_plans
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused, UnknownCheckpoint, UnknownFile
@@ -134,6 +135,9 @@ class LocalPlans:
 
     def counts(self) -> tuple[PlanCount, ...]:
         return plan_counts(self._parts.plans.counts(scope=self._access.scope))
+
+    def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
+        return found_plans(self._access, text, project, limit)
 
     def get(self, plan_id: str) -> PlanView:
         return self._view(self._read(plan_id))

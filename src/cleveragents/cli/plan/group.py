@@ -12,6 +12,7 @@ _HERE = "cleveragents.cli.plan"
 
 _COMMANDS = {
     "list": (f"{_HERE}.list:list_plans", "List plans, the latest last."),
+    "search": (f"{_HERE}.search:search_plans", "Find plans by goals, transcripts and changes."),
     "show": (f"{_HERE}.show:show_plan", "Show everything about one plan."),
     "watch": (f"{_HERE}.watch:watch_plan", "Follow a plan that runs elsewhere."),
     "log": (f"{_HERE}.show:log_of_plan", "List a plan's tool calls: its checkpoints and results."),

@@ -29,6 +29,7 @@ PAGES = (
     "/plans/{plan_id}",
     "/new",
     "/context",
+    "/costs",
     "/events",
     "/jobs",
     "/projects",

@@ -1,14 +1,17 @@
-"""Routes that list, create, show and delete plans."""
+"""Routes that list, search, create, show and delete plans, and sum their costs."""
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field, JsonValue
 
+from cleveragents.api.costs import CostGroup, CostView
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import EXAMPLE_PLAN, Needs, PlanCount, PlanSummary, PlanView
+from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.server.access import AnyClient, OperatorClient, PlanOperator, PlanViewer
@@ -162,6 +165,35 @@ def list_plans(
         limit=limit,
         after=after,
     )
+
+
+@router.get("/search", operation_id="searchPlans")
+def search_plans(
+    client: AnyClient,
+    text: Annotated[str, Query(description="2 to 200 characters", examples=["discount"])],
+    project: OfName = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of plans")] = 20,
+) -> Page[FoundPlan]:
+    """Search the goals, answers, transcripts and changes of the latest 1,000 plans.
+
+    Upper and lower case are the same. Masked texts are not found.
+    """
+    return Page(items=client.plans.search(text, project=project, limit=limit))
+
+
+@router.get("/costs", operation_id="listCosts")
+def list_costs(
+    client: AnyClient,
+    by: Annotated[CostGroup, Query(description="how the calls are grouped")] = "day",
+    since: Annotated[date | None, Query(description="the first day; default: 30 days ago")] = None,
+    until: Annotated[date | None, Query(description="the last day; default: today, in UTC")] = None,
+    project: OfName = None,
+) -> Page[CostView]:
+    """List the costs of model calls by day, project, model or actor.
+
+    Days come in order, others with the highest cost first. Deleted plans are not counted.
+    """
+    return Page(items=client.costs.list(by, since=since, until=until, project=project))
 
 
 @router.get("/plan-counts", operation_id="countPlans")

@@ -9,6 +9,7 @@ import { wake } from "./stream.js";
 import { Shell } from "./shell.js";
 import { Board } from "./views/board.js";
 import { ContextExplorer } from "./views/context.js";
+import { Costs } from "./views/costs.js";
 import { ApiReference } from "./views/docs.js";
 import { AuditLog } from "./views/events.js";
 import { Jobs } from "./views/jobs.js";
@@ -24,6 +25,7 @@ const VIEWS = [
   [/^\/plans\/([^/]+)$/, (id) => html`<${PlanPage} key=${id} id=${id} />`],
   [/^\/new$/, () => html`<${NewPlan} />`],
   [/^\/context$/, () => html`<${ContextExplorer} />`],
+  [/^\/costs$/, () => html`<${Costs} />`],
   [/^\/events$/, () => html`<${AuditLog} />`],
   [/^\/jobs$/, () => html`<${Jobs} />`],
   [/^\/projects$/, () => html`<${Projects} />`],

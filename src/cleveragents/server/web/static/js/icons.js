@@ -13,6 +13,8 @@ const PATHS = {
   board: "M2.5 3h3v10h-3zM6.5 3h3v7h-3zM10.5 3h3v5h-3z",
   plus: "M8 3v10M3 8h10",
   search: "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM10.3 10.3l3.4 3.4",
+  cost: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM10 6H7.2a1 1 0 0 0 0 2h1.6a1 1 0 0 1 0 2H6M8 4.6v6.8",
+  bell: "M4.5 10.5V7a3.5 3.5 0 0 1 7 0v3.5l1 1.5h-9zM6.8 13.5h2.4",
   log: "M3 3.5h10M3 6.5h10M3 9.5h7M3 12.5h5",
   jobs: "M3 4.5h10v8H3zM6 4.5v-2h4v2M3 8h10",
   folder: "M2 4h4l1.5 1.5H14v7.5H2z",

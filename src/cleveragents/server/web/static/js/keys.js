@@ -41,9 +41,9 @@ function isTaken(target) {
 }
 
 const SHORTCUTS = [
-  ["Go to", [["g b", "Board"], ["g n", "New plan"], ["g c", "Context"], ["g e", "Audit log"],
-    ["g j", "Jobs & workers"], ["g p", "Projects"], ["g a", "API"]]],
-  ["Board", [["j", "Next plan"], ["k", "Previous plan"], ["Enter", "Open plan"], ["/", "Filter"]]],
+  ["Go to", [["g b", "Board"], ["g n", "New plan"], ["g c", "Context"], ["g s", "Costs"], ["g e", "Audit log"],
+    ["g j", "Jobs & workers"], ["g p", "Projects"], ["g u", "Users"], ["g a", "API"]]],
+  ["Board", [["j", "Next plan"], ["k", "Previous plan"], ["Enter", "Open plan"], ["/", "Search"]]],
   ["Plan", [["1 – 5", "Open tab"]]],
   ["Diff", [["n", "Next file"], ["p", "Previous file"], ["a", "Accept file"], ["x", "Leave out file"],
     ["u", "Unified"], ["s", "Side by side"]]],

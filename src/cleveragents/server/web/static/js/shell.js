@@ -4,6 +4,7 @@ import { html, useEffect, useState } from "./ui.js";
 import { get, logOut } from "./api.js";
 import { Button, Icon, Link } from "./components.js";
 import { Shortcuts, useKeys } from "./keys.js";
+import { useNotifications } from "./notifications.js";
 import { navigate } from "./router.js";
 import { useLoad } from "./load.js";
 import { useSession } from "./session.js";
@@ -15,6 +16,7 @@ const ICON = new URL("../icon.svg", import.meta.url).href;
 const PAGES = [
   { to: "/", label: "Board", icon: "board", key: "g b" },
   { to: "/context", label: "Context", icon: "search", key: "g c", role: "operator" },
+  { to: "/costs", label: "Costs", icon: "cost", key: "g s" },
   { to: "/events", label: "Audit log", icon: "log", key: "g e" },
   { to: "/jobs", label: "Jobs & workers", icon: "jobs", key: "g j" },
   { to: "/projects", label: "Projects", icon: "folder", key: "g p" },
@@ -85,6 +87,7 @@ function Entry({ page, path }) {
 function Foot({ theme, nextTheme, onHelp, onLogOut }) {
   const { user, version } = useSession();
   const [tone, word, meaning] = CONNECTION[useConnection()];
+  const [notified, toggleNotifications] = useNotifications();
   const exit = async () => {
     await logOut().catch(() => {});
     onLogOut();
@@ -102,6 +105,8 @@ function Foot({ theme, nextTheme, onHelp, onLogOut }) {
     </div>
     <div class="side-tools">
       <${Button} kind="quiet" icon=${{ auto: "auto", light: "sun", dark: "moon" }[theme]} label=${`Change theme (${theme})`} onClick=${nextTheme} />
+      <${Button} kind="quiet" icon="bell" label=${notified ? "Turn notifications off" : "Turn notifications on"}
+        class=${notified ? "button-on" : ""} aria-pressed=${notified ? "true" : "false"} onClick=${toggleNotifications} />
       <${Button} kind="quiet" icon="keys" label="Keyboard shortcuts" onClick=${onHelp} />
       <span class="small faint">${version}</span>
     </div>

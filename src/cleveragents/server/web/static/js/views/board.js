@@ -9,6 +9,7 @@ import { setQuery, useLocation } from "../router.js";
 import { useSession } from "../session.js";
 import { MOST, usePlans } from "../store.js";
 import { PlanRow } from "./plan_row.js";
+import { SearchResults, useSearch } from "./search_results.js";
 
 const LAYOUT = "cleveragents.board";
 const FEW = 8; // finished plans shown before "Show all"
@@ -21,6 +22,7 @@ export function Board() {
   const search = useRef(null);
   const body = useRef(null);
   const shown = plans.filter((plan) => matches(plan, filter));
+  const { found, busy } = useSearch(filter.text, filter.project);
   const filtering = Boolean(filter.text || filter.project || filter.group);
   useKeys({ j: () => step(body.current, 1), k: () => step(body.current, -1), "/": () => search.current?.focus() });
   const lay = (next) => {
@@ -36,9 +38,10 @@ export function Board() {
     ${error && html`<${ErrorBox} error=${error} again=${reload} title="Cannot load the plans" />`}
     ${loading && !plans.length && !error && html`<${Loading} what="Loading plans" />`}
     ${!loading && !error && !plans.length && html`<${NoPlans} />`}
-    ${plans.length > 0 && !shown.length && html`<${NoMatch} />`}
+    ${plans.length > 0 && !shown.length && !found.length && !busy && html`<${NoMatch} />`}
     <div ref=${body} class=${`board board-${layout}`}>
       ${shown.length > 0 && html`<${Groups} plans=${shown} layout=${layout} filtering=${filtering} />`}
+      <${SearchResults} found=${found} text=${filter.text} />
     </div>
     ${cut && html`<p class="soft">Showing the newest ${MOST} plans that wait for review. Run <code>agents plan list</code> to see all.</p>`}
   `;
@@ -73,8 +76,8 @@ function Filters({ filter, plans, search }) {
       <input
         ref=${search}
         type="search"
-        aria-label="Filter plans"
-        placeholder="Filter by goal, status, repository…   /"
+        aria-label="Search plans"
+        placeholder="Search goals, transcripts, changes…   /"
         value=${filter.text}
         onInput=${(event) => setQuery({ q: event.currentTarget.value })}
         onKeyDown=${blur}

@@ -1,0 +1,188 @@
+"""Notifications over a webhook: one POST when a plan needs a person, and one when it ends.
+
+The audit log is the queue. A thread of the server follows the log from a position that it stores in the state
+directory after each delivery. So a restart, a kill and a receiver that is down lose nothing: the notification
+is sent again until the receiver accepts it. A notification may arrive twice; its `id` is then the same.
+
+The URL comes from the configuration of the server alone. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+
+from cleveragents.api.client import LocalClient
+from cleveragents.api.events import end_of_log, event_rows
+from cleveragents.core.errors import UnknownPlan
+from cleveragents.core.event import EventType
+from cleveragents.jobs.service_thread import ServiceThread
+from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanSummary
+    from cleveragents.app.container import Container
+    from cleveragents.events.chain import LogRow
+
+__all__ = ["WebhookNotifier", "webhook_notifications"]
+
+_FILE = "webhook-position"
+_PAGE = 200
+_POLL_SECONDS = 1.0
+_SEND_SECONDS = 10.0
+_LONGEST_RETRY_SECONDS = 300.0
+_CLOSE_SECONDS = _SEND_SECONDS + 5.0
+_RETRIED = (408, 425, 429)
+_STATES = {
+    state.value
+    for state in (
+        PlanState.WAITING,
+        PlanState.COMPLETE,
+        PlanState.ERRORED,
+        PlanState.CONSTRAINED,
+        PlanState.APPLIED,
+        PlanState.CANCELLED,
+    )
+}
+_ENDED = (PlanStatus.UNCHANGED, PlanStatus.APPLIED, PlanStatus.FAILED, PlanStatus.CANCELLED)
+
+Send = Callable[[Mapping[str, object]], int]
+"""Posts a JSON object and returns the status. Raises `httpx.HTTPError`."""
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def webhook_notifications(container: Container, address: str) -> Iterator[None]:
+    """Send notifications while the block runs, if a webhook is configured. Plans are linked below `address`,
+    or below `server.address`.
+    """
+    webhook = container.settings.notifications.webhook
+    if not webhook:
+        yield
+        return
+    with httpx.Client(timeout=_SEND_SECONDS, follow_redirects=False) as http:
+
+        def send(body: Mapping[str, object]) -> int:
+            return http.post(webhook, json=body).status_code
+
+        notifier = WebhookNotifier(container, container.settings.server.address or address, send)
+        thread = ServiceThread("webhook", notifier.step, pause_seconds=_POLL_SECONDS)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.stop()
+            thread.join(_CLOSE_SECONDS)
+
+
+class WebhookNotifier:
+    """Sends the notifications of new events, in order. Not thread-safe: one thread calls `step`.
+
+    Cancel safety: a notification whose delivery was not recorded is sent again by the next process.
+    """
+
+    def __init__(self, container: Container, address: str, send: Send) -> None:
+        self._container = container
+        self._client = LocalClient(container)
+        self._address = address.rstrip("/")
+        self._send = send
+        self._failures = 0
+
+    def step(self) -> float:
+        """Send what is new. Return the pause before the next step, in seconds."""
+        position = self._position()
+        rows = event_rows(self._container.database, after=position, limit=_PAGE)
+        for row in rows:
+            body = self._body(row)
+            if body is not None:
+                if not self._delivered(body):
+                    self._failures += 1
+                    return float(min(_LONGEST_RETRY_SECONDS, 2.0 ** min(self._failures - 1, 20)))
+                self._failures = 0
+                self._keep(row.position)
+        if rows:
+            self._keep(rows[-1].position)
+        return 0.0 if len(rows) == _PAGE else _POLL_SECONDS
+
+    def _delivered(self, body: Mapping[str, object]) -> bool:
+        """Send a notification. Return whether it is settled: accepted, or refused for good."""
+        try:
+            status = self._send(body)
+        except httpx.HTTPError as error:
+            self._complain(body, type(error).__name__)
+            return False
+        if status < 300:
+            return True
+        self._complain(body, f"status {status}")
+        # guard: one notification that the receiver never takes must not hold back all others
+        return status < 500 and status not in _RETRIED
+
+    def _complain(self, body: Mapping[str, object], problem: str) -> None:
+        if self._failures == 0:
+            # Only the host: the path of a webhook is often its secret.
+            host = urlsplit(self._container.settings.notifications.webhook).hostname
+            log.warning("webhook.not_delivered", host=host, plan_id=body["plan"], problem=problem)
+
+    def _body(self, row: LogRow) -> Mapping[str, object] | None:
+        """Return the notification of an event; None if there is none."""
+        if row.event_type != EventType.PLAN_MOVED.value:
+            return None
+        facts = json.loads(row.payload)
+        if facts.get("state") not in _STATES:
+            return None
+        try:
+            plan = self._client.plans.summary(row.subject)
+        except UnknownPlan:  # deleted meanwhile
+            return None
+        # A plan that moved on is reported by its later event.
+        stands = (plan.phase.value, plan.state.value) == (facts.get("phase"), facts["state"])
+        kind = _kind(plan) if stands else None
+        if kind is None:
+            return None
+        return {
+            "id": row.event_id,
+            "type": kind,
+            "plan": plan.id,
+            "title": plan.title,
+            "status": plan.status.value,
+            "needs": plan.needs,
+            "project": plan.project,
+            "url": f"{self._address}/plans/{plan.id}",
+        }
+
+    def _position(self) -> int:
+        """Return the position of the last settled event. The first start begins at the end of the log."""
+        try:
+            return int(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            self._keep(end := end_of_log(self._container.database))
+            return end
+
+    def _keep(self, position: int) -> None:
+        draft = self._path.with_name(f".{_FILE}")
+        draft.write_text(str(position))
+        draft.replace(self._path)
+
+    @property
+    def _path(self) -> Path:
+        return self._container.state_directory / _FILE
+
+
+def _kind(plan: PlanSummary) -> str | None:
+    """Return the type of the notification for the present status of a plan; None if there is none. A sub-plan
+    ends silently: its parent reports the result.
+    """
+    if plan.needs is not None and plan.status is not PlanStatus.FAILED:
+        return "plan.needs_you"
+    if plan.status in _ENDED and plan.parent is None:
+        return "plan.ended"
+    return None

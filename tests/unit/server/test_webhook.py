@@ -1,0 +1,135 @@
+"""Notifications over a webhook: each is delivered, whatever the receiver and the server do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cleveragents.config.service_settings import NotificationSettings
+from cleveragents.server.webhook import WebhookNotifier
+from tests.server_plan_bench import PlanServer, plan_server
+
+
+class Receiver:
+    """Answers with the given statuses or errors, then with 200; keeps what it accepted."""
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = [*answers]
+        self.accepted: list[Mapping[str, Any]] = []
+
+    def __call__(self, body: Mapping[str, Any]) -> int:
+        answer = self.answers.pop(0) if self.answers else 200
+        if isinstance(answer, Exception):
+            raise answer
+        if answer < 300:
+            self.accepted.append(body)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("webhook")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def from_now_on(server: PlanServer) -> None:
+    (server.bench.container.state_directory / "webhook-position").unlink(missing_ok=True)
+    notifier(server, Receiver()).step()
+
+
+def notifier(server: PlanServer, receiver: Receiver) -> WebhookNotifier:
+    return WebhookNotifier(server.bench.container, "https://agents.example/", receiver)
+
+
+def done(server: PlanServer, script: str = "echo x > new.txt", **more: Any) -> str:
+    plan = server.rested(server.command(script, **{"apply": "review", **more}))
+    server.bench.container.audit.sequence_pending()
+    return str(plan["id"])
+
+
+def test_a_plan_that_needs_a_person_is_reported_once(server: PlanServer) -> None:
+    receiver = Receiver()
+    plan_id = done(server, goal="Write a file")
+    notifier(server, receiver).step()
+    notifier(server, receiver).step()  # also after a restart
+    (told,) = receiver.accepted
+    assert {name: told[name] for name in ("type", "plan", "title", "status", "needs", "url")} == {
+        "type": "plan.needs_you",
+        "plan": plan_id,
+        "title": "Write a file",
+        "status": "ready",
+        "needs": "review",
+        "url": f"https://agents.example/plans/{plan_id}",
+    }
+
+
+def test_the_end_of_a_plan_is_reported(server: PlanServer) -> None:
+    receiver = Receiver()
+    done(server, "true")
+    failed = done(server, "exit 3")
+    notifier(server, receiver).step()
+    assert [(one["type"], one["status"]) for one in receiver.accepted] == [
+        ("plan.ended", "unchanged"),
+        ("plan.ended", "failed"),
+    ]
+    assert receiver.accepted[1]["plan"] == failed
+
+
+def test_nothing_is_lost_while_the_receiver_is_down(server: PlanServer) -> None:
+    receiver = Receiver(httpx.ConnectError("refused"), 503, 429)
+    one, two = done(server), done(server)
+    sender = notifier(server, receiver)
+    pauses = [sender.step() for _ in range(3)]
+    assert pauses == [1.0, 2.0, 4.0]
+    assert receiver.accepted == []
+    notifier(server, receiver).step()  # another process goes on where the first one was killed
+    assert [told["plan"] for told in receiver.accepted] == [one, two]
+
+
+def test_a_notification_that_is_refused_for_good_does_not_hold_back_the_next(server: PlanServer) -> None:
+    receiver = Receiver(400)
+    done(server)
+    later = done(server)
+    notifier(server, receiver).step()
+    assert [told["plan"] for told in receiver.accepted] == [later]
+
+
+def test_a_delivery_that_was_not_recorded_is_repeated_with_the_same_id(
+    server: PlanServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = Receiver()
+    done(server)
+    position = server.bench.container.state_directory / "webhook-position"
+    before = position.read_text()
+    notifier(server, receiver).step()
+    position.write_text(before)  # as after a kill between the delivery and its record
+    notifier(server, receiver).step()
+    assert len(receiver.accepted) == 2
+    assert receiver.accepted[0] == receiver.accepted[1]
+
+
+def test_secrets_are_masked(server: PlanServer) -> None:
+    secret = "sk-proj-" + "Zq9T" * 10
+    receiver = Receiver()
+    done(server, goal=f"Use {secret}")
+    notifier(server, receiver).step()
+    assert secret not in str(receiver.accepted)
+
+
+def test_old_events_are_not_reported_at_the_first_start(server: PlanServer, tmp_path: Path) -> None:
+    done(server)
+    (server.bench.container.state_directory / "webhook-position").unlink()
+    receiver = Receiver()
+    notifier(server, receiver).step()
+    assert receiver.accepted == []
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "file:///etc/passwd", "example.com/hook"])
+def test_a_webhook_must_be_a_web_address(url: str) -> None:
+    with pytest.raises(ValueError, match="http"):
+        NotificationSettings(webhook=url)
