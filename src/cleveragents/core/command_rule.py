@@ -1,0 +1,239 @@
+"""Command rules: patterns of command lines that a person allowed in advance, and how they match.
+
+A rule compares lists of arguments. It is a fixed beginning of the command line; a final `*` stands for any
+further arguments. A shell script matches only if it is one plain command: a script with any character that
+a shell interprets matches no rule. So a rule never covers a second command, a redirection or a substitution.
+
+A beginning after which a program would run anything (`sh *`, `python *`, `sudo *`) is refused. Such a command
+line can only be allowed exactly as it is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.core.errors import RequestRefused
+from cleveragents.core.json_value import JsonValue
+
+__all__ = ["CommandRule", "RuleSuggestion", "argv_of", "suggest_rule"]
+
+_MASK = "***"
+_MOST_CHARACTERS = 1_000
+# Only these characters mean themselves in every shell. Quotes are removed by `shlex` as a shell does, because
+# nothing between them is special either.
+_PLAIN_SCRIPT = re.compile(r"[A-Za-z0-9 _./:=,+@'\"-]+")
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9 _./:=,+@-]*")
+_VERSION = re.compile(r"[0-9.]+$")
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SHELLS = _names("ash bash busybox csh dash fish ksh mksh pwsh rbash sh tcsh zsh")
+_INTERPRETERS = _SHELLS | _names(
+    "bun deno ipython java julia lua node nodejs osascript perl php pypy python r rscript ruby tclsh ts-node "
+    "tsx"
+)
+"""Programs that run the code in their arguments. After the name of a script, arguments go to that script."""
+
+_LAUNCHERS = _names(
+    ". alias at awk batch builtin bwrap chroot chrt command crontab dbus-run-session doas docker ed emacs "
+    "entr env eval ex exec expect find flock gawk gdb ionice ltrace m4 mawk nawk nc netcat nice nsenter "
+    "parallel perf pkexec podman prlimit rsync runuser screen script sed setpriv setsid socat source ssh "
+    "start-stop-daemon stdbuf strace su sudo systemd-run taskset timeout tmux trap unshare valgrind vi view "
+    "vim watch xargs xterm"
+)
+"""Programs that can run any other program, or any code, named in their arguments."""
+
+_TOOLBOXES = _names(
+    "apt apt-get bazel brew bundle cargo cmake composer conda dotnet gh git go gradle gradlew hatch helm hg "
+    "just kubectl make meson mix mvn mvnw ninja npm pdm pip pipenv pipx pnpm poetry rake rye sbt svn "
+    "systemctl task terraform uv yarn"
+)
+"""Programs whose first argument, a sub-command or target, decides what they do."""
+
+_RUNNERS = frozenset(
+    {
+        ("bundle", "exec"),
+        ("conda", "run"),
+        ("hatch", "run"),
+        ("npm", "exec"),
+        ("npm", "run"),
+        ("npx",),
+        ("nohup",),
+        ("pdm", "run"),
+        ("pipenv", "run"),
+        ("pipx", "run"),
+        ("pnpm", "dlx"),
+        ("pnpm", "exec"),
+        ("pnpm", "run"),
+        ("poetry", "run"),
+        ("rye", "run"),
+        ("time",),
+        ("uv", "run"),
+        ("uv", "tool", "run"),
+        ("uvx",),
+        ("yarn", "dlx"),
+        ("yarn", "exec"),
+        ("yarn", "run"),
+    }
+)
+"""Beginnings that run the command after them."""
+
+_RUNS_CODE = _names("cProfile code pdb profile runpy timeit trace")
+"""Modules of Python that run the code in their arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRule:
+    """The command lines that begin with `words`; without `more`, only the command line `words` itself."""
+
+    words: tuple[str, ...]
+    more: bool = False
+
+    @staticmethod
+    def parse(text: str) -> CommandRule:
+        """Return the rule with this text, such as `pytest *`. Raises `RequestRefused` with the reason if the
+        text is malformed, or the rule would allow anything.
+        """
+        stripped = text.strip()
+        fixed, more = (stripped[:-1], True) if re.search(r"(^|\s)\*$", stripped) else (stripped, False)
+        try:
+            words = tuple(shlex.split(fixed))
+        except ValueError as error:
+            raise RequestRefused(f"the rule {text!r} is malformed: {error}", "pattern") from None
+        if any("*" in word and shlex.quote(word) not in fixed for word in words):
+            problem = "`*` is only possible at the end, after a space; quote it to mean the character"
+            raise RequestRefused(f"the rule {text!r} is malformed: {problem}", "pattern")
+        rule = CommandRule(words, more)
+        rule.ensure_safe()
+        return rule
+
+    def ensure_safe(self) -> None:
+        """Raise `RequestRefused` with the reason if no rule may have this form."""
+        problem = _problem(self)
+        if problem is not None:  # guard: a rule that allows anything is no rule
+            raise RequestRefused(f"cannot allow `{self}`: {problem}", "pattern")
+
+    def matches(self, argv: Sequence[str]) -> bool:
+        """Return whether the rule covers this command line."""
+        begins = tuple(argv[: len(self.words)]) == self.words
+        return begins and (self.more or len(argv) == len(self.words))
+
+    def __str__(self) -> str:
+        return shlex.join(self.words) + (" *" if self.more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSuggestion:
+    """The rules that fit a call: a careful one with `*`, and the exact command line. `problem` says why one
+    or both are missing.
+    """
+
+    rule: CommandRule | None = None
+    exact: CommandRule | None = None
+    problem: str | None = None
+
+
+def argv_of(arguments: Mapping[str, JsonValue]) -> tuple[str, ...] | None:
+    """Return the command line of a call of the tool `command`; None if no rule can match the call, because it
+    is a shell script that is more than one plain command.
+    """
+    argv, script = arguments.get("argv"), arguments.get("script")
+    if isinstance(argv, tuple | list) and argv:
+        words = tuple(str(word) for word in argv)
+        # guard: a text for a shell in one of the arguments is shell text as well
+        shell = _program(words[0]) in _SHELLS
+        return None if shell and not all(map(_PLAIN_WORD.fullmatch, words[1:])) else words
+    if not isinstance(script, str) or not _PLAIN_SCRIPT.fullmatch(script):  # guard: one plain command only
+        return None
+    try:
+        words = tuple(shlex.split(script))
+    except ValueError:
+        return None
+    # guard: an assignment before a command changes what the command does
+    return words if words and "=" not in words[0] else None
+
+
+def suggest_rule(arguments: Mapping[str, JsonValue]) -> RuleSuggestion:
+    """Return the rules that a person can choose for a call of the tool `command` with these arguments."""
+    argv = argv_of(arguments)
+    if argv is None:
+        return RuleSuggestion(problem="a shell script with special characters cannot be allowed in advance")
+    exact = CommandRule(argv)
+    problem = _problem(exact)
+    if problem is not None:
+        return RuleSuggestion(problem=problem)
+    rule = CommandRule(_beginning(argv), more=True)
+    problem = _problem(rule)
+    return RuleSuggestion(rule if problem is None else None, exact, problem)
+
+
+def _beginning(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the shortest beginning of the command line that says what the program does."""
+    runner = _runner(argv)
+    if runner and len(argv) > runner:
+        return (*argv[:runner], *_beginning(argv[runner:]))
+    program = _program(argv[0])
+    if program in _INTERPRETERS:
+        return argv[: 3 if argv[1:2] == ("-m",) else 2]
+    return argv[: 2 if program in _TOOLBOXES else 1]
+
+
+def _problem(rule: CommandRule) -> str | None:
+    """Return why a rule with these words is refused, or None."""
+    words = rule.words
+    if not words or not words[0]:
+        return "it names no program"
+    if "=" in words[0]:
+        return "it begins with a variable; name the program first"
+    if sum(map(len, words)) > _MOST_CHARACTERS:
+        return f"it has more than {_MOST_CHARACTERS} characters"
+    if not all(word.isprintable() for word in words):  # guard: a rule is what a person reads
+        return "it contains line breaks or invisible characters"
+    if any(_MASK in word for word in words):
+        return "it contains a masked secret"
+    if argv_of({"argv": words}) is None:
+        return "it passes a script with special characters to a shell"
+    return _breadth(words) if rule.more else None
+
+
+def _breadth(words: tuple[str, ...]) -> str | None:
+    """Return why any further arguments after these words would allow anything, or None."""
+    runner = _runner(words)
+    if runner:
+        rest = words[runner:]
+        if not rest or rest[0].startswith("-"):
+            return f"`{shlex.join(words[:runner])}` runs any program; name the program"
+        return _breadth(rest)
+    program, second = _program(words[0]), words[1] if len(words) > 1 else ""
+    if program in _LAUNCHERS:
+        return f"`{words[0]}` runs any program or code in its arguments; allow the exact command instead"
+    if program in _INTERPRETERS:
+        module = words[2] if second == "-m" and len(words) > 2 else ""
+        named = bool(module and module not in _RUNS_CODE) or (bool(second) and not second.startswith("-"))
+        return None if named else f"`{words[0]}` runs any code; name a script or allow the exact command"
+    if program in _TOOLBOXES and (not second or second.startswith("-")):
+        return f"`{words[0]}` has many commands; name one, as in `{words[0]} {_example(program)} *`"
+    return None
+
+
+def _runner(words: tuple[str, ...]) -> int:
+    """Return the number of first words that only run the command after them; 0 if there are none."""
+    known = (_program(words[0]), *words[1:3])
+    return next((count for count in (3, 2, 1) if known[:count] in _RUNNERS), 0)
+
+
+def _program(word: str) -> str:
+    """Return the name of the program without its directory and version: `python` of `/usr/bin/python3.11`."""
+    name = posixpath.basename(word).lower()
+    return _VERSION.sub("", name) or name
+
+
+def _example(program: str) -> str:
+    return {"git": "status", "make": "test", "npm": "run test"}.get(program, "COMMAND")
