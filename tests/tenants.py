@@ -12,10 +12,12 @@ from starlette.testclient import TestClient
 
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
+from cleveragents.core.command_rule import CommandRule
 from cleveragents.jobs.model.job import Job
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
+from cleveragents.plans.store.sql_rule_store import ApprovalRule, NewRule, RuleScope
 from tests.server_bench import BASE, ServerBench, server_bench
 
 __all__ = ["MEMBERS", "OTHERS", "OURS", "SECRETS", "THEIRS", "Tenants", "tenants"]
@@ -74,6 +76,11 @@ class Tenants:
         job = self.container.plan_parts.lifecycle.queueing.job_of(plan)
         assert job is not None
         return job
+
+    def rule(self, plan: Plan) -> ApprovalRule:
+        """Return an approval rule of the plan's project."""
+        new = NewRule(RuleScope(plan.project), CommandRule.parse("pytest *"))
+        return self.container.plan_parts.rules.add(new, now=self.container.clock.now())
 
     def remove(self, name: str, project: str = OURS) -> None:
         self.container.members.remove(project, name, now=self.container.clock.now())

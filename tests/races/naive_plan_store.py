@@ -18,6 +18,7 @@ from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.plan_rows import call_row, check_row, plan_row
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlCheckStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.plans.store.sql_rule_store import NewRule
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.tables import check_runs, plans, tool_calls
 
@@ -84,7 +85,15 @@ class LookThenWriteCallStore(SqlCallStore):
         return self._keep(_row_of(call), kind, replace(call, state=state))
 
     def answer(
-        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+        self,
+        plan_id: str,
+        number: int,
+        approval: str,
+        *,
+        now: datetime,
+        by: str | None = None,
+        reason: str | None = None,
+        rule: NewRule | None = None,
     ) -> ToolCall:
         call = self.of_plan(plan_id)[number - 1]
         if call.state is not CallState.ASKED or call.approval is not None:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from cleveragents.access.model.user import ProjectScope, Role, User
-from cleveragents.core.errors import NotAllowed, UnknownJob, UnknownPlan, UnknownProject, UnknownResource
+from cleveragents.core.errors import (
+    NotAllowed,
+    RequestRefused,
+    UnknownJob,
+    UnknownPlan,
+    UnknownProject,
+    UnknownResource,
+    UnknownRule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +28,11 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.jobs.model.job import Job
     from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.store.sql_rule_store import ApprovalRule
 
 __all__ = ["OWNER", "Access", "owner_of"]
 
+_SHORTEST_PART = 4
 OWNER = "owner"
 """The name of the acting user where no server is involved."""
 
@@ -118,6 +128,23 @@ class Access:
             raise UnknownResource(name)
         self.ensure(needed, found.project)
         return found
+
+    def rule(self, rule_id: str, needed: Role) -> ApprovalRule:
+        """Return the approval rule with this id, or this beginning or end of an id.
+
+        Raises `UnknownRule`, `NotAllowed`; `RequestRefused` if several rules match.
+        """
+        wanted = rule_id.upper()
+        seen = [one for one in self.container.plan_parts.rules.list() if self.sees(one.scope.project)]
+        found = [one for one in seen if one.id == wanted]
+        if not found and len(wanted) >= _SHORTEST_PART:
+            found = [one for one in seen if one.id.startswith(wanted) or one.id.endswith(wanted)]
+        if not found:  # guard: rules of other projects are hidden
+            raise UnknownRule(rule_id)
+        if len(found) > 1:
+            raise RequestRefused(f"{rule_id!r} stands for {len(found)} rules; pass more of the id", "rule_id")
+        self.ensure(needed, found[0].scope.project)
+        return found[0]
 
     def projects(self) -> Sequence[Project]:
         """Return the projects that the user can see, by name."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.local import LocalPlans
     from cleveragents.api.projects import Projects
     from cleveragents.api.resources import Resources
+    from cleveragents.api.rules import Rules
     from cleveragents.api.transport import HttpTransport
     from cleveragents.api.trust import Trust
     from cleveragents.api.users import LocalUsers, Users
@@ -121,6 +122,10 @@ class Client(Protocol):
     @property
     def resources(self) -> Resources:
         """The repositories for plans."""
+
+    @property
+    def rules(self) -> Rules:
+        """Approval rules: commands that run without asking."""
 
     @property
     def trust(self) -> Trust:
@@ -243,6 +248,12 @@ class LocalClient:
         return LocalResources(self.access)
 
     @property
+    def rules(self) -> Rules:
+        from cleveragents.api.rules import LocalRules
+
+        return LocalRules(self.access)
+
+    @property
     def trust(self) -> Trust:
         from cleveragents.api.trust import LocalTrust
 
@@ -359,6 +370,12 @@ class HttpClient:
         from cleveragents.api.resources import HttpResources
 
         return HttpResources(self.http)
+
+    @property
+    def rules(self) -> Rules:
+        from cleveragents.api.rules import HttpRules
+
+        return HttpRules(self.http)
 
     @property
     def trust(self) -> Trust:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         SqlReviewStore,
     )
     from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.plans.store.sql_rule_store import SqlRuleStore
     from cleveragents.plans.sub_plans.loop import SubPlanMerge, SubPlans
     from cleveragents.processes.guarded_runner import GuardedCommandRunner
     from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -71,6 +72,11 @@ class PlanParts:
         return self._container.settings.plan.profile
 
     @property
+    def project_rules(self) -> bool:
+        """Whether approval rules of a project may be added and count."""
+        return self._container.settings.plan.project_rules == "allow"
+
+    @property
     def default_model(self) -> str:
         return self._container.settings.models.default
 
@@ -89,6 +95,12 @@ class PlanParts:
         from cleveragents.plans.store.sql_plan_records import SqlCallStore
 
         return SqlCallStore(self._container.database, self._container.identifiers)
+
+    @Once
+    def rules(self) -> SqlRuleStore:
+        from cleveragents.plans.store.sql_rule_store import SqlRuleStore
+
+        return SqlRuleStore(self._container.database, self._container.identifiers)
 
     @Once
     def check_runs(self) -> SqlCheckStore:
@@ -479,4 +491,5 @@ class PlanParts:
             files_in=lambda root, before: ConfinedFiles(root, before_change=before),
             clock=self._container.clock,
             faults=self._container.faults,
+            project_rules=self.project_rules,
         )

@@ -28,6 +28,10 @@ _COMMANDS = {
     "mcp": (f"{_HERE}.admin.mcp:mcp", "Add, list, test and remove MCP servers, or run as one."),
     "model": (f"{_HERE}.admin.model:model", "List, describe and test language models."),
     "cost": (f"{_HERE}.admin.cost:cost", "Show the costs of model calls."),
+    "policy": (
+        f"{_HERE}.admin.policy:policy",
+        "List, add and revoke rules that approve commands in advance.",
+    ),
     "trust": (f"{_HERE}.admin.trust:trust", "Trust the config files of the repository at PATH."),
     "project": (
         f"{_HERE}.admin.project:project",

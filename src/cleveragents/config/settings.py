@@ -200,6 +200,11 @@ class PlanSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         int, Meta(ge=0, le=1000, description="maximum number of sub-plans of one plan", extra=_LOWER)
     ] = 32
 
+    project_rules: Annotated[
+        Literal["allow", "deny"],
+        Meta(description="allow or deny approval rules for a whole project", extra=_RAISE),
+    ] = "allow"
+
     def __post_init__(self) -> None:
         _known_profile(self.profile)
 

@@ -54,6 +54,8 @@ class EventType(str, Enum):
     TOOL_CALL_ENDED = "tool_call.ended"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_GIVEN = "approval.given"
+    RULE_ADDED = "rule.added"
+    RULE_REVOKED = "rule.revoked"
     CHECK_ENDED = "check.ended"
     REVIEW_CHANGED = "review.changed"
     SANDBOX_CREATED = "sandbox.created"

@@ -86,7 +86,8 @@ class ToolCall:
 
     `arguments` are for display, with secrets masked. `digest` identifies the exact arguments that a person
     was asked to approve; None for a call that needed no approval, and for requests recorded by older
-    versions.
+    versions. `approval` is the answer of a person, and `reason` why it was denied; `rule` is the rule that
+    approved the call instead of a person.
     """
 
     plan_id: str
@@ -103,6 +104,8 @@ class ToolCall:
     ended_at: datetime | None = None
     step: str | None = None
     digest: str | None = None
+    rule: str | None = None
+    reason: str | None = None
 
     @property
     def strategy_step(self) -> str | None:

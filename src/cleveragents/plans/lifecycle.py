@@ -49,6 +49,7 @@ from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.plans.queue import PlanQueue, resume_payload
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.plans.store.sql_rule_store import NewRule
 from cleveragents.plans.sub_plans.messages import leave_out_named
 from cleveragents.storage.idempotency import IdempotencyClaim
 
@@ -157,8 +158,18 @@ class PlanLifecycle:
                 return call
         return None
 
-    def answer(self, plan: Plan, granted: bool, number: int | None = None, *, by: str | None = None) -> Plan:
-        """Approve or deny the pending call and queue the plan. `by` is recorded in the audit log.
+    def answer(
+        self,
+        plan: Plan,
+        granted: bool,
+        number: int | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        rule: NewRule | None = None,
+    ) -> Plan:
+        """Approve or deny the pending call and queue the plan. `by` is recorded in the audit log; the agent
+        reads the `reason` of a denial; `rule` approves later calls as well.
 
         Raises `PlanError` if no call is pending or another one than `number`; `NeedsHuman` if the sandbox has
         unrecorded edits.
@@ -171,7 +182,9 @@ class PlanLifecycle:
             raise PlanError(plan.id, f"call {number} is not pending; call {call.number} is")
         self.sandbox_edits.ensure_taken_in(plan)  # guard: a run resets the sandbox to the records
         verdict = "granted" if granted else "denied"
-        self.calls.answer(plan.id, call.number, verdict, now=self.clock.now(), by=by)
+        self.calls.answer(
+            plan.id, call.number, verdict, now=self.clock.now(), by=by, reason=reason, rule=rule
+        )
         return self.queue(plan)
 
     def reply(self, plan: Plan, text: str, question: str | None = None) -> Plan:

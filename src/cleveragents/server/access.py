@@ -42,12 +42,23 @@ __all__ = [
     "ReadPlan",
     "ResourceAdmin",
     "ResourceServerAdmin",
+    "RuleId",
+    "RuleOperator",
     "access_now",
     "client_now",
     "client_of",
 ]
 
 _EXAMPLE_JOB = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
+RuleId = Annotated[
+    str,
+    Path(
+        max_length=64,
+        pattern=r"^[0-9A-Za-z]+$",
+        description="the id of a rule, or an unambiguous beginning or end of it",
+        examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"],
+    ),
+]
 JobId = Annotated[str, Path(max_length=100, pattern=r"^[!-~]+$", examples=[_EXAMPLE_JOB])]
 
 
@@ -127,6 +138,13 @@ class _ResourceClient(AccessRule):
 
 
 @dataclass(frozen=True, slots=True)
+class _RuleClient(AccessRule):
+    def __call__(self, access: AnyUser, rule_id: RuleId) -> LocalClient:
+        access.rule(rule_id, self.role)  # guard: refused before the body is read
+        return _client_of(access)
+
+
+@dataclass(frozen=True, slots=True)
 class _OfPlan(AccessRule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> Plan:
         return access.plan(plan_id, self.role)
@@ -178,4 +196,5 @@ JobOperator = Annotated[LocalClient, Depends(_JobClient(Role.OPERATOR, "project"
 ProjectViewer = Annotated[LocalClient, Depends(_ProjectClient(Role.VIEWER, "project"))]
 ProjectAdmin = Annotated[LocalClient, Depends(_ProjectClient(Role.ADMIN, "project"))]
 ResourceAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "project"))]
+RuleOperator = Annotated[LocalClient, Depends(_RuleClient(Role.OPERATOR, "project"))]
 ResourceServerAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "server"))]

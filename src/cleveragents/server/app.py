@@ -33,6 +33,7 @@ ROUTES: tuple[str, ...] = (
     "context",
     "library",
     "projects",
+    "rules",
     "page",
     "events",
     "health",

@@ -36,6 +36,7 @@ _TAGS: Final = {
     "actions": "Templates of plans.",
     "models": "Language models and profiles.",
     "projects": "Projects, members, repositories and trust.",
+    "rules": "Rules that approve commands in advance.",
     "health": "Health and metrics of the server.",
 }
 _PROBLEMS: Final = {

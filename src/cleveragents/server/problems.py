@@ -64,6 +64,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
     UnknownProject,
     UnknownResource,
+    UnknownRule,
     UnknownUser,
     remedies_to_json,
 )
@@ -154,6 +155,7 @@ _FIELDS: Mapping[type[CleverAgentsError], str] = {
     UnknownPlan: "plan_id",
     UnknownProject: "project",
     UnknownResource: "resource",
+    UnknownRule: "rule_id",
     UnknownUser: "name",
 }
 

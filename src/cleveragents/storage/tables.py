@@ -27,6 +27,7 @@ __all__ = [
     "METADATA",
     "actions",
     "applies",
+    "approval_rules",
     "change_entries",
     "changesets",
     "check_runs",
@@ -231,10 +232,27 @@ tool_calls = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("digest", Text),
+    Column("rule", id_type()),
+    Column("reason", Text),
 )
 
 # Finds a step that was called among any number of calls.
 Index("ix_tool_calls_plan_id_step_number", tool_calls.c.plan_id, tool_calls.c.step, tool_calls.c.number)
+
+# Command lines that people allowed in advance: in a project, in one of its repositories (`resource`), or in
+# one tree of plans (`root_id`). `words` is a list; with `more`, further arguments may follow.
+approval_rules = Table(
+    "approval_rules",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("project", id_type(), nullable=False, index=True),
+    Column("resource", Text),
+    Column("root_id", id_type(), index=True),
+    Column("words", Text, nullable=False),
+    Column("more", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text),
+)
 
 check_runs = Table(
     "check_runs",

@@ -259,7 +259,7 @@ goals:
 def test_on_a_terminal_one_is_asked_for_a_sub_plan_as_for_a_plan(agents: Agents, repository: Path) -> None:
     ran = run(agents, ASKING, "--profile", "manual", "--format", "plain", typed="y\ny\n")
     assert ran.code == 0, ran.err
-    assert "Approve? [y/N]" in ran.err
+    assert "Approve? [y]es, [n]o" in ran.err
     assert (repository / "README.md").read_text() == "The color of it.\n"
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
 

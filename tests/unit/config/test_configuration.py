@@ -103,6 +103,7 @@ TIGHTER = {
     "models.concurrency": 2,
     "worker.cancel_grace_seconds": 0.5,
     "sandbox.isolation": "required",
+    "plan.project_rules": "deny",
 }
 JOINED = {"plan.profile"}
 LOOSER = {

@@ -21,7 +21,14 @@ from starlette.routing import Route
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import Access
-from cleveragents.core.errors import NotAllowed, UnknownJob, UnknownPlan, UnknownProject, UnknownResource
+from cleveragents.core.errors import (
+    NotAllowed,
+    UnknownJob,
+    UnknownPlan,
+    UnknownProject,
+    UnknownResource,
+    UnknownRule,
+)
 from cleveragents.plans.model.plan import Plan
 from cleveragents.server import app as app_module
 from cleveragents.server.description import operations_of
@@ -44,6 +51,9 @@ ROUTES: dict[str, Where] = {
     "streamEvents": "user",
     "listProjects": "user",
     "listResources": "user",
+    "listRules": "user",
+    "listCosts": "user",
+    "searchPlans": "user",
     "getMetrics": "user",
     # Objects without a project.
     "getAbout": "user",
@@ -75,6 +85,7 @@ ROUTES: dict[str, Where] = {
     "verifyEvents": "server",
     # Objects of a project.
     "getPlan": "viewer",
+    "listPlanComments": "viewer",
     "listPlanCalls": "viewer",
     "getPlanCall": "viewer",
     "getPlanSummary": "viewer",
@@ -93,6 +104,10 @@ ROUTES: dict[str, Where] = {
     "findContext": "operator",
     "deletePlan": "operator",
     "cancelPlan": "operator",
+    "answerPlanComment": "operator",
+    "commentOnPlan": "operator",
+    "revisePlan": "operator",
+    "pausePlan": "operator",
     "removePlanSandbox": "operator",
     "resumePlan": "operator",
     "approvePlan": "operator",
@@ -108,6 +123,8 @@ ROUTES: dict[str, Where] = {
     "resolvePlanConflict": "operator",
     "correctPlan": "operator",
     "cancelJob": "operator",
+    "addRule": "operator",
+    "revokeRule": "operator",
     "setMember": "admin",
     "removeMember": "admin",
     "removeResource": "admin",
@@ -120,7 +137,7 @@ NOT_DESCRIBED = {"/a2a", "/.well-known/agent-card.json", "/api/openapi.json", "/
 """Routes outside of the API's description: the first is tested by its methods, the others are for anybody."""
 
 QUERIES: dict[str, dict[str, str]] = {"readPlanFile": {"path": "a"}}
-MISSING = {"unknown-plan", "unknown-job", "unknown-project", "unknown-resource"}
+MISSING = {"unknown-plan", "unknown-job", "unknown-project", "unknown-resource", "unknown-rule"}
 
 
 class Operation(NamedTuple):
@@ -159,6 +176,7 @@ def ask(two: Tenants, operation: Operation, name: str | None, plan: Plan | None)
         "number": "1",
         "namespace": "builtin",
         "token_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A",
+        "rule_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A" if plan is None else two.rule(plan).id,
     }
     of_resource = operation.path.startswith("/api/resources/")
     path = operation.path
@@ -233,7 +251,7 @@ def test_an_object_of_another_project_is_as_one_that_does_not_exist(
         if ROUTES[one.id] not in ("viewer", "operator", "admin") and one.id != "trustBroughtAlong":
             continue
         foreign, missing = ask(two, one, name, plan), ask(two, one, name, None)
-        if one.id in ("createPlan", "findContext") and not operates(name):
+        if one.id in ("createPlan", "findContext", "addRule") and not operates(name):
             assert code_of(foreign) == (403, "not-allowed"), one.id
         else:
             assert foreign.status_code == 404, (one.id, foreign.text)
@@ -538,6 +556,7 @@ def test_objects_of_other_projects_are_reported_as_unknown(two: Tenants) -> None
         "job": (two.job(ours).id, UnknownJob),
         "project": (ours.project, UnknownProject),
         "resource": (f"{ours.project}-main", UnknownResource),
+        "rule": (two.rule(ours).id, UnknownRule),
     }
     users = {user.name: user for user in two.container.users.list()}
     for name in OTHERS:

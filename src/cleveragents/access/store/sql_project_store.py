@@ -46,7 +46,7 @@ from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in
 from cleveragents.storage.service_tables import deleted_plans, members, projects, resources, users
-from cleveragents.storage.tables import changesets, events, jobs, plans
+from cleveragents.storage.tables import approval_rules, changesets, events, jobs, plans
 
 __all__ = [
     "SqlMemberStore",
@@ -73,6 +73,8 @@ _OF_PROJECTS = (
     EventType.PROJECT_REMOVED,
     EventType.MEMBER_SET,
     EventType.MEMBER_REMOVED,
+    EventType.RULE_ADDED,
+    EventType.RULE_REVOKED,
 )
 _OF_RESOURCES = (EventType.RESOURCE_ADDED, EventType.RESOURCE_REMOVED)
 
@@ -166,6 +168,8 @@ class SqlProjectStore:
             if theirs is not None:  # guard: a new project of that name must not get these plans
                 raise StillUsed("project", name, "delete its plans first")
             connection.execute(delete(members).where(members.c.project == name))
+            # guard: a new project of that name must not get these rules
+            connection.execute(delete(approval_rules).where(approval_rules.c.project == name))
             connection.execute(delete(projects).where(projects.c.name == name))
             append_to_outbox(connection, event)
 

@@ -31,9 +31,10 @@ from cleveragents.api.views import Page
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.plans.model.plan import PlanState
 
-__all__ = ["CANCELLED", "LOOK_SECONDS", "Plans", "Side", "until", "watched"]
+__all__ = ["CANCELLED", "LOOK_SECONDS", "ApprovalScope", "Plans", "Side", "until", "watched"]
 
 
+ApprovalScope = Literal["once", "plan", "project"]
 Side = Literal["before", "after"]
 
 CANCELLED = "cancelled by the user"
@@ -120,11 +121,25 @@ class Plans(Protocol):
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
         """Continue a plan that failed or was interrupted. Finished calls are not repeated."""
 
-    def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        """Approve the pending request and continue. With `call`, only if that call is pending."""
+    def approve(
+        self,
+        plan_id: str,
+        *,
+        call: int | None = None,
+        scope: ApprovalScope = "once",
+        pattern: str | None = None,
+    ) -> PlanView:
+        """Approve the pending request and continue. With `call`, only if that call is pending.
 
-    def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        """Deny the pending request. An agent looks for another way; a plan of fixed steps fails."""
+        The scope `plan` also approves later commands that match `pattern` in the plan and its sub-plans,
+        `project` in its project; without a project of its own, in its repository. The default pattern is
+        `approval.pattern` of the plan. Raises `RequestRefused` if the call can only be approved once.
+        """
+
+    def deny(self, plan_id: str, *, call: int | None = None, reason: str | None = None) -> PlanView:
+        """Deny the pending request. An agent reads the `reason` and looks for another way; a plan of fixed
+        steps fails.
+        """
 
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False

@@ -292,6 +292,8 @@ def call_fields(parts: PlanParts, call: ToolCall) -> Row:
         "changed": _files_changed(parts, call),
         "changeset": call.changeset_id,
         "approval": call.approval,
+        "rule": call.rule,
+        "reason": call.reason,
         "started": timestamp(call.started_at),
         "ended": None if call.ended_at is None else timestamp(call.ended_at),
         "arguments": freeze(
@@ -312,6 +314,8 @@ def call_summary(parts: PlanParts, call: ToolCall) -> Row:
         "changed": _files_changed(parts, call),
         "error": call.error,
         "approval": call.approval,
+        "rule": call.rule,
+        "reason": call.reason,
     }
 
 

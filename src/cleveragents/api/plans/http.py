@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.format import printable_name
 from cleveragents.api.jobs import HttpJobs, JobView
-from cleveragents.api.plans.client import CANCELLED, Side, until, watched
+from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
@@ -142,11 +142,20 @@ class HttpPlans:
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
         return self._posted(plan_id, "resume", model=model, limits=limits and limits.body())
 
-    def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        return self._posted(plan_id, "approve", call=call)
+    def approve(
+        self,
+        plan_id: str,
+        *,
+        call: int | None = None,
+        scope: ApprovalScope = "once",
+        pattern: str | None = None,
+    ) -> PlanView:
+        # A server of 0.1.0 refuses unknown fields.
+        more = {} if scope == "once" and pattern is None else {"scope": scope, "pattern": pattern}
+        return self._posted(plan_id, "approve", call=call, **more)
 
-    def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        return self._posted(plan_id, "deny", call=call)
+    def deny(self, plan_id: str, *, call: int | None = None, reason: str | None = None) -> PlanView:
+        return self._posted(plan_id, "deny", call=call, **({} if reason is None else {"reason": reason}))
 
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False

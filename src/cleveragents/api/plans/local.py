@@ -14,7 +14,7 @@ from cleveragents.api.access import OWNER
 from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.available_actions import is_settled
-from cleveragents.api.plans.client import CANCELLED, Side, until, watched
+from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
@@ -36,6 +36,7 @@ from cleveragents.api.plans.views import (
     plan_counts,
     tree_node,
 )
+from cleveragents.api.rules import CallAnswer
 from cleveragents.api.search import FoundPlan, found_plans
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
@@ -217,11 +218,18 @@ class LocalPlans:
             given = (limits or Limits()).counted()
             return self._queued(resume(self._parts, plan.id, model=model, limits=given))
 
-    def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        return self._answered(plan_id, call, granted=True)
+    def approve(
+        self,
+        plan_id: str,
+        *,
+        call: int | None = None,
+        scope: ApprovalScope = "once",
+        pattern: str | None = None,
+    ) -> PlanView:
+        return self._answered(plan_id, CallAnswer(True, call, by=self._by, scope=scope, pattern=pattern))
 
-    def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
-        return self._answered(plan_id, call, granted=False)
+    def deny(self, plan_id: str, *, call: int | None = None, reason: str | None = None) -> PlanView:
+        return self._answered(plan_id, CallAnswer(False, call, by=self._by, reason=reason))
 
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
@@ -584,13 +592,11 @@ class LocalPlans:
             remedy = f"use connect(directory={str(directory)!r})"
             raise RequestRefused(f"{problem}; {remedy}", "repository")
 
-    def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
+    def _answered(self, plan_id: str, answer: CallAnswer) -> PlanView:
         from cleveragents.api.plans.responses import answer_call
 
         with self._continued(plan_id) as plan:
-            shared, by = self._shared, self._by
-            plan, _ = answer_call(self._parts, plan.id, call, granted=granted, shared=shared, by=by)
-            return self._queued(plan)
+            return self._queued(answer_call(self._parts, plan.id, answer, shared=self._shared))
 
     def _rests(self, plan_id: str) -> bool:
         """Return whether the plan rests. Start a worker for a plan that an earlier client left unfinished."""

@@ -18,6 +18,7 @@ from cleveragents.api.plans.status_text import (
     is_stopped,
     waiting_for,
 )
+from cleveragents.api.rules import approval_of
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors import OptionValue, PlanError, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
@@ -173,8 +174,18 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
     number: dict[str, OptionValue] = {} if call is None else {"call": call.number}
     return [
         _step(plan, "approve", "approve the request", **number),
+        *_approval_in_advance(parts, plan),
         _step(plan, "deny", "deny the request", **number),
     ]
+
+
+def _approval_in_advance(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the step that also approves later commands, if a rule is suggested for the project."""
+    approval = approval_of(parts, plan)
+    if approval is None or approval.pattern is None or "project" not in approval.scopes:
+        return []
+    text = f"approve it, and `{approval.pattern}` in {approval.project_scope} from now on"
+    return [_step(plan, "approve", text, call=approval.call, scope="project")]
 
 
 def _steps_of_part(parts: PlanParts, plan: Plan) -> list[Remedy]:

@@ -19,6 +19,8 @@ from cleveragents.api.plans.status_text import (
     status_text_of,
 )
 from cleveragents.api.reachability import is_unreachable
+from cleveragents.api.rules import approval_of
+from cleveragents.api.views import as_json
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
 from cleveragents.plans.apply_policy import IN_THE_WAY, held_back, is_apply_allowed
@@ -83,6 +85,7 @@ def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
         return (
             known | steps | {"can": (), "elsewhere": None, "out_of_reach": plan.resource, "in_the_way": None}
         )
+    approval = approval_of(parts, plan)
     return (
         details_of(parts, plan)
         | _standing(parts, plan)
@@ -92,6 +95,7 @@ def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
             "out_of_reach": None,
             "in_the_way": _in_the_way(plan),
             "hints": hints_of(parts, plan),
+            "approval": None if approval is None else as_json(approval),
         }
         | {"worked_on": _is_worked_on(parts, plan)}
         | _unasked(parts, plan)

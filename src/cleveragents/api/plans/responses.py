@@ -22,6 +22,7 @@ from cleveragents.api.plans.status_text import (
     waiting_for,
 )
 from cleveragents.api.reachability import ensure_reachable, is_unreachable
+from cleveragents.api.rules import requested_rule
 from cleveragents.api.workers import has_worker_for
 from cleveragents.config.loader import load_configuration
 from cleveragents.core.cancellation import resumable_stop
@@ -38,6 +39,7 @@ from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.sub_plan import PAUSED
 
 if TYPE_CHECKING:
+    from cleveragents.api.rules import CallAnswer
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.tool import ToolCall
@@ -66,27 +68,30 @@ _KEPT = (DONE, (Phase.APPLY, PlanState.CONSTRAINED), (Phase.APPLY, PlanState.ERR
 def answer_call(
     parts: PlanParts,
     plan_id: str,
-    number: int | None,
+    answer: CallAnswer,
     *,
-    granted: bool,
     shared: bool = False,
-    by: str | None = None,
-) -> tuple[Plan, ToolCall]:
-    """Queue the plan with the answer to the pending call, and return both.
+) -> Plan:
+    """Queue the plan with the answer to the pending call, and return it.
 
-    With `number`, only if that call is pending. If `shared`, without a number only if it is the first pending
-    call. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+    If the answer names a call, only if that call is pending. If `shared`, without a named call only if it is
+    the first pending call. Raises `PlanError`, `NeedsHuman`, `StalePlan`, and `RequestRefused` for an
+    impossible scope or pattern.
     """
+    reason = answer.kept_reason()
     plan = find_plan(parts, plan_id)
     if plan.state is PlanState.WAITING:
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
     if call is None:  # guard: a call that is pending only now was not seen
         raise PlanError(plan.id, "no approval is pending")
-    if number is None and shared:
+    if answer.number is None and shared:
         _ensure_first(parts, plan, call)
-    number = call.number if number is None else number
-    return parts.lifecycle.answer(plan, granted, number, by=by), call
+    number = call.number if answer.number is None else answer.number
+    rule = None
+    if number == call.number:  # otherwise the answer is refused below
+        rule = requested_rule(parts, plan, call, answer.scope, answer.pattern)
+    return parts.lifecycle.answer(plan, answer.granted, number, by=answer.by, reason=reason, rule=rule)
 
 
 def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:

@@ -16,6 +16,7 @@ from cleveragents.plans.model.status import PlanStatus, status_of
 __all__ = [
     "AlternativeView",
     "ApplyView",
+    "ApprovalView",
     "BudgetView",
     "CallSummary",
     "CallView",
@@ -345,6 +346,8 @@ class CallSummary:
     changed: int = shown("files", examples=[1])
     error: str | None
     approval: str | None = shown("granted or denied, if approval was requested", default=None)
+    rule: str | None = shown("the rule that approved it instead of a person", default=None)
+    reason: str | None = shown("why a person denied it", default=None)
 
 
 @view
@@ -357,6 +360,8 @@ class CallView:
     changed: int = shown(examples=[1])
     changeset: str | None
     approval: str | None = shown("granted or denied, if approval was requested")
+    rule: str | None = shown("the rule that approved it instead of a person", default=None)
+    reason: str | None = shown("why a person denied it", default=None)
     started: datetime = shown(examples=[_MOMENT])
     ended: datetime | None = shown(examples=[_MOMENT])
     arguments: object
@@ -387,6 +392,20 @@ class ApplyView:
     kind: Literal["apply", "undo"]
     files: int = shown("number of changed files; 0 if the repository already had the changes", examples=[2])
     commit: str | None = shown("the new commit", examples=[None])
+
+
+@view
+class ApprovalView:
+    """The pending approval of a call, and the rules that could approve such calls in advance."""
+
+    call: int = shown(examples=[3])
+    scopes: tuple[Literal["once", "plan", "project"], ...] = shown(
+        "how long an approval can last", examples=[["once", "plan", "project"]]
+    )
+    pattern: str | None = shown("the suggested rule", examples=["pytest *"])
+    exact: str | None = shown("the rule for exactly this command", examples=["pytest -q tests"])
+    project_scope: str = shown("where a rule for the project applies", examples=["repository /srv/shop"])
+    problem: str | None = shown("why a scope or the suggested rule is missing", examples=[None])
 
 
 @view
@@ -463,6 +482,7 @@ class PlanView(_PlanFields):
     last_apply: ApplyView | None = shown(
         "the effect of the last apply or undo", default=None, examples=[None]
     )
+    approval: ApprovalView | None = shown("the pending approval", default=None, examples=[None])
     hints: tuple[str, ...] = shown("hints on the cause of a failure", default=(), examples=[[]])
     branch: str | None = shown("for a remote: the branch of the result", examples=["main"])
     worked_on: bool | None = shown(

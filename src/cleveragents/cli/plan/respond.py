@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.client import ApprovalScope
     from cleveragents.api.plans.request import Limits
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import WorkOptions
@@ -27,42 +29,73 @@ __all__ = ["answer_plan", "approve_plan", "deny_plan", "resume_plan"]
 @click.command("approve")
 @optional_plan
 @click.argument("number", type=int, required=False)
+@click.option(
+    "--for",
+    "scope",
+    type=click.Choice(["once", "plan", "project"]),
+    default="once",
+    help="Also approve later commands like this one: in this plan, or in its project. Default: once.",
+)
+@click.option("--pattern", metavar="COMMAND", help="The rule for later commands, with --for: pytest *.")
 @format_option
 @pass_session
-def approve_plan(session: Session, plan_id: str | None, number: int | None, output: Output) -> None:
+def approve_plan(
+    session: Session,
+    plan_id: str | None,
+    number: int | None,
+    scope: ApprovalScope,
+    pattern: str | None,
+    output: Output,
+) -> None:
     """Approve the pending request of a plan, and continue. With NUMBER, only the request of this call.
 
     Without PLAN, approve the only pending request here.
+
+    With `--for plan` or `--for project`, a rule approves later commands like this one, if they are isolated:
+    the same program, or sub-command, with any arguments. The rule is printed first; choose another one with
+    --pattern. List and revoke the rules with `agents policy`.
 
     \b
     Example:
       agents plan approve
       agents plan approve 7QX2
       agents plan approve 7QX2 3
+      agents plan approve 7QX2 --for project
+      agents plan approve 7QX2 --for plan --pattern "pytest tests/unit *"
     """
     from cleveragents.cli.plan.work import continue_plan
 
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     plan = plans.get(chosen_plan(deciding.client, plan_id, "approve"))
-    continue_plan(deciding, plan, lambda: plans.approve(plan.id, call=number), tell=_tell_answered)
+    if scope != "once" and plan.approval is not None:
+        number = plan.approval.call if number is None else number
+        pattern = pattern or plan.approval.pattern
+        if pattern is not None:  # what is saved is what was shown
+            where = "this plan" if scope == "plan" else plan.approval.project_scope
+            progress(f"rule for {where}: `{pattern}`")
+    approve = partial(plans.approve, plan.id, call=number, scope=scope, pattern=pattern)
+    continue_plan(deciding, plan, approve, tell=_tell_answered)
 
 
 @click.command("deny")
 @optional_plan
 @click.argument("number", type=int, required=False)
+@click.option("--reason", metavar="TEXT", help="Why, for the agent.")
 @format_option
 @pass_session
-def deny_plan(session: Session, plan_id: str | None, number: int | None, output: Output) -> None:
+def deny_plan(
+    session: Session, plan_id: str | None, number: int | None, reason: str | None, output: Output
+) -> None:
     """Deny the pending request of a plan.
 
-    A plan without actors fails; actors are informed and try something else. With NUMBER, deny only the
+    A plan without actors fails; actors read the reason and try something else. With NUMBER, deny only the
     request of this call. Without PLAN, deny the only pending request here.
 
     \b
     Example:
       agents plan deny 7QX2
-      agents plan deny 7QX2 3
+      agents plan deny 7QX2 3 --reason "use make test instead"
     """
     from cleveragents.cli.plan.work import position_before, work_on
 
@@ -70,7 +103,7 @@ def deny_plan(session: Session, plan_id: str | None, number: int | None, output:
     plans = deciding.client.plans
     plan = plans.get(chosen_plan(deciding.client, plan_id, "deny"))
     after = position_before(deciding, plan)
-    plan = plans.deny(plan.id, call=number)
+    plan = plans.deny(plan.id, call=number, reason=reason)
     _tell_answered(plan)
     print_denied(deciding, work_on(deciding, plan, after=after))
 

@@ -35,7 +35,7 @@ from cleveragents.cli.plan.view import (
     printed_at_end,
     shown_diff,
 )
-from cleveragents.cli.prompts import confirmed, prompt_choice
+from cleveragents.cli.prompts import prompt_choice
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import Cancelled, PlanFailed
 from cleveragents.core.text.redaction import redact_text
@@ -44,6 +44,7 @@ from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
+    from cleveragents.api.plans.client import ApprovalScope
     from cleveragents.api.plans.views import CallSummary, PlanSummary, PlanView
     from cleveragents.cli.output import Output
     from cleveragents.cli.plan.follow import StreamPosition
@@ -412,10 +413,10 @@ def _reply(
     """
     plans = deciding.client.plans
     if call is not None:
-        granted = _answer(asking, partial(confirmed, "Approve?"))
-        if granted is None:
+        reply = _answer(asking, partial(_approval, deciding, asking, call.number))
+        if reply is None:
             raise click.exceptions.Exit(NEEDS_HUMAN)
-        return partial(plans.approve if granted else plans.deny, asking.id, call=call.number)
+        return reply
     if _waited_for(asking) != "question":
         return None
     waiting = asking.waiting_for if isinstance(asking.waiting_for, Mapping) else {}
@@ -423,6 +424,31 @@ def _reply(
     if text is None:
         raise click.exceptions.Exit(NEEDS_HUMAN)
     return partial(plans.answer, asking.id, text, question=str(waiting.get("question")))
+
+
+def _approval(deciding: WorkOptions, asking: PlanView, number: int) -> Callable[[], PlanView]:
+    """Ask whether and for how long the call is approved, and return the response."""
+    plans, approval = deciding.client.plans, asking.approval
+    scopes = {"p": "plan", "a": "project"}
+    offered = {
+        letter: scope
+        for letter, scope in scopes.items()
+        if approval is not None and approval.call == number and scope in approval.scopes
+    }
+    question, choices = "Approve? [y]es", ["y", *offered, "n"]
+    rule = None if approval is None else approval.pattern or approval.exact
+    if offered and approval is not None:
+        progress(f"  a rule can approve later commands: `{rule}`")
+        question += ", for this [p]lan"
+        question += f", [a]lways in {approval.project_scope}" if "a" in offered else ""
+    said = prompt_choice(f"{question}, [n]o", choices)
+    if said == "y":
+        return partial(plans.approve, asking.id, call=number)
+    if said in offered:
+        scope: ApprovalScope = "plan" if said == "p" else "project"
+        return partial(plans.approve, asking.id, call=number, scope=scope, pattern=rule)
+    reason = str(click.prompt("Reason for the agent (Enter: none)", default="", show_default=False, err=True))
+    return partial(plans.deny, asking.id, call=number, reason=reason.strip() or None)
 
 
 def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None) -> _Reply | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command_line", "remedy_lines", "step_pairs"]
 
-_SERVED = ("action", "actor", "job", "model", "plan", "project", "resource", "user")
+_SERVED = ("action", "actor", "job", "model", "plan", "policy", "project", "resource", "user")
 """Commands that act on a server; all others act on this machine."""
 
 _COMMANDS_OF_PLANS = {"reject": "discard", "reread": "capture"}
@@ -51,6 +51,7 @@ _OPTIONS = {
     "limits.steps": "--max-steps",
     "limits.tokens": "--max-tokens",
     "limits.usd": "--max-usd",
+    "scope": "--for",
 }
 """Fields of the API with another name on the command line; all others are written with dashes."""
 

@@ -59,6 +59,7 @@
     * UnknownUser
     * UnknownProject
     * UnknownResource
+    * UnknownRule
     * AlreadyThere
     * KeyReused
     * NotAuthenticated
@@ -244,6 +245,7 @@ from cleveragents.core.errors.service import (
     TooManyRequests,
     UnknownProject,
     UnknownResource,
+    UnknownRule,
     UnknownUser,
 )
 
@@ -361,6 +363,7 @@ __all__ = [
     "UnknownPlan",
     "UnknownProject",
     "UnknownResource",
+    "UnknownRule",
     "UnknownTool",
     "UnknownUser",
     "remedies_from_json",

@@ -27,6 +27,7 @@ __all__ = [
     "TooManyRequests",
     "UnknownProject",
     "UnknownResource",
+    "UnknownRule",
     "UnknownUser",
 ]
 
@@ -85,6 +86,18 @@ class UnknownResource(InvalidRequest):
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         return (Remedy("resource.list", text="List the resources"),)
+
+
+@dataclass(eq=False)
+class UnknownRule(InvalidRequest):
+    """There is no approval rule with this id."""
+
+    message = "there is no rule {rule_id!r}"
+    rule_id: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("policy.list", text="List the rules"),)
 
 
 @dataclass(eq=False)

@@ -205,8 +205,9 @@ class RecordedAgentClient:
             elif earlier is not None and earlier.approval == "granted":
                 granted = True
             elif earlier is not None:
-                self._tools.refuse(tool, arguments, _DENIED, step=step)
-                raise ToolRefused(tool, _DENIED)
+                why = _DENIED if earlier.reason is None else f"{_DENIED}: {earlier.reason}"
+                self._tools.refuse(tool, arguments, why, step=step)
+                raise ToolRefused(tool, why)
             request = CallRequest(step, tool, arguments, granted=granted, ended=ended, on_output=on_output)
             answer = self._tools.make(request, self._seconds_left)
         if answer.failed:

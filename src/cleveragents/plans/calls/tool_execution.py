@@ -23,6 +23,7 @@ from cleveragents.changes.model.merge_conflict import is_by_hand
 from cleveragents.core.actions.model import broken_by
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
+from cleveragents.core.command_rule import argv_of
 from cleveragents.core.errors import (
     CallDenied,
     Cancelled,
@@ -56,6 +57,7 @@ DONE = (CallState.ENDED, CallState.FAILED)
 """The states in which a call is over, whatever its outcome."""
 
 _UNISOLATED = "; without isolation it can read and change all your files, and use the network"
+_COMMAND = "command"
 _SHELL = ("/bin/sh", "-c")
 _SUBJECTS = ("path", "source", "glob", "title", "asks")
 _REQUEST = 300
@@ -87,7 +89,7 @@ class ToolExecution:
 
     This also holds across processes: a call holds the sandbox's `writing()` from its first change until its
     changes are recorded. The cost of a call does not depend on the number of earlier calls. `by_agent`: an
-    agent chooses the calls, not the user or an action.
+    agent chooses the calls, not the user or an action. `project_rules`: approval rules of the project count.
     """
 
     sandbox: Sandbox
@@ -108,6 +110,7 @@ class ToolExecution:
     busy_seconds: float = 30.0
     invariants: tuple[str, ...] = ()
     by_agent: bool = False
+    project_rules: bool = True
     _fold: ChangeFold = field(default_factory=ChangeFold, init=False, repr=False, compare=False)
 
     def settle(self) -> None:
@@ -225,7 +228,7 @@ class ToolExecution:
 
     def command_inputs(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
         """Return the inputs that decide the outcome of a command, besides the files of the sandbox."""
-        return self._commands_of("command").inputs_of(argv)
+        return self._commands_of(_COMMAND).inputs_of(argv)
 
     def _commands_of(self, tool: str) -> CallCommands:
         return CallCommands(
@@ -255,32 +258,66 @@ class ToolExecution:
     ) -> ToolCall:
         """Start the call and return it, or raise the reason why it may not run."""
         earlier = self._still_meant(request, earlier)
-        verdict, now = self._verdict(tool, capability), self.clock.now()
+        verdict = self._verdict(tool, capability)
         if request.granted and verdict is Verdict.ASK:  # guard: denied stays denied
             verdict = Verdict.ALLOW
         if verdict is Verdict.DENY:
             raise self._denied(f"{request.tool} ({request.step})", tool, capability)
         if earlier is not None and earlier.state is CallState.ASKED:
-            if earlier.approval is None:
-                raise self._asking(earlier, capability)
-            if earlier.approval != "granted":
-                self.calls.move(earlier, CallState.FAILED, now=now, error="denied by a person")
-                raise CallDenied(
-                    self._plan_id, f"call {earlier.number} ({request.tool}) was denied by a person"
-                )
-            return self.calls.move(earlier, CallState.STARTED, now=now)
+            return self._answered(earlier, capability)
         if earlier is not None:
             return earlier
         if verdict is Verdict.ASK:
-            raise self._asking(self._requested(request), capability)
+            started = self._started_by_rule(tool, request, capability)
+            if started is None:
+                raise self._asking(self._requested(request), capability)
+            return started
         return self._added(request.step, request.tool, _kept(request, tool), CallState.STARTED)
+
+    def _answered(self, call: ToolCall, capability: Capability) -> ToolCall:
+        """Start the call that a person approved. Raises `NeedsHuman` without an answer, `CallDenied`."""
+        now = self.clock.now()
+        if call.approval is None:
+            raise self._asking(call, capability)
+        if call.approval != "granted":
+            why = "denied by a person" if call.reason is None else f"denied by a person: {call.reason}"
+            self.calls.move(call, CallState.FAILED, now=now, error=why)
+            raise CallDenied(self._plan_id, f"call {call.number} ({call.tool}) was {why}")
+        return self.calls.move(call, CallState.STARTED, now=now)
+
+    def _started_by_rule(
+        self, tool: Tool | None, request: CallRequest, capability: Capability
+    ) -> ToolCall | None:
+        """Return the call of a command, started by an approval rule; None if a person has to be asked."""
+        if tool is None or request.tool != _COMMAND or capability is not Capability.COMMAND:
+            return None
+        argv = argv_of(request.arguments)
+        if argv is None or not self.commands.isolates:  # guard: a rule covers nothing outside the sandbox
+            return None
+        kept, now = _kept(request, tool), self.clock.now()
+        return self.calls.start_by_rule(
+            self._plan_id,
+            request.tool,
+            kept,
+            argv,
+            step=request.step,
+            now=now,
+            project_rules=self.project_rules,
+        )
 
     def digest_of(self, tool: str, arguments: Mapping[str, JsonValue]) -> str:
         """Return what an approval of that call is bound to in this plan."""
         return approval_digest(self._plan_id, tool, arguments)
 
     def _still_meant(self, request: CallRequest, earlier: ToolCall | None) -> ToolCall | None:
-        """Return the earlier call of the step, or None if a person was asked about other arguments."""
+        """Return the earlier call of the step, or None if a person was asked about other arguments, or a rule
+        approved it.
+        """
+        if earlier is not None and earlier.rule is not None:
+            # guard: the rule may be revoked by now, or not cover these arguments
+            error = "interrupted; its approval was decided again"
+            self.calls.move(earlier, CallState.FAILED, now=self.clock.now(), error=error)
+            return None
         if earlier is None or (earlier.state is not CallState.ASKED and earlier.approval is None):
             return earlier
         # guard: an approval holds for the exact arguments that were shown

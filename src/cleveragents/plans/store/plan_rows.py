@@ -26,6 +26,7 @@ __all__ = [
     "call_row",
     "check_of",
     "check_row",
+    "decoded",
     "encoded",
     "plan_of",
     "plan_row",
@@ -55,7 +56,7 @@ def plan_of(row: Mapping[Any, Any]) -> Plan:
     return record_in(
         Plan,
         row,
-        resource=str(_decoded(row["resource"])),
+        resource=str(decoded(row["resource"])),
         request=_object(row["request"]),
         strategy=_decoded_or_none(row["strategy"]),
         waiting_for=_decoded_or_none(row["waiting_for"]),
@@ -70,6 +71,7 @@ def call_row(call: ToolCall) -> dict[str, object]:
         arguments=encoded(call.arguments, f"arguments of {call.tool}"),
         result=_encoded_or_none(call.result, f"result of {call.tool}"),
         error=_kept_error(call.error),
+        reason=_kept_error(call.reason),
     )
 
 
@@ -105,7 +107,7 @@ def review_row(review: Review) -> dict[str, str]:
 def review_of(row: Mapping[Any, Any]) -> Review:
     """Return the review of the row."""
     kind = ReviewKind(row["kind"])
-    return Review(row["plan_id"], kind, str(_decoded(row["subject"])), row["verdict"] == "accepted")
+    return Review(row["plan_id"], kind, str(decoded(row["subject"])), row["verdict"] == "accepted")
 
 
 def encoded(value: JsonValue, where: str = "text") -> str:
@@ -122,15 +124,16 @@ def _encoded_or_none(value: JsonValue, where: str) -> str | None:
     return None if value is None else encoded(value, where)
 
 
-def _decoded(text: str) -> JsonValue:
+def decoded(text: str) -> JsonValue:
+    """Return the value of JSON that `encoded` wrote."""
     return freeze(json.loads(text))
 
 
 def _decoded_or_none(text: str | None) -> JsonValue:
-    return None if text is None else _decoded(text)
+    return None if text is None else decoded(text)
 
 
 def _object(text: str) -> FrozenObject:
-    found = _decoded(text)
+    found = decoded(text)
     assert isinstance(found, FrozenObject)
     return found

@@ -45,6 +45,7 @@ from cleveragents.plans.store.plan_rows import (
     review_of,
     review_row,
 )
+from cleveragents.plans.store.sql_rule_store import NewRule, keep_rule, rule_for
 from cleveragents.storage.actor_tables import model_calls
 from cleveragents.storage.columns import is_storable, kept_text, moment
 from cleveragents.storage.database import Database
@@ -145,6 +146,44 @@ class SqlCallStore:
 
         return self._database.write(unit)
 
+    def start_by_rule(
+        self,
+        plan_id: str,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        argv: Sequence[str],
+        *,
+        step: str,
+        now: datetime,
+        project_rules: bool = True,
+    ) -> ToolCall | None:
+        """Add the next call as started, if an approval rule covers the command line; otherwise return None.
+
+        The rule is read and the call is added in one transaction, with events that name the rule. Without
+        `project_rules`, only rules of the plan's own tree count.
+        """
+        call_id = self._identifiers.new()
+
+        def unit(connection: Connection) -> ToolCall | None:
+            ensure_owned(connection, self._fence)
+            _hold(connection, plan_id)
+            rule = rule_for(connection, plan_id, argv, project_rules=project_rules)
+            if rule is None:
+                return None
+            number = int(_run(connection, _LAST, {"plan": plan_id}).value() or 0) + 1
+            state = CallState.STARTED
+            row = call_row(
+                ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step, rule=rule.id)
+            )
+            call = call_of(row)
+            _run(connection, _ADD, row)
+            facts: dict[str, JsonValue] = {"approval": "granted", "rule": rule.id}
+            for kind, more in ((EventType.APPROVAL_GIVEN, facts), (EventType.TOOL_CALL_STARTED, {})):
+                append_to_outbox(connection, self._event(kind, call, now, more))
+            return call
+
+        return self._database.write(unit)
+
     def move(
         self,
         call: ToolCall,
@@ -190,10 +229,19 @@ class SqlCallStore:
         return self._database.write(unit)
 
     def answer(
-        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+        self,
+        plan_id: str,
+        number: int,
+        approval: str,
+        *,
+        now: datetime,
+        by: str | None = None,
+        reason: str | None = None,
+        rule: NewRule | None = None,
     ) -> ToolCall:
-        """Record the answer, `granted` or `denied`, of a call that needs approval; the first answer stays.
-        The event names the user, if known.
+        """Record the answer, `granted` or `denied`, of a call that needs approval, and why it was denied; the
+        first answer stays. With `rule`, also add that rule for later calls, in the same transaction. The
+        events name the user, if known.
         """
         if approval not in _ANSWERS:
             raise InvalidPayload("an approval", f"{approval!r} is neither granted nor denied")
@@ -205,10 +253,14 @@ class SqlCallStore:
                 call.state is not CallState.ASKED or call.approval is not None
             ):  # guard: the first answer stays
                 raise PlanError(plan_id, f"call {number} is not pending; nothing was changed")
-            answered = replace(call, approval=approval)
-            connection.execute(_of_number(plan_id, number).values(approval=approval))
+            row = call_row(replace(call, approval=approval, reason=reason))
+            answer = {name: row[name] for name in ("approval", "reason")}
+            connection.execute(_of_number(plan_id, number).values(answer))
+            answered = call_of(row)
             who: dict[str, JsonValue] = {} if by is None else {"by": by}
             append_to_outbox(connection, self._event(EventType.APPROVAL_GIVEN, answered, now, who))
+            if rule is not None:
+                keep_rule(connection, self._identifiers, rule, now=now, by=by)
             return answered
 
         return self._database.write(unit)

@@ -55,6 +55,7 @@ from cleveragents.storage.service_tables import (
 from cleveragents.storage.sql_idempotency_store import keep_made
 from cleveragents.storage.tables import (
     applies,
+    approval_rules,
     change_entries,
     changesets,
     check_runs,
@@ -374,7 +375,7 @@ class SqlPlanStore:
             remote_bases,
         ):
             connection.execute(delete(table).where(table.c.plan_id == held.id))
-        for of_tree in (budgets, contents):
+        for of_tree in (approval_rules, budgets, contents):
             connection.execute(delete(of_tree).where(of_tree.c.root_id == held.id))
         for table in (graph_checkpoints, graph_values, graph_writes):
             # The graphs of a plan have threads below its id; `0` is the character after `/`.

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from cleveragents.api.jobs import JobView
+from cleveragents.api.plans.client import ApprovalScope
 from cleveragents.api.plans.views import BudgetView, CommentState, CommentView, CorrectionPreview, PlanView
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused
@@ -75,6 +76,31 @@ class CallResponseBody(StrictBody):
         le=10**9,
         description="the pending call; required after an earlier call of the plan was answered",
         examples=[3],
+    )
+
+
+class ApprovalBody(CallResponseBody):
+    """The call to approve, and how long the approval lasts."""
+
+    scope: ApprovalScope = Field(
+        default="once",
+        description="`plan`: also later commands of the plan that match; `project`: also of its project",
+        examples=["once"],
+    )
+    pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4_000,
+        description="the rule for later commands; default: `approval.pattern` of the plan",
+        examples=[None],
+    )
+
+
+class DenialBody(CallResponseBody):
+    """The call to deny, and why."""
+
+    reason: str | None = Field(
+        default=None, max_length=2_000, description="for the agent", examples=["use `make test` instead"]
     )
 
 
@@ -227,15 +253,23 @@ def resume_plan(plan_id: PlanId, client: PlanOperator, body: ResumeBody | None =
 
 
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
-def approve_plan(plan_id: PlanId, client: PlanOperator, body: CallResponseBody | None = None) -> PlanView:
-    """Approve the pending request and continue the plan."""
-    return client.plans.approve(plan_id, call=(body or CallResponseBody()).call)
+def approve_plan(plan_id: PlanId, client: PlanOperator, body: ApprovalBody | None = None) -> PlanView:
+    """Approve the pending request and continue the plan.
+
+    With the scope `plan` or `project`, later commands that match the pattern run without approval, if they
+    are isolated. `approval` of the plan lists the possible scopes and the pattern.
+    """
+    asked = body or ApprovalBody()
+    return client.plans.approve(plan_id, call=asked.call, scope=asked.scope, pattern=asked.pattern)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
-def deny_plan(plan_id: PlanId, client: PlanOperator, body: CallResponseBody | None = None) -> PlanView:
-    """Deny the pending request. An agent looks for another way; a plan of fixed steps fails."""
-    return client.plans.deny(plan_id, call=(body or CallResponseBody()).call)
+def deny_plan(plan_id: PlanId, client: PlanOperator, body: DenialBody | None = None) -> PlanView:
+    """Deny the pending request. An agent reads the reason and looks for another way; a plan of fixed steps
+    fails.
+    """
+    asked = body or DenialBody()
+    return client.plans.deny(plan_id, call=asked.call, reason=asked.reason)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
