@@ -17,6 +17,7 @@ import pytest
 from cleveragents import Limits, PlanRequest, api, connect
 from cleveragents.access.model.user import Role
 from cleveragents.api.client import HttpClient
+from cleveragents.api.plans.views import CommentState
 from cleveragents.api.transport import HttpTransport
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import (
@@ -102,6 +103,7 @@ ARGUMENTS: dict[str, Any] = {
     "plan_id": "01A",
     "request": PlanRequest(goal="x", resource="shop"),
     "role": Role.VIEWER,
+    "state": CommentState.RESOLVED,
     "take": Take.OURS,
     "token_id": "01A",
 }

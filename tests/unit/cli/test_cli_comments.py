@@ -115,6 +115,8 @@ def test_a_hunk_is_left_out_and_included_again(agents: Agents, tmp_path: Path) -
     assert [hunk["accepted"] for hunk in files[0]["hunks"]] == [True, False]
     assert "included: hunk many.txt:2" in agents("plan", "review", plan, "--accept-hunk", "many.txt:2").err
     assert "+last" in agents("plan", "diff", plan).out
+    assert "revise" not in agents("plan", "comment", plan, "fixed steps cannot be revised").err
+    assert "plan revise" not in agents("plan", "show", plan).out
     for words, said in (
         (("--reject-hunk", "many.txt:9"), "no hunk 'many.txt:9'"),
         (("--reject-hunk", "made.txt:1"), "made.txt:1 is a whole file"),

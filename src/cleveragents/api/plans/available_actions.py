@@ -36,6 +36,7 @@ __all__ = [
     "is_at_rest",
     "is_pausable",
     "is_resumable",
+    "is_revisable",
     "is_settled",
     "needs_of",
     "urgency",
@@ -111,7 +112,7 @@ def can_of(parts: PlanParts, plan: Plan) -> list[str]:
             found.remove(done_by_a_job)
     if _is_correctable(parts, plan):
         found.add("correct")
-    if _is_revisable(parts, plan):
+    if is_revisable(parts, plan):
         found.add("revise")
     if not plan.state.running and plan.parent_id is None and not has_active_sub_plans(parts, plan):
         found.add("delete")
@@ -194,7 +195,8 @@ def _is_correctable(parts: PlanParts, plan: Plan) -> bool:
     return bool(parts.actor_parts.decisions.of_plan(plan.id))
 
 
-def _is_revisable(parts: PlanParts, plan: Plan) -> bool:
+def is_revisable(parts: PlanParts, plan: Plan) -> bool:
+    """Return whether an executor could revise the result of the plan."""
     try:
         parts.correction.ensure_revisable(plan)
     except PlanError:

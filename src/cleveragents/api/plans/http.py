@@ -281,7 +281,7 @@ class HttpPlans:
     def answer_comment(
         self, plan_id: str, number: int, state: CommentState, *, reason: str = ""
     ) -> CommentView:
-        body = {"state": CommentState(state).value, "reason": reason}
+        body = {"state": state.value, "reason": reason}
         return view_of(CommentView, self._http.post(_path(plan_id, f"comments/{number}"), body))
 
     def revise(self, plan_id: str, message: str = "", *, model: str | None = None) -> PlanView:

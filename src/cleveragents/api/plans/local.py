@@ -448,7 +448,7 @@ class LocalPlans:
         self, plan_id: str, number: int, state: CommentState, *, reason: str = ""
     ) -> CommentView:
         plan = self._operated(plan_id)
-        author, state = self._access.user.name, CommentState(state)
+        author = self._access.user.name
         self._parts.comments.answer(plan, number, state, author=author, reason=reason)
         return self._comment(plan, number)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
+from cleveragents.api.plans.available_actions import is_revisable
 from cleveragents.api.plans.budget import more_time
 from cleveragents.api.plans.details import has_not_run, place_of, unpassed_checks
 from cleveragents.api.plans.sandbox_state import is_kept
@@ -128,7 +129,10 @@ def _revise(parts: PlanParts, plan: Plan) -> list[Remedy]:
     if not count:
         return []
     what = "1 open comment" if count == 1 else f"{count} open comments"
-    return [_step(plan, "comments", "show the comments"), _step(plan, "revise", f"request changes: {what}")]
+    shows = _step(plan, "comments", "show the comments")
+    return (
+        [shows, _step(plan, "revise", f"request changes: {what}")] if is_revisable(parts, plan) else [shows]
+    )
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:

@@ -69,8 +69,8 @@ def comment_on_plan(
     else:
         shown = _added(plans, plan_id, words)
         place = f" on {shown.place}" if shown.path else ""
-        send = f"`{prefix_of(session)} plan revise {plan_id}`"
-        progress(f"comment {shown.number}{place}; send it to the agent with {send}")
+        send = f"; send it to the agent with `{prefix_of(session)} plan revise {plan_id}`"
+        progress(f"comment {shown.number}{place}{send if 'revise' in plans.get(plan_id).can else ''}")
     if output.machine_readable:
         from cleveragents.api.views import as_json
 
