@@ -362,6 +362,9 @@ def test_refuses_what_cannot_run_with_the_reason(bench: Bench, tmp_path: Path) -
     (bench.root / "broken").chmod(0o755)
     with pytest.raises(ToolRefused, match=r"program 'pyhton3' not found.*did you mean .*python3"):
         bench.run("pyhton3")
+    with pytest.raises(ToolRefused) as refused:
+        bench.run("zzff")
+    assert "did you mean" not in str(refused.value)
     with pytest.raises(ToolRefused, match=r"'\./plain' is not executable"):
         bench.run("./plain")
     with pytest.raises(ToolRefused, match=r"'\./missing'"):

@@ -35,6 +35,9 @@ _NEGATIVE = re.compile(r"-\.?[0-9]")
 _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
 
 
+_NO_SUCH_CHOICE = re.compile(r"'([^']*)' is not one of ")
+
+
 def report(error: Exception, prefix: str = "agents") -> int:
     """Print an error on stderr and return the exit code. `prefix` begins remedies for the same server."""
     if isinstance(error, CleverAgentsError):
@@ -67,6 +70,7 @@ def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
         said = f"{said.removesuffix('.')}; write -- before a value that begins with -"
     if isinstance(error, click.BadParameter) and error.param is not None:
         said = _NO_SUCH_NUMBER.sub(f" must be a {_number_wanted(error.param.type)}", said)
+        said = said.removesuffix(".") + _near_choice(error.param.type, said)
     say_error(_in_our_words(said))
     if isinstance(error, RefusedUsage):
         _say_remedies(error.remedies, prefix)
@@ -86,6 +90,17 @@ def _in_full(error: CleverAgentsError) -> str:
         if there is not None:
             return str(UnknownModel(error.name, there))
     return str(error)
+
+
+def _near_choice(kind: click.ParamType[object], said: str) -> str:
+    """Return a hint if the refused value is similar to one of the choices."""
+    import difflib
+
+    found = _NO_SUCH_CHOICE.search(said)
+    if found is None or not isinstance(kind, click.Choice):
+        return ""
+    near = difflib.get_close_matches(found[1], [str(one) for one in kind.choices], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _in_our_words(said: str) -> str:

@@ -50,6 +50,8 @@ __all__ = [
 
 TOOL = "command"
 _MOST_SUGGESTIONS = 3
+_SIMILAR = 0.75
+"""A PATH has thousands of programs: with the default of `difflib`, `ruff` would suggest `troff`."""
 _SYSTEM = frozenset(
     map(Path, ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"))
 )
@@ -116,7 +118,7 @@ def find_program(command: Command, path: str, user_path: str, *, isolated: bool 
     elsewhere = look_up(name, user_path)
     if elsewhere is not None:
         raise ToolRefused(TOOL, f"{name!r} is only at {elsewhere}, which is not visible in a sandbox")
-    near = difflib.get_close_matches(name, _programs(path), n=_MOST_SUGGESTIONS)
+    near = difflib.get_close_matches(name, _programs(path), n=_MOST_SUGGESTIONS, cutoff=_SIMILAR)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise ToolRefused(TOOL, f"program {name!r} not found on the command's PATH ({path}){hint}")
 

@@ -337,6 +337,14 @@ def test_where_the_user_stands_is_where_the_command_starts(
     assert (repository / "src/here.txt").exists()
 
 
+def test_a_misspelled_status_and_an_unknown_call_are_named(agents: Agents) -> None:
+    assert "; did you mean 'ready'?" in agents("plan", "list", "--status", "redy").err
+    ran = agents(*REPLACE, "--review")
+    unknown = agents("plan", "log", ran.id, "99")
+    assert f"plan {ran.id} has no call 99" in unknown.err
+    assert "List its calls" in unknown.err
+
+
 def test_ctrl_c_pauses_a_plan_whose_work_was_not_begun(agents: Agents, interrupt: Interrupt) -> None:
     with interrupt("plan ", KeyboardInterrupt()):
         stopped = agents(*REPLACE)

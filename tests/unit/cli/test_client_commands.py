@@ -515,7 +515,10 @@ def test_a_failed_check_and_a_failed_plan_end_as_here(bench: Served, asked: Ask)
     assert (unchecked.code, "check false: failed" in unchecked.err) == (3, True)
     assert written(bench) == "The colour of it.\n"
     failed = asked("run", "--action", "builtin/command", "--profile", "full-auto", "--", "false")
-    assert (failed.code, "error: plan" in failed.err) == (1, True)
+    assert failed.code == 1
+    reason, steps = failed.err.index("error: plan"), failed.err.index(" plan resume ")
+    assert reason < steps, "the reason comes first"
+    assert failed.err.count("ended with exit code 1") == 1
 
 
 def test_an_interrupted_run_stops_the_plan(bench: Served, asked: Ask) -> None:

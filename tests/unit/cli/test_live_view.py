@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from cleveragents.cli.render.board import PlainBoard, StreamBoard, announced
 from cleveragents.cli.render.live_output import ChunkFlow, LiveOutput
 from cleveragents.cli.render.live_view import PlainView, is_for_terminal, lines_of
 from cleveragents.cli.render.stream_view import StreamView
+from cleveragents.core.json_value import freeze
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123"
@@ -30,7 +32,7 @@ def seen(kind: ProgressKind, text: str = "", *, node: str = "think", failed: boo
     return Progress(kind, "builtin/executor", node, text, failed=failed)
 
 
-def events(stream: StringIO) -> list[dict[str, object]]:
+def events(stream: StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -201,6 +203,21 @@ def test_every_thing_seen_is_one_object_on_a_line_of_its_own() -> None:
     assert [event["text"] for event in told[-2:]] == ["red", "no end"]
 
 
+def test_a_call_carries_its_tool_and_masked_bounded_arguments() -> None:
+    stream = StringIO()
+    view = StreamView("P1", stream)
+    arguments = freeze({"path": "a.py", "content": f"{SECRET} " + "x" * 9000, "deep": [[[[[[["y"]]]]]]]})
+    called = seen(ProgressKind.TOOL, "write {…")
+    view.seen(replace(called, tool="write", arguments=arguments))
+    view.seen(called)
+    first, second = events(stream)
+    assert (first["tool"], first["arguments"]["path"]) == ("write", "a.py")
+    assert SECRET[:10] not in stream.getvalue()
+    assert len(first["arguments"]["content"]) < 2100
+    assert first["arguments"]["deep"] == [[[[["…"]]]]]
+    assert (second["tool"], second["arguments"]) == ("write", None)
+
+
 def test_no_event_carries_a_secret() -> None:
     stream = StringIO()
     view = StreamView("P1", stream)
@@ -255,7 +272,7 @@ def test_lines_of_threads_are_not_mixed(kind: str, what: str) -> None:
     thread = meeting.intruder = threading.Thread(target=told[what])
     view.output(b"one\ntwo\nthree")
     thread.join(30)
-    words = [re.findall("one|two|three|said|used", line) for line in meeting.lines]
+    words = [list(dict.fromkeys(re.findall("one|two|three|said|used", line))) for line in meeting.lines]
     after = {"say": [["said"]], "close": [], "seen": [["used"]]}[what]
     assert words == [["one"], ["two"], ["three"], *after]
 

@@ -345,7 +345,7 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
 
 
 async def _used(request: ToolRequest, place: NodeLabel, call: str) -> ToolAnswer:
-    place.tell(ProgressKind.TOOL, f"{request.tool} {shown_arguments(request.arguments)}")
+    place.tell_call(request.tool, request.arguments, shown_arguments(request.arguments))
     step = place.context.tool_step(place.path, call)
     use = partial(place.context.host.use, seconds_left=time_left())
     answer = await asyncio.to_thread(use, request.tool, request.arguments, step=step)
@@ -356,7 +356,7 @@ async def _used(request: ToolRequest, place: NodeLabel, call: str) -> ToolAnswer
 async def not_made(request: ToolRequest, place: NodeLabel, call: str, reason: str) -> ToolAnswer:
     """Record and report a requested call that is not made."""
     tool = request.tool[:_SHOWN] or "a tool without a name"
-    place.tell(ProgressKind.TOOL, f"{tool} {shown_arguments(request.arguments)}")
+    place.tell_call(tool, request.arguments, shown_arguments(request.arguments))
     step = place.context.tool_step(place.path, call)
     await asyncio.to_thread(place.context.host.refuse, tool, request.arguments, reason, step=step)
     place.tell(ProgressKind.TOOL_DONE, reason[:_SHOWN], failed=True)

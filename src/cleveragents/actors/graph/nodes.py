@@ -84,7 +84,7 @@ class CommandStep:
         step = place.context.tool_step(place.path, str(visit))
         arguments = self._arguments(filled_text(node.prompt, state))
         async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
-            place.tell(ProgressKind.TOOL, f"{AGENT_TOOL} {node.argv[0]}")
+            place.tell_call(AGENT_TOOL, arguments, node.argv[0])
             use = partial(place.context.host.use, seconds_left=time_left())
             answer = await asyncio.to_thread(use, AGENT_TOOL, arguments, step=step)
         place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0], failed=answer.failed)
@@ -164,7 +164,7 @@ class ToolStep:
         place.tell(ProgressKind.NODE)
         step = place.context.tool_step(place.path, str(visit))
         async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
-            place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
+            place.tell_call(node.tool, arguments, shown_arguments(arguments))
             use = partial(place.context.host.use, seconds_left=time_left())
             answer = await asyncio.to_thread(use, node.tool, arguments, step=step)
         place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0], failed=answer.failed)

@@ -156,6 +156,12 @@ class NodeLabel:
         """Report progress."""
         self.context.tell(Progress(kind, self.actor, self.path, text, failed))
 
+    def tell_call(self, tool: str, arguments: object, shown: str) -> None:
+        """Report a tool call; `shown` are the arguments on one line."""
+        text = f"{tool} {shown}"
+        told = Progress(ProgressKind.TOOL, self.actor, self.path, text, tool=tool, arguments=arguments)
+        self.context.tell(told)
+
 
 def path_in(state: State, node: str) -> str:
     """Return the node's path behind its subgraphs, as in `a.b`."""

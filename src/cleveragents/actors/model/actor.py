@@ -324,7 +324,8 @@ class ProgressKind(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A progress update. `text` is a piece of the answer (PIECE), the call (TOOL) or its result (TOOL_DONE,
-    THOUGHT). `node` is the path through subgraphs, `a.b`.
+    THOUGHT). `node` is the path through subgraphs, `a.b`. A call (TOOL) has its `tool` and `arguments`, if
+    known.
     """
 
     kind: ProgressKind
@@ -332,3 +333,5 @@ class Progress:
     node: str
     text: str = ""
     failed: bool = False
+    tool: str | None = None
+    arguments: object = None

@@ -75,6 +75,8 @@ class StreamMessage:
             "node": progress.node,
             "text": progress.text,
             "failed": progress.failed,
+            "tool": progress.tool,
+            "arguments": progress.arguments,
         }
         return StreamMessage(self.id, self.graph, content, MessageKind(progress.kind.value), self.thread_id)
 
@@ -87,6 +89,8 @@ class StreamMessage:
             node=str(content["node"]),
             text=str(content["text"]),
             failed=bool(content["failed"]),
+            tool=None if content.get("tool") is None else str(content["tool"]),
+            arguments=content.get("arguments"),
         )
 
 

@@ -36,6 +36,7 @@ from cleveragents.core.text.redaction import (
     redact_known_text,
     redact_text,
 )
+from cleveragents.models.model.budget import PICODOLLARS
 from cleveragents.plans.apply_policy import merged_tree_of
 from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -82,6 +83,17 @@ def find_plan(parts: PlanParts, plan_id: str) -> Plan:
     return parts.lifecycle.reconciled(parts.plans.find(plan_id))
 
 
+def _shown_request(plan: Plan) -> object:
+    """Return the masked request, with a limit of money also in dollars."""
+    request = redact(plan.request)
+    limits = request.get("limits") if isinstance(request, dict) else None
+    if not isinstance(request, dict) or not isinstance(limits, dict):
+        return request
+    stored = limits.get("picodollars")
+    usd = stored / PICODOLLARS if isinstance(stored, int) else None
+    return {**request, "limits": {**limits, "usd": usd}}
+
+
 def fields_of(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan for rows and JSON."""
     waiting = None if plan.state is PlanState.CONSTRAINED else plan.waiting_for
@@ -96,7 +108,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "updated": timestamp(plan.updated_at),
         "waiting_for": freeze(redact_known(waiting)),
         "error": None if plan.error is None else redact_text(plan.error),
-        "request": freeze(redact(plan.request)),
+        "request": freeze(_shown_request(plan)),
         "job": plan.job_id,
         "parent": plan.parent_id,
         "root": plan.root,

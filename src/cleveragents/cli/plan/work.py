@@ -26,7 +26,7 @@ from cleveragents.cli.plan.apply import (
     print_applied,
     wait_for_other_apply,
 )
-from cleveragents.cli.plan.exit_codes import NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.cli.plan.exit_codes import FAILED, NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.plan.view import (
     print_changes,
     print_hints,
@@ -229,8 +229,8 @@ def activity_count(plan: PlanView) -> int:
 def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Bring a plan at rest to the outcome that the user chooses, with questions on a terminal.
 
-    Exits with 3, after printing what is needed, if a question cannot be asked. Raises `PlanFailed`,
-    `Cancelled`, and `CheckFailed` if the result is left with a required check that did not pass.
+    Exits with 3, after printing what is needed, if a question cannot be asked, and with 1 if the plan failed.
+    Raises `Cancelled`, and `CheckFailed` if the result is left with a required check that did not pass.
     """
     while plan.state is PlanState.WAITING:
         plan = _answered(deciding, plan)
@@ -259,8 +259,8 @@ def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
 
 
 def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
-    """Raise `Cancelled` or `PlanFailed`; exit with 3 if the plan could not be applied, with 130 if another
-    command paused it.
+    """Raise `Cancelled`. Exit with 1 after printing the reason if the plan failed, with 3 if it could not be
+    applied, with 130 if another command paused it.
     """
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
@@ -271,10 +271,13 @@ def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
 
         end_interrupted(plan)
     if plan.state is PlanState.ERRORED:
+        from cleveragents.cli.failure import say_error
+
+        # The error may already name the failed plan.
+        say_error(str(PlanFailed(plan.id, plan.error or "no further details")))
         print_hints(plan)
         print_next_steps(plan)
-        # The error may already name the failed plan.
-        raise PlanFailed(plan.id, plan.error or "no further details")
+        raise click.exceptions.Exit(FAILED)
 
 
 def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:

@@ -191,15 +191,15 @@ class UnknownFile(InvalidRequest):
 
 @dataclass(eq=False)
 class UnknownCheckpoint(InvalidRequest):
-    """The plan has no checkpoint with this name."""
+    """The plan has no call with this number, and so no checkpoint before it."""
 
-    message = "plan {plan_id} has no checkpoint {checkpoint}"
+    message = "plan {plan_id} has no call {checkpoint}"
     plan_id: str
     checkpoint: str
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        return (Remedy("plan.log", self.plan_id, text="List its checkpoints"),)
+        return (Remedy("plan.log", self.plan_id, text="List its calls"),)
 
 
 @dataclass(eq=False)
