@@ -23,7 +23,7 @@ import pytest
 
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
-from cleveragents.cli.admin.serve import print_first_token
+from cleveragents.cli.admin.serve import offer_repository, print_first_token
 from cleveragents.config.loader import load_configuration
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError, InvalidName, PortTaken
@@ -38,7 +38,7 @@ from cleveragents.server.serve import (
     url_of,
 )
 from cleveragents.server.server_file import RunningServer, announced, running_server, server_file
-from tests.cli_bench import command_line, paint_shop, use_home
+from tests.cli_bench import command_line, git, paint_shop, use_home
 from tests.hostile_home import ScreenRecorder
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
@@ -198,6 +198,37 @@ def test_only_a_terminal_shows_the_first_token(
     secret = token_file(container.state_directory).read_text().strip()
     assert (f"/login#{secret}" in told) is (secret in told) is on_terminal
     assert ("create one with `agents user token root`" in told) is not on_terminal
+
+
+@pytest.mark.parametrize(
+    ("on_terminal", "answer", "said"),
+    [
+        (True, True, "added shop: plans may run on "),
+        (True, False, "register it later with `agents resource add shop --project default --path "),
+        (False, False, "register it with `agents resource add shop --project default --path "),
+    ],
+)
+def test_a_server_in_a_repository_offers_to_register_it(
+    container: Container,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    on_terminal: bool,
+    answer: bool,
+    said: str,
+) -> None:
+    ask = (lambda question: answer) if on_terminal else None
+    offer_repository(container, tmp_path, ask)
+    assert capsys.readouterr().err == "", "a plain directory is not offered"
+    below = tmp_path / "shop" / "src"
+    below.mkdir(parents=True)
+    git(tmp_path / "shop", "init", "-q")
+    offer_repository(container, below, ask)
+    assert said in capsys.readouterr().err
+    known = [(one.name, one.location) for one in container.projects.resources()]
+    assert known == ([("shop", str(tmp_path / "shop"))] if answer else [])
+    if answer:
+        offer_repository(container, below, ask)
+        assert capsys.readouterr().err == "", "it is registered once"
 
 
 def test_a_user_named_admin_is_promoted_only_without_another_admin(container: Container) -> None:

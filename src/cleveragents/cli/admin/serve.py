@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -15,11 +16,12 @@ from cleveragents.cli.session import Session, collect_often, pass_session
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from cleveragents.app.container import Container
     from cleveragents.config.settings import Settings
 
-__all__ = ["print_first_token", "serve"]
+__all__ = ["offer_repository", "print_first_token", "serve"]
 
 
 @click.command()
@@ -64,6 +66,9 @@ def serve(
     can read. A terminal shows a login address, once; a log never contains the token. SIGTERM and Ctrl-C stop
     the server gracefully: running jobs may end, or return to the queue for other workers.
 
+    In a git repository that is no resource yet, a terminal asks whether to register it, so that plans can run
+    on it from the page; without a terminal, the command to do so is printed.
+
     The server needs isolation for the commands of plans, unless you pass --allow-unisolated or --workers 0.
 
     \b
@@ -72,6 +77,8 @@ def serve(
       agents serve --port 8421 --workers 8
       agents serve --host 0.0.0.0 --workers 0
     """
+    from cleveragents.cli.plan.work import interactive
+    from cleveragents.cli.prompts import confirmed
     from cleveragents.server.first_token import adopt_token
     from cleveragents.server.serve import ensure_guarded, listening
     from cleveragents.server.serve import serve as serve_until_told
@@ -84,6 +91,7 @@ def serve(
     if token_file is not None:
         adopt_token(container, token_file)
     ensure_guarded(container)
+    offer_repository(container, Path.cwd(), confirmed if interactive() else None)
     server = container.settings.server
     with listening(server.host, server.port, container.state_directory) as listens:
         print_first_token(container, listens)
@@ -108,6 +116,35 @@ def _container(ctx: click.Context, session: Session, settings: Settings) -> Cont
     configure_logging(settings)
     collect_often()
     return ctx.with_resource(Container(settings, secrets=session.secrets))
+
+
+def offer_repository(container: Container, directory: Path, ask: Callable[[str], bool] | None) -> None:
+    """Offer to register the repository around the directory as a resource, unless it is one. Without `ask`,
+    print how to do it.
+    """
+    from cleveragents.access.model.project import DEFAULT_PROJECT, is_name
+    from cleveragents.api.client import LocalClient
+    from cleveragents.core.errors import SandboxRefused
+    from cleveragents.sandboxes.resources import find_resource, is_repository
+
+    try:
+        root, _ = find_resource(directory)
+    except SandboxRefused:
+        return
+    known = container.projects.resources()
+    if not is_repository(root) or any(one.location == str(root) for one in known):
+        return
+    name = root.name.casefold()
+    free = is_name(name) and name not in {one.name for one in known}
+    named = f"agents resource add {name if free else 'NAME'}"
+    add = f"{named} --project {DEFAULT_PROJECT} --path {quote(str(root))}"
+    if not free or ask is None:
+        progress(f"plans cannot run on {root} from the page yet; register it with `{add}`")
+    elif ask(f"Register {root} as {name!r}, so that plans can run on it from the page?"):
+        LocalClient(container).resources.add(name, DEFAULT_PROJECT, path=str(root))
+        progress(f"added {name}: plans may run on {root}")
+    else:
+        progress(f"register it later with `{add}`")
 
 
 def print_first_token(container: Container, listens: socket.socket) -> None:
