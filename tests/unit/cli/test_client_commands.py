@@ -273,11 +273,14 @@ def test_programs_see_the_same_of_a_plan_wherever_it_runs(agents: Ask, asked: As
 
 
 def _seen(ended: Ended) -> list[dict[str, Any]]:
-    """All but the plan at the end; neighbouring pieces of an answer as one, and no ids."""
+    """All but the plan at the end; neighbouring pieces of an answer as one, no ids, and no arguments of
+    calls, which a server does not record.
+    """
     found: list[dict[str, Any]] = []
     for line in ended.out.splitlines()[:-1]:
         one = json.loads(line)
         named = one.pop("plan")
+        one.pop("arguments", None)
         one["text"] = one["text"].replace(named, "PLAN")
         if found and one["event"] == "piece" == found[-1]["event"]:
             found[-1]["text"] += one["text"]
@@ -521,7 +524,7 @@ def test_a_failed_check_and_a_failed_plan_end_as_here(bench: Served, asked: Ask)
     assert failed.err.count("ended with exit code 1") == 1
 
 
-def test_an_interrupted_run_stops_the_plan(bench: Served, asked: Ask) -> None:
+def test_an_interrupted_run_pauses_the_plan(bench: Served, asked: Ask) -> None:
     words = (
         "--action",
         "builtin/command",
@@ -539,8 +542,9 @@ def test_an_interrupted_run_stops_the_plan(bench: Served, asked: Ask) -> None:
             assert process.poll() is None
         interrupt(process)
         out, _ = process.communicate(timeout=60)
-        assert (process.returncode, "cancelled" in out) == (130, True)
-    assert asked("plan", "cancel", plan).err.startswith(f"plan {plan} is already cancelled")
+        assert (process.returncode, "paused" in out) == (130, True)
+    assert asked("plan", "pause", plan).err.startswith(f"plan {plan} is already paused")
+    assert asked("plan", "cancel", plan).code == 0
 
 
 def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
