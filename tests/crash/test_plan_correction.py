@@ -1,4 +1,4 @@
-"""The process that corrects a plan is killed at each step, with kill -9.
+"""The process that corrects or revises a plan is killed at each step, with kill -9.
 
 Afterwards the plan is never complete with superseded decisions. It can be corrected again or resumed, and
 reaches the same result.
@@ -97,6 +97,34 @@ def test_a_killed_correction_is_repeated_or_the_plan_resumed(
         else:
             _, plan = bench.parts.correction.correct(plan, 2, GUIDANCE)
         ensure_sound(bench, bench.work(plan), superseded=1)
+
+
+@pytest.mark.parametrize("point", ["correct.paused", "correct.kept"])
+def test_a_killed_revision_loses_no_comment_and_sends_none_twice(
+    corrector: Corrector, tmp_path: Path, point: str
+) -> None:
+    home = corrector.home(tmp_path / "home")
+    with actor_plan_bench(home) as bench:
+        at_work(bench, home, reviewed=False)
+        (plan,) = bench.parts.plans.list()
+        bench.parts.comments.add(plan, "an empty object", author="ada")
+    corrector.kill(home, "revise", point)
+    with actor_plan_bench(home) as bench:
+        known(bench, home, reviewed=False)
+        (plan,) = bench.parts.plans.list()
+        plan = bench.parts.lifecycle.reconciled(plan)
+        (comment,) = bench.parts.comments.store.of_plan(plan.id)
+        assert (comment.is_open, comment.batch) == (True, 1 if point == "correct.kept" else None)
+        if comment.batch is None:
+            _, plan = bench.parts.comments.revise(plan)
+        else:
+            plan = bench.parts.lifecycle.resume(plan)
+        plan = bench.work(plan)
+        assert plan.phase_state == COMPLETE, plan.error
+        (comment,) = bench.parts.comments.store.of_plan(plan.id)
+        assert (comment.state.value, comment.batch) == ("resolved", 1)
+        texts = [task.instructions for task in Strategy.from_json(plan.strategy).tasks]
+        assert sum("Comment 1," in text for text in texts) == 1
 
 
 def test_a_plan_killed_during_its_own_correction_plans_again(corrector: Corrector, tmp_path: Path) -> None:

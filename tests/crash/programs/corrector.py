@@ -1,4 +1,4 @@
-"""`python -m tests.crash.programs.corrector`: corrects a plan, or makes one plan again, and dies on request.
+"""`python -m tests.crash.programs.corrector`: corrects, revises or plans a plan again, and dies on request.
 
 Each line of its input is JSON: `home`, the operation `do`, and the `point` at which the process is killed.
 It forks for each, so that the imports happen once, and answers with the child's exit status.
@@ -50,6 +50,12 @@ def _writes(words: str, path: str) -> dict[str, Any]:
 
 
 RULES = (
+    executes(
+        answer(call("write", path="settings.json", content="{}\n")),
+        answer(call("answer_comment", comment=1, resolution="resolved")),
+        says("done"),
+        when={"first_user": "Changes to your result are requested"},
+    ),
     strategizes(
         _planned("other", "do it as YAML", _decided("Format?", "YAML"), carries=3),
         when={"first_user": "This was planned before"},
@@ -89,6 +95,9 @@ def _child(order: Mapping[str, Any]) -> None:
             return
         known(bench, home, reviewed=False)
         (plan,) = bench.parts.plans.list()
+        if order["do"] == "revise":
+            bench.parts.comments.revise(plan)
+            return
         bench.parts.correction.correct(plan, 2, GUIDANCE)
 
 
