@@ -31,6 +31,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.cli_bench import git
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
@@ -360,6 +361,31 @@ def test_comments_are_added_listed_and_answered(client: Client) -> None:
             client.plans.comment(plan_id, "x", **wrong)
     with pytest.raises(PlanError, match="steps are fixed"):
         client.plans.revise(plan_id, "again")
+
+
+def test_open_comments_are_sent_to_the_executor(server: PlanServer, client: Client) -> None:
+    model = server.script(
+        executes(
+            answer(call("edit", path="told.txt", old="one", new="1")),
+            answer(call("answer_comment", comment=1, resolution="resolved", reason="a digit")),
+            says("done"),
+            when={"first_user": "Changes to your result are requested"},
+        ),
+        executes(answer(call("write", path="told.txt", content="one\n")), says("done")),
+        strategizes(steps({"title": "tell", "instructions": "tell"})),
+        reviews(accept()),
+    )
+    request = PlanRequest(goal="tell", model=model, resource="shop", profile="full-auto", apply="review")
+    plan = client.plans.wait(client.plans.create(request).id, timeout=60)
+    assert "revise" in plan.can, plan.error
+    client.plans.comment(plan.id, "a digit", path="told.txt", line=1)
+    plan = client.plans.wait(client.plans.revise(plan.id, "shortly").id, timeout=60)
+    assert (plan.state, plan.open_comments) == (PlanState.COMPLETE, 0)
+    (comment,) = client.plans.comments(plan.id).items
+    assert (comment.outdated, comment.revision, comment.answers[0].reason) == (True, 1, "a digit")
+    assert client.plans.call(plan.id, comment.answers[0].call or 0).tool == "edit"
+    with pytest.raises(PlanError, match="no open comment"):
+        client.plans.revise(plan.id)
 
 
 def test_a_patch_has_the_files_that_are_named(client: Client) -> None:
