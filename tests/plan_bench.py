@@ -203,7 +203,8 @@ class PlanBench:
         found = sandbox.scan()
         assert self.parts.history.differences(plan.id) == found
         tree = sandbox.tree({path: difference.after for path, difference in found.items()})
-        assert self.diff(plan) == sandbox.diff(tree).decode()
+        base = self.parts.history.base(plan.id, sandbox)
+        assert self.diff(plan) == sandbox.diff(tree, base=base).decode()
 
 
 @contextmanager

@@ -310,12 +310,17 @@ class ActorParts:
         )
 
     def _resolving(self, ground: ActorPhase) -> tuple[ToolSource, ...]:
-        """Return the conflict tools for a plan that merges others; none for any other plan."""
+        """Return the conflict tools for a plan that merges others or was rebased; none for any other plan."""
+        from cleveragents.changes.model.merge_conflict import last_rebase
         from cleveragents.plans.tools.conflict_tools import ConflictEnvironment, ConflictTools
 
-        if not any(task.sub_plan for task in ground.strategy.tasks) or ground.execution is None:
+        if ground.execution is None:
             return ()
-        return (ConflictTools(ConflictEnvironment(ground.execution.history, ground.sandbox)),)
+        history = ground.execution.history
+        merges = any(task.sub_plan for task in ground.strategy.tasks)
+        if not merges and last_rebase(history.calls(ground.plan.id)) is None:
+            return ()
+        return (ConflictTools(ConflictEnvironment(history, ground.sandbox)),)
 
     def _deciding(self, ground: ActorPhase, context: PlanContext) -> ToolSource:
         from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionTarget

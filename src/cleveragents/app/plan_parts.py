@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.checks import PlanChecks
     from cleveragents.plans.cleanup import PlanCleanup
     from cleveragents.plans.comments import PlanComments
+    from cleveragents.plans.conflicts.rebase import PlanRebase
     from cleveragents.plans.conflicts.resolution import ManualResolution
     from cleveragents.plans.corrections.correct import PlanCorrection
     from cleveragents.plans.history import PlanHistory, PlanResult
@@ -286,6 +287,15 @@ class PlanParts:
         return ManualResolution(self.plans, self.sandboxes, self.history, execution)
 
     @Once
+    def rebase(self) -> PlanRebase:
+        """Rebases of results onto the current files of their repositories."""
+        from cleveragents.plans.conflicts.rebase import PlanRebase
+
+        return PlanRebase(
+            self.sandbox_edits, self.applier, self.result, self.lifecycle, self.manual_resolution.execution
+        )
+
+    @Once
     def result(self) -> PlanResult:
         from cleveragents.plans.history import PlanResult
 
@@ -393,7 +403,7 @@ class PlanParts:
     def outcome(self, ground: ActorPhase) -> tuple[str, str]:
         """Return the current result tree of the plan, and its changes."""
         tree = self.result.tree(ground.plan, ground.sandbox)
-        return tree, ground.sandbox.diff(tree).decode("utf-8", "backslashreplace")
+        return tree, self.result.diff(ground.plan, ground.sandbox).decode("utf-8", "backslashreplace")
 
     def run(
         self,

@@ -78,7 +78,7 @@ class TreeApplier:
         self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
         apply_target = _apply_target_of(plan_id, sandbox)
-        merge_input = MergeInput("apply", plan_id, sandbox.base, tree)
+        merge_input = MergeInput("apply", plan_id, terms.base or sandbox.base, tree)
         with (
             _lock(apply_target.resource, terms),
             self._prepared(apply_target, merge_input) as preparation,

@@ -76,7 +76,8 @@ class ApplyOptions:
     """Options of an apply.
 
     `waiting` is called once if another apply holds the resource; the wait ends after `timeout_seconds` or on
-    `stop`. For remotes: `fence` must be valid while the job runs, and `branch` names a new branch to push to.
+    `stop`. `base` is the tree that the changes start from, if it is not the base of the sandbox. For remotes:
+    `fence` must be valid while the job runs, and `branch` names a new branch to push to.
     """
 
     waiting: Callable[[str], None] | None = None
@@ -84,6 +85,7 @@ class ApplyOptions:
     fence: Fence | None = None
     branch: str | None = None
     stop: StopSignal | None = None
+    base: str | None = None
 
 
 USUAL = ApplyOptions()
@@ -143,6 +145,10 @@ class Preparation(Protocol):
 
     @property
     def conflicts(self) -> Sequence[FileConflict]: ...
+
+    def keep_current(self) -> str:
+        """Store the current files of the resource in the sandbox's store and return their tree."""
+        ...
 
     @property
     def landed(self) -> bool:

@@ -76,6 +76,9 @@ class PreparedMerge:
     def changes(self) -> Mapping[str, Difference]:
         return MappingProxyType(dict(self._merge.changes))
 
+    def keep_current(self) -> str:
+        return self._merge.ours
+
     def close(self) -> None:
         """Invalidate the preparation: the resource's lock is released."""
         self._usable = False
@@ -106,6 +109,10 @@ class TreePreparation(PreparedMerge):
     @property
     def landed(self) -> bool:
         return False
+
+    def keep_current(self) -> str:
+        self._apply_target.keep(self._merge)
+        return super().keep_current()
 
     def apply(self, commit: CommitRequest | None = None) -> Applied:
         self._use()

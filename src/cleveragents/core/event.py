@@ -43,6 +43,7 @@ class EventType(str, Enum):
     PLAN_DELETED = "plan.deleted"
     PLAN_SPAWNED = "plan.spawned"
     PLAN_MERGED = "plan.merged"
+    PLAN_REBASED = "plan.rebased"
     PLAN_CORRECTED = "plan.corrected"
     PLAN_COMMENT_ADDED = "plan.comment_added"
     PLAN_COMMENT_RESOLVED = "plan.comment_resolved"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applied, Applier, ApplyOptions, CommitRequest, Preparation
+from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.actions.model import CheckVerdict, Setup, failure_line
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
@@ -87,10 +88,9 @@ class _Request:
     def is_last(self) -> bool:
         return self.round >= _ROUNDS
 
-    @property
-    def terms(self) -> ApplyOptions:
+    def terms(self, base: str) -> ApplyOptions:
         branch = None if self.commit is None else self.commit.branch
-        return ApplyOptions(self.told, fence=self.fence, branch=branch, stop=self.stop)
+        return ApplyOptions(self.told, fence=self.fence, branch=branch, stop=self.stop, base=base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +148,15 @@ class PlanApply:
             raise PlanError(plan.id, f"no result yet; the status is {status_word(plan)}")
         if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
-        if self.open_conflicts(plan.id):  # guard: the files contain both sides of a conflict
-            resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
-            raise PlanError(plan.id, "conflicts of its sub-plans are not resolved", (resolve,))
+        self._ensure_whole(plan)
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
-        tree = self.result.tree(plan, sandbox)
+        tree, base = self._decided(plan, sandbox)
         stop, fence = request.stop, request.fence
         with ExitStack() as held:
             try:
-                preparation = held.enter_context(self.applier.prepare(plan.id, sandbox, tree, request.terms))
+                prepared = self.applier.prepare(plan.id, sandbox, tree, request.terms(base))
+                preparation = held.enter_context(prepared)
             except (ApplyRefused, RemoteUnreachable, Cancelled) as refused:
                 self._refused(plan, refused, request)
                 raise
@@ -165,8 +164,9 @@ class PlanApply:
             try:
                 # A running rewrite has finished by now; a later one finds that the plan is being applied.
                 with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
-                    decided = self.result.tree(plan, sandbox)
-                if decided != tree:  # guard: apply only the tree that was approved
+                    decided = self._decided(plan, sandbox)
+                    self._ensure_whole(plan)  # guard: a rebase may have left conflicts in the same tree
+                if decided != (tree, base):  # guard: apply only the tree that was approved
                     raise StalePlan(plan.id, plan.version)
                 ensure_no_conflict(plan.id, preparation.conflicts)
                 if not preparation.landed:
@@ -180,6 +180,19 @@ class PlanApply:
                 raise
         _tell_renames(applied, request.told)
         return self.plans.get(plan.id), applied
+
+    def _decided(self, plan: Plan, sandbox: Sandbox) -> tuple[str, str]:
+        """Return the tree to apply, and the tree that its changes start from."""
+        return self.result.tree(plan, sandbox), self.result.base(plan, sandbox)
+
+    def _ensure_whole(self, plan: Plan) -> None:
+        """Raise `PlanError` if the files contain both sides of a conflict, or a rebase was interrupted."""
+        if self.open_conflicts(plan.id):
+            resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
+            raise PlanError(plan.id, "its conflicts are not resolved", (resolve,))
+        if any(call.tool == REBASE for call in self.result.history.open_calls(plan.id)):
+            again = Remedy("plan.rebase", plan.id, text="Rebase it again")
+            raise PlanError(plan.id, "its rebase was interrupted", (again,))
 
     def undo(
         self,

@@ -156,7 +156,7 @@ class _TaskExecutor:
         """
         for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
-            self._executing.say(redact_text(f"resolving the conflicts of {of_merge[0].title}"))
+            self._executing.say(redact_text(f"resolving the conflicts with {of_merge[0].title}"))
             self._run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
 
     def _run(self, part: str, words: str) -> None:

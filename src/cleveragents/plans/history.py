@@ -4,6 +4,10 @@ The records are the truth and the sandbox follows them: after an interruption it
 are never removed; a rollback is one more entry that leads back. The result of a plan is the sum of its
 recorded changes, less those that the reviewer left out.
 
+A rebase moves the base of a plan: from then on its changes are those since the files of the repository that
+the rebase merged. The sandbox keeps the base that it was created with, and all records start from that one.
+So a rollback of the rebase restores the earlier base.
+
 A tree of plans spends the time in which at least one of its calls runs. Plans that run at the same time share
 that time, and while all of them wait none is spent. A running call counts until now. If its worker is silent,
 it counts until shortly after the last heartbeat.
@@ -16,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
+from cleveragents.changes.model.merge_conflict import MergeOutcome, last_rebase
 from cleveragents.changes.model.review import (
     HunkId,
     Review,
@@ -24,7 +29,14 @@ from cleveragents.changes.model.review import (
     rejected_hunks,
     without_hunks,
 )
-from cleveragents.core.change import Changeset, Difference, FileState, RecordedChange, differences_of
+from cleveragents.core.change import (
+    Changeset,
+    Difference,
+    FileState,
+    RecordedChange,
+    differences_of,
+    entries_between,
+)
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.tool import CallState, ToolCall
@@ -53,11 +65,13 @@ class PlanHistory:
         self._changesets = changesets
         self._calls = calls
 
-    def changes(self, plan_id: str) -> Sequence[RecordedChange]:
-        """Return every recorded change of the plan, in the order in which its changesets started."""
+    def changes(self, plan_id: str, *, after: str | None = None) -> Sequence[RecordedChange]:
+        """Return every recorded change of the plan, in the order in which its changesets started; with
+        `after`, only those of changesets that started after that one.
+        """
         return [
             change
-            for changeset in self._changesets.of_plan(plan_id)
+            for changeset in self._changesets.of_plan(plan_id, after=after)
             if changeset.length
             for change in self._changesets.entries(changeset.id)
         ]
@@ -69,6 +83,20 @@ class PlanHistory:
     def states(self, plan_id: str, fold: ChangeFold | None = None) -> dict[str, FileState | None]:
         """Return the state of every file that differs from the base."""
         return {path: step.after for path, step in self.differences(plan_id, fold).items()}
+
+    def base(self, plan_id: str, sandbox: Sandbox) -> str:
+        """Return the tree that the plan's changes start from: the files of the repository at the last rebase,
+        or else the base of the sandbox.
+        """
+        rebase = last_rebase(self.calls(plan_id))
+        return sandbox.base if rebase is None else MergeOutcome.of_call(rebase).theirs
+
+    def own_states(self, plan_id: str, sandbox: Sandbox) -> dict[str, FileState | None]:
+        """Return the state of every file that the plan changed since its base, the one of the last rebase."""
+        states, base = self.states(plan_id), self.base(plan_id, sandbox)
+        if base == sandbox.base:
+            return states
+        return {path: step.after for path, step in sandbox.changes_of(sandbox.tree(states), base).items()}
 
     def unrecorded(
         self, plan_id: str, sandbox: Sandbox, fold: ChangeFold | None = None
@@ -192,23 +220,46 @@ class PlanResult:
     def states(
         self, plan: Plan, sandbox: Sandbox, *, every_hunk: bool = False
     ) -> dict[str, FileState | None]:
-        """Return the states of the accepted changes that differ from the base; with `every_hunk`, with the
-        hunks that were left out. Raises `PlanError`.
+        """Return the states of the accepted changes that differ from the base of the sandbox, including the
+        changes of the repository up to the last rebase; with `every_hunk`, with the hunks that were left out.
+        Raises `PlanError`.
         """
         reviews = self.reviews.of_plan(plan.id)
-        states = accepted_states(plan.id, self.history.changes(plan.id), reviews, sandbox.merge_content)
+        changes, drift = self._changes_and_drift(plan, sandbox)
+        states = accepted_states(plan.id, changes, reviews, sandbox.merge_content)
         rejected = [] if every_hunk else rejected_hunks(reviews)
-        if not rejected:
-            return states
-        base = sandbox.base_states({hunk.path for hunk in rejected})
-        return without_hunks(states, base, rejected, sandbox.content, sandbox.keep_content)
+        if rejected:
+            base = sandbox.base_states({hunk.path for hunk in rejected}, self.base(plan, sandbox))
+            states = without_hunks(states, base, rejected, sandbox.content, sandbox.keep_content)
+        return drift | states
+
+    def _changes_and_drift(
+        self, plan: Plan, sandbox: Sandbox
+    ) -> tuple[Sequence[RecordedChange], dict[str, FileState | None]]:
+        """Return the changes since the base of the plan, and the states in which that base differs from the
+        base of the sandbox.
+        """
+        rebase = last_rebase(self.history.calls(plan.id))
+        if rebase is None:
+            return self.history.changes(plan.id), {}
+        outcome, changeset = MergeOutcome.of_call(rebase), str(rebase.changeset_id)
+        drift = {path: step.after for path, step in sandbox.changes_of(outcome.theirs).items()}
+        # The changes before the rebase count as one, made on its new base; reviews of them are in its tree.
+        own = entries_between(sandbox.changes_of(outcome.tree, outcome.theirs))
+        changes = [RecordedChange(changeset, number, entry) for number, entry in enumerate(own, start=1)]
+        return [*changes, *self.history.changes(plan.id, after=changeset)], drift
+
+    def base(self, plan: Plan, sandbox: Sandbox) -> str:
+        """Return the tree that the changes of the result start from."""
+        return self.history.base(plan.id, sandbox)
 
     def hunks_left_out(self, plan: Plan, sandbox: Sandbox) -> list[HunkId]:
         """Return the hunks that were left out, without lapsed verdicts. Raises `PlanError`."""
         rejected = rejected_hunks(self.reviews.of_plan(plan.id))
         states = self.states(plan, sandbox, every_hunk=True) if rejected else {}
         now = {path: state.content for path, state in states.items() if state is not None}
-        base = sandbox.base_states({hunk.path for hunk in rejected}) if rejected else {}
+        paths = {hunk.path for hunk in rejected}
+        base = sandbox.base_states(paths, self.base(plan, sandbox)) if rejected else {}
         before = {path: state.content for path, state in base.items() if state is not None}
         return [
             hunk
@@ -224,7 +275,8 @@ class PlanResult:
         self, plan: Plan, sandbox: Sandbox, *, options: Sequence[str] = (), paths: Sequence[str] = ()
     ) -> bytes:
         """Return the git diff between the base and the result."""
-        return sandbox.diff(self.tree(plan, sandbox), options=options, paths=paths)
+        tree, base = self.tree(plan, sandbox), self.base(plan, sandbox)
+        return sandbox.diff(tree, base=base, options=options, paths=paths)
 
     def review(self, plan: Plan, kind: ReviewKind, subject: str, *, accepted: bool) -> None:
         """Accept or leave out a file or a changeset. Raises `PlanError` if the plan has no such change."""
@@ -241,7 +293,22 @@ class PlanResult:
             what = "changeset" if kind is ReviewKind.CHANGESET else "file"
             diff = Remedy("plan.diff", plan.id, text="Show its changes")
             raise PlanError(plan.id, f"no {what} {subject!r} among its changes", (diff,))
+        if kind is ReviewKind.CHANGESET and not accepted:
+            self._ensure_after_rebase(plan, subject)
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())
+
+    def _ensure_after_rebase(self, plan: Plan, changeset_id: str) -> None:
+        """Raise `PlanError` for a changeset up to the last rebase, which merged it with others."""
+        rebase = last_rebase(self.history.calls(plan.id))
+        if rebase is None:
+            return
+        later = self.history.changes(plan.id, after=rebase.changeset_id)
+        if changeset_id not in {change.changeset_id for change in later}:
+            back = Remedy("plan.rollback", plan.id, {"checkpoint": rebase.number}, "Roll the rebase back")
+            reason = (
+                f"the rebase, call {rebase.number}, merged that changeset with others; leave out its files"
+            )
+            raise PlanError(plan.id, reason, (back,))
 
 
 def seconds_of_tree(calls: Iterable[CallTimes], now: datetime) -> float:

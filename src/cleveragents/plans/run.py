@@ -281,7 +281,7 @@ class PlanRun:
         if waiting is not None:
             held.plan = self.lifecycle.queueing.put_down(plan, waiting, held.fence)
             return False
-        broken = broken_by(strategy.invariants, execution.history.states(plan.id))
+        broken = broken_by(strategy.invariants, execution.history.own_states(plan.id, work.sandbox))
         if broken is not None:  # guard: whatever the cause
             raise PlanFailed(plan.id, broken)
         held.move(Phase.EXECUTE, PlanState.COMPLETE, PlanFacts(answer=_answer_in(held.left)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
+from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -61,7 +62,7 @@ class SandboxEdits:
         unrecorded edits and `discard` is not set.
         """
         self.history.leading_back(plan.id, checkpoint)
-        with self.unmerged(plan), self._idle(plan) as sandbox:
+        with self.unmerged(plan), self.idle(plan) as sandbox:
             if not discard:
                 self.history.ensure_taken_in(plan.id, sandbox)  # guard: unrecorded edits exist nowhere else
             call = self._added(plan.id, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
@@ -79,7 +80,7 @@ class SandboxEdits:
         """Record the edits of a person in the sandbox; return None if there are none. Raises `PlanError` if
         the plan runs or is merged.
         """
-        with self.unmerged(plan), self._idle(plan) as sandbox:
+        with self.unmerged(plan), self.idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
             return self._finish(self._added(plan.id, REREAD, CallState.STARTED), sandbox)
@@ -90,7 +91,7 @@ class SandboxEdits:
         """
         if not edits:
             return None
-        with self._idle(plan) as sandbox:
+        with self.idle(plan) as sandbox:
             return self._brought_over(plan.id, edits, sandbox)
 
     def put_back(
@@ -106,7 +107,7 @@ class SandboxEdits:
         The sandbox is locked meanwhile, so the changes of another run or rollback do not count as edits.
         Raises `PlanError`, `StalePlan` if the plan continued meanwhile.
         """
-        with suppress(SandboxMissing), self._idle(plan) as sandbox:
+        with suppress(SandboxMissing), self.idle(plan) as sandbox:
             self.history.ensure_taken_in(plan.id, sandbox)
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
@@ -121,7 +122,7 @@ class SandboxEdits:
             return None
         if last is made[-1]:
             return self.rollback(plan, last.number)
-        with self._idle(plan):
+        with self.idle(plan):
             return self._added(plan.id, RETRY, CallState.ENDED, checkpoint=last.number)
 
     @contextmanager
@@ -155,10 +156,22 @@ class SandboxEdits:
             yield
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
-        """Finish interrupted rewrites. The caller holds `sandbox.writing()`."""
+        """Finish interrupted rewrites; a rebase that had not decided on its tree never happened. The caller
+        holds `sandbox.writing()`.
+        """
         for call in self.history.calls(plan_id):
             if call.tool in (ROLLBACK, REREAD) and call.state is CallState.STARTED:
                 self._finish(call, sandbox)
+            elif call.tool == REBASE and call.is_open:
+                self._settle_rebase(call, sandbox)
+
+    def _settle_rebase(self, call: ToolCall, sandbox: Sandbox) -> None:
+        if call.state is CallState.ENDING:
+            self._filing(call.plan_id).finish(call, sandbox)
+        else:
+            # Before the call ends: an open call tells that the files are not the person's edits.
+            restore_states(sandbox, self.history.states(call.plan_id))
+            self._filing(call.plan_id).close(call, "interrupted; nothing was changed")
 
     def end_calls(self, plan: Plan, reason: str) -> None:
         """End the calls that were open when the worker of the plan died and that are not resumed. Their
@@ -199,9 +212,11 @@ class SandboxEdits:
         return CallLog(context, self.calls, self.history, self.clock)
 
     @contextmanager
-    def _idle(self, plan: Plan) -> Iterator[Sandbox]:
+    def idle(self, plan: Plan) -> Iterator[Sandbox]:
         """Return the locked sandbox of a plan that does not run: a run waits for the sandbox before it
-        begins.
+        begins. Interrupted rewrites are finished.
+
+        Raises `PlanError` if the plan runs or has ended, `StalePlan` if it moved, `SandboxBusy`.
         """
         sandbox = self.sandboxes.open(plan.id)
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):

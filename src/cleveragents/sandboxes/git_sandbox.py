@@ -255,11 +255,11 @@ class Sandbox:
         finally:
             self._aside.put_back()
 
-    def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
-        """Return the states of these paths in the base."""
+    def base_states(self, paths: Iterable[str], base: str | None = None) -> Mapping[str, FileState | None]:
+        """Return the states of these paths in the base, or in another stored tree."""
         states: dict[str, FileState | None] = dict.fromkeys(paths)
         for names in _portions(path for path in states if is_repository_path(path)):
-            listed = self._engine.git("--literal-pathspecs", "ls-tree", "-z", self.base, "--", *names)
+            listed = self._engine.git("--literal-pathspecs", "ls-tree", "-z", base or self.base, "--", *names)
             for line in os.fsdecode(listed).split("\0")[:-1]:
                 facts, _, path = line.partition("\t")
                 mode, kind, name = facts.split(" ")
@@ -315,10 +315,10 @@ class Sandbox:
             self._update_index(index, [*gone, *there])
             return self._engine.text("write-tree", index=index)
 
-    def changes_of(self, tree: str) -> Mapping[str, Difference]:
-        """Return every path that differs between the base and `tree`."""
+    def changes_of(self, tree: str, base: str | None = None) -> Mapping[str, Difference]:
+        """Return every path that differs between the base, or another stored tree, and `tree`."""
         listed = self._engine.git(
-            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", self.base, tree
+            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base or self.base, tree
         )
         return dict(_differences(listed))
 
@@ -359,9 +359,18 @@ class Sandbox:
             place = MergeLocation(self._engine, rules, self.place.index, self.place.scratch("index"))
             return merge_of(place, base, ours, theirs, labels)
 
-    def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
-        """Return git's diff from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
-        if tree == self.base:
+    def diff(
+        self,
+        tree: str,
+        *,
+        base: str | None = None,
+        options: Sequence[str] = (),
+        paths: Sequence[str] = (),
+    ) -> bytes:
+        """Return git's diff from the base, or another stored tree, to `tree`; `options` such as `--stat`,
+        `--raw -z`, `--color`.
+        """
+        if tree == (base or self.base):
             return b""
         with self._attributes() as rules:
             return self._engine.git(
@@ -372,7 +381,7 @@ class Sandbox:
                 "--no-ext-diff",
                 "--no-textconv",
                 *options,
-                self.base,
+                base or self.base,
                 tree,
                 "--",
                 *paths,

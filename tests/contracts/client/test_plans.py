@@ -13,6 +13,7 @@ from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import CommentState
 from cleveragents.api.views import as_json, every
 from cleveragents.apply.lock import resource_lock
+from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import (
     ApplyConflict,
     CheckFailed,
@@ -105,6 +106,48 @@ def test_a_conflict_names_the_files_and_changes_nothing(server: PlanServer, clie
     assert (caught.value.plan_id, caught.value.paths) == (plan_id, ("new.txt",))
     assert file.read_text() == "mine\n"
     assert client.plans.get(plan_id).state is PlanState.CONSTRAINED
+
+
+def test_a_conflict_is_rebased_resolved_and_applied(server: PlanServer, client: Client) -> None:
+    plan_id, file = done(client, checks=["test -f new.txt"]), server.repository / "new.txt"
+    version = client.plans.get(plan_id).version
+    same = client.plans.rebase(plan_id)
+    assert (same.version, same.state) == (version, PlanState.COMPLETE)
+    file.write_text("mine\n")
+    with pytest.raises(ApplyConflict):
+        client.plans.apply(plan_id)
+    blocked = client.plans.get(plan_id)
+    assert "rebase" in blocked.can
+    assert blocked.steps[1].action == "plan.rebase"
+
+    client.plans.rebase(plan_id)
+    waiting = client.plans.wait(plan_id, timeout=60)
+    assert (waiting.status, waiting.needs, [one.sub_plan for one in waiting.conflicts]) == (
+        "waiting",
+        "conflict",
+        [""],
+    )
+    (conflict,) = client.plans.conflicts(plan_id).items
+    assert (conflict.ours.name, conflict.theirs.name) == ("this plan", "the repository")
+    client.plans.resolve(plan_id, "new.txt", Take.OURS)
+    client.plans.resume(plan_id)
+    assert client.plans.wait(plan_id, timeout=60).status == "ready"
+    assert file.read_text() == "mine\n"
+    assert client.plans.apply(plan_id).state is PlanState.APPLIED
+    assert file.read_text() == "hello\n"
+    with pytest.raises(PlanError, match="not applied"):
+        client.plans.rebase(plan_id)
+
+
+def test_a_side_is_taken_right_after_a_conflict(server: PlanServer, client: Client) -> None:
+    plan_id, file = done(client, "echo hello > new.txt; echo 2 > two.txt"), server.repository / "new.txt"
+    file.write_text("mine\n")
+    with pytest.raises(ApplyConflict):
+        client.plans.apply(plan_id)
+    resolved = client.plans.resolve(plan_id, "new.txt", Take.THEIRS)
+    assert (resolved.conflicts, [row.path for row in resolved.changes]) == ((), ["two.txt"])
+    assert client.plans.apply(plan_id).state is PlanState.APPLIED
+    assert file.read_text() == "mine\n"
 
 
 def test_an_apply_and_an_undo_say_what_they_did(server: PlanServer, client: Client) -> None:
@@ -465,7 +508,8 @@ def test_a_wrong_request_creates_nothing(client: Client) -> None:
 def test_a_viewer_reads_and_changes_nothing(client: Client, client_of: ClientOf) -> None:
     plan_id, viewer = done(client), client_of("viewer")
     assert viewer.plans.get(plan_id).id == plan_id
-    for act in (viewer.plans.discard, viewer.plans.apply, viewer.plans.delete, viewer.plans.cancel):
+    acts = (viewer.plans.discard, viewer.plans.apply, viewer.plans.delete, viewer.plans.cancel)
+    for act in (*acts, viewer.plans.rebase):
         with pytest.raises(NotAllowed):
             act(plan_id)
     with pytest.raises(NotAllowed):

@@ -12,6 +12,7 @@ from cleveragents.api.plans.status_text import (
     has_active_sub_plans,
     has_open_conflicts,
     is_stopped,
+    obstacle_of,
     waiting_for,
 )
 from cleveragents.core.errors import PlanError
@@ -19,6 +20,7 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.apply_policy import is_unknown
+from cleveragents.plans.conflicts.rebase import ensure_rebasable
 from cleveragents.plans.family import below, is_merged
 from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -144,7 +146,8 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
     found: set[str] = set()
     changed = bool(parts.history.changes(plan.id))
     undecided = has_open_conflicts(parts, plan)
-    if undecided:
+    rebasable = changed and is_kept(parts, plan) and _is_rebasable(plan)
+    if undecided or (rebasable and obstacle_of(parts, plan) is not None):
         found.add("resolve")
     if changed and is_kept(parts, plan):
         found.add("review")
@@ -155,6 +158,8 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
         found.add("apply")
     if has_result or plan.state is PlanState.ERRORED:
         found.add("reject")
+    if rebasable:
+        found.add("rebase")
     return found
 
 
@@ -165,6 +170,14 @@ def is_pausable(parts: PlanParts, plan: Plan) -> bool:
     if plan.phase is Phase.APPLY:
         return False
     return not is_at_rest(plan) or any(should_run(one) for one in below(parts, plan))
+
+
+def _is_rebasable(plan: Plan) -> bool:
+    try:
+        ensure_rebasable(plan)
+    except PlanError:
+        return False
+    return True
 
 
 def is_resumable(parts: PlanParts, plan: Plan) -> bool:

@@ -18,7 +18,7 @@ from cleveragents.plans.model.plan import Phase
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.core.change import FileState
+    from cleveragents.core.change import Difference, FileState
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.sandboxes.ports import Unapplied
@@ -70,7 +70,11 @@ def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
 
 def found_changes(parts: PlanParts, plan: Plan) -> ChangedFiles:
     """Return the changes with the tree that would be applied. Raises `PlanError`."""
-    return _looked_at(parts, plan, lambda sandbox: _found(sandbox, parts.result.states(plan, sandbox)))
+
+    def look(sandbox: Sandbox) -> ChangedFiles:
+        return _found(sandbox, parts.result.states(plan, sandbox), parts.result.base(plan, sandbox))
+
+    return _looked_at(parts, plan, look)
 
 
 def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -86,9 +90,7 @@ def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
     """Return the changes of all files, including those left out."""
 
     def look(sandbox: Sandbox) -> ChangedFiles:
-        states = parts.history.states(plan.id)
-        base = sandbox.base_states(states)
-        return _found(sandbox, {path: state for path, state in states.items() if state != base[path]})
+        return _found(sandbox, parts.history.states(plan.id), parts.result.base(plan, sandbox))
 
     return _looked_at(parts, plan, look).rows
 
@@ -108,14 +110,18 @@ def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], ChangedFi
     return ChangedFiles([])
 
 
-def _found(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> ChangedFiles:
+def _found(sandbox: Sandbox, states: Mapping[str, FileState | None], base: str) -> ChangedFiles:
+    """Return the changes from `base` to the base of the sandbox with these states."""
     if not states:
         return ChangedFiles([], sandbox.base)
-    look = _Look(str(sandbox.root), sandbox.base, tuple(sorted(states.items())), sandbox)
-    tree, base, lines = _compared(look)
-    counted = {path: lines.get(path, (None, None)) for path in states}
+    look = _Look(str(sandbox.root), base, tuple(sorted(states.items())), sandbox)
+    tree, changes, lines = _compared(look)
     return ChangedFiles(
-        [_row(path, base[path], states[path], counted[path]) for path in sorted(states)], tree
+        [
+            _row(path, step.before, step.after, lines.get(path, (None, None)))
+            for path, step in sorted(changes.items())
+        ],
+        tree,
     )
 
 
@@ -130,15 +136,14 @@ class _Look:
 
 
 @lru_cache(maxsize=16)
-def _compared(look: _Look) -> tuple[str, Mapping[str, FileState | None], Mapping[str, Lines]]:
-    """Return the tree, the old states and the number of changed lines. Cached, because following a plan would
+def _compared(look: _Look) -> tuple[str, Mapping[str, Difference], Mapping[str, Lines]]:
+    """Return the tree, its changes and the number of changed lines. Cached, because following a plan would
     start four processes each time.
     """
-    states = dict(look.states)
-    base = look.sandbox.base_states(states)
-    tree = look.sandbox.tree(states)
-    text = look.sandbox.diff(tree, options=("--numstat", "--no-renames", "-z"))
-    return tree, base, _counted_lines(text)
+    sandbox = look.sandbox
+    tree = sandbox.tree(dict(look.states))
+    text = sandbox.diff(tree, base=look.base, options=("--numstat", "--no-renames", "-z"))
+    return tree, sandbox.changes_of(tree, look.base), _counted_lines(text)
 
 
 def _row(path: str, before: FileState | None, after: FileState | None, lines: Lines) -> Row:
@@ -254,9 +259,10 @@ def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
     """Return a conflict with both sides."""
     from cleveragents.plans.conflicts.resolution import conflict_text, side_in_short
 
-    def side(take: Take) -> Row:
+    def side(take: Take, name: str) -> Row:
         path, state = conflict.side(take)
         return {
+            "name": name,
             "is": side_in_short(conflict, take),
             "path": shown(path),
             "mode": None if state is None else f"{state.mode:o}",
@@ -270,8 +276,8 @@ def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
         "sub_plan": conflict.plan_id,
         "title": redact_text(conflict.title),
         "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
-        "ours": side(Take.OURS),
-        "theirs": side(Take.THEIRS),
+        "ours": side(Take.OURS, "this plan"),
+        "theirs": side(Take.THEIRS, conflict.other_side),
         "text": conflict_text(conflict, sandbox.content).partition("\n")[2],
     }
 

@@ -219,13 +219,21 @@ class Plans(Protocol):
     def capture(self, plan_id: str) -> PlanView:
         """Record edits made by hand in the sandbox as one more call."""
 
+    def rebase(self, plan_id: str) -> PlanView:
+        """Merge the result with the current files of the repository, in the sandbox, and continue the plan:
+        its agent resolves conflicts, and its checks run again. If the repository has not changed since, the
+        plan stays as it is. Raises `PlanError`, `NeedsHuman`, `StalePlan`.
+        """
+
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
-        """Resolve a conflict between sub-plans at a path."""
+        """Resolve a conflict between sub-plans, or with the repository, at a path. A result that could not be
+        applied because of a conflict is first merged with the current files.
+        """
 
     def conflicts(
         self, plan_id: str, *, limit: int = 100, after: str | None = None
     ) -> Page[OpenConflictView]:
-        """Return one page of the open conflicts between sub-plans, with both sides."""
+        """Return one page of the open conflicts, between sub-plans or with the repository, and both sides."""
 
     def correct(
         self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None

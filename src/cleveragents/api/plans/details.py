@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
@@ -26,6 +27,7 @@ from cleveragents.api.plans.changes import (
 from cleveragents.api.plans.review import left_out_names
 from cleveragents.api.plans.sandbox_state import was_removed
 from cleveragents.api.workers import isolation_of
+from cleveragents.changes.model.merge_conflict import last_rebase
 from cleveragents.core.actions.model import CheckVerdict, broken_by
 from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
@@ -187,7 +189,11 @@ def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
     """Return how the result breaks an invariant, or None. Only edits by hand can break one."""
     if plan.strategy is None:
         return None
-    return broken_by(Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id))
+    invariants, states = Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id)
+    if invariants and last_rebase(parts.history.calls(plan.id)) is not None:
+        with suppress(SandboxMissing):  # without it, changes of the repository count as well
+            states = parts.history.own_states(plan.id, parts.sandboxes.look(plan.id))
+    return broken_by(invariants, states)
 
 
 def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -214,7 +220,7 @@ def _part_status(row: Row, *, over: bool) -> str:
 
 
 def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
-    """Return the open conflicts between the sub-plans."""
+    """Return the open conflicts between the sub-plans, or with the repository."""
     return [
         {
             "path": conflict.shown_path,
@@ -339,6 +345,8 @@ def arguments_text(arguments: JsonValue) -> str:
     """Return the arguments of a call as a person would write them."""
     if not isinstance(arguments, Mapping):
         return str(arguments)
+    if arguments.keys() == {"title"}:
+        return str(arguments["title"])
     if arguments.keys() == {"plan", "title"}:
         title, _, _ = str(arguments["title"]).partition("\n")
         return f"{title} ({short_of(str(arguments['plan']))})"

@@ -200,11 +200,13 @@ class _ReviewedHunks:
     def __init__(self, parts: PlanParts, plan: Plan, sandbox: Sandbox, paths: Collection[str]) -> None:
         whole = parts.history.states(plan.id)
         states = parts.result.states(plan, sandbox, every_hunk=True)
-        self.found = dict(_hunks(sandbox, sandbox.tree(states), [path for path in paths if path in states]))
-        self.found |= dict(
-            _hunks(sandbox, sandbox.tree(whole), [path for path in paths if path not in states])
-        )
-        self._states, self._base = states, sandbox.base_states(self.found)
+        base = parts.result.base(plan, sandbox)
+        trees = (base, sandbox.tree(states)), (base, sandbox.tree(whole))
+        before = sandbox.base_states(states, base)
+        states = {path: state for path, state in states.items() if state != before[path]}
+        self.found = dict(_hunks(sandbox, trees[0], [path for path in paths if path in states]))
+        self.found |= dict(_hunks(sandbox, trees[1], [path for path in paths if path not in states]))
+        self._states, self._base = states, sandbox.base_states(self.found, base)
         self._left_out = {hunk.digest for hunk in parts.result.hunks_left_out(plan, sandbox)}
 
     def id_of(self, path: str, hunk: Hunk) -> HunkId | None:
@@ -251,10 +253,12 @@ def meant_hunks(parts: PlanParts, plan: Plan, digests: Collection[str]) -> dict[
     return {digest: known[digest] for digest in digests}
 
 
-def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
-    # Without paths git would show all files.
+def _hunks(sandbox: Sandbox, trees: tuple[str, str], paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
+    """Return the hunks of these paths between a base and a tree."""
+    if not paths:  # git would show all files
+        return {}
     options = patch_options(masked=True, renames=False)
-    return hunks_by_path(sandbox.diff(tree, options=options, paths=paths)) if paths else {}
+    return hunks_by_path(sandbox.diff(trees[1], base=trees[0], options=options, paths=paths))
 
 
 def _file(row: Mapping[str, JsonValue], reviewed: _ReviewedHunks, within: bool, bounds: DiffBounds) -> Row:
@@ -388,11 +392,12 @@ def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str
 
     Raises `SandboxMissing`.
     """
-    states = parts.history.states(plan.id)
+    sandbox = parts.sandboxes.look(plan.id)
+    states = parts.history.own_states(plan.id, sandbox)
     if path not in states:  # guard: only files that the plan changed are readable
         return None
-    sandbox = parts.sandboxes.look(plan.id)
-    state = states[path] if after else sandbox.base_states([path])[path]
+    base = parts.result.base(plan, sandbox)
+    state = states[path] if after else sandbox.base_states([path], base)[path]
     content = b"" if state is None else _content(sandbox, state)
     shown = content[:MOST_BYTES]
     try:

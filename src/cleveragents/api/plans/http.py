@@ -240,6 +240,9 @@ class HttpPlans:
     def capture(self, plan_id: str) -> PlanView:
         return self._posted(plan_id, "reread")
 
+    def rebase(self, plan_id: str) -> PlanView:
+        return self._posted(plan_id, "rebase")
+
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
         return self._posted(plan_id, "resolve", path=path, take=take.value)
 

@@ -359,9 +359,18 @@ class LocalPlans:
             self._parts.sandbox_edits.reread(plan)
             return self._view(plan)
 
-    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
+    def rebase(self, plan_id: str) -> PlanView:
         with self._reachable(plan_id) as plan:
-            self._container.plan_parts.manual_resolution.resolve(plan, path, take)
+            self._parts.apply.settle()
+            plan = self._adopted(self._found(plan))
+            return self._queued(self._parts.rebase.rebase(plan))
+
+    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
+        parts = self._parts
+        with self._reachable(plan_id) as plan:
+            if plan.state is PlanState.CONSTRAINED and not parts.sub_plan_merge.open_conflicts(plan.id):
+                parts.rebase.merge(plan)  # its files have no markers of the conflict yet
+            parts.manual_resolution.resolve(plan, path, take)
             return self._view(plan)
 
     def conflicts(

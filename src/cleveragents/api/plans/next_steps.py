@@ -17,6 +17,7 @@ from cleveragents.api.plans.status_text import (
     has_active_sub_plans,
     has_open_conflicts,
     is_stopped,
+    obstacle_of,
     waiting_for,
 )
 from cleveragents.api.rules import approval_of
@@ -59,8 +60,8 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.phase_state == DONE:
         steps = _steps_of_done(parts, plan, diff, apply, reject)
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
-        review = _step(plan, "review", "leave files out", reject=None)
-        steps = [diff, *_offered(plan), review, replace(apply, text="try again"), reject]
+        conflicts = obstacle_of(parts, plan) is not None and remote_of(plan.resource) is None
+        steps = _steps_of_blocked(plan, diff, replace(apply, text="try again"), reject, conflicts=conflicts)
     elif plan.state is PlanState.ERRORED:
         return _steps_of_failed(parts, plan, reject)
     elif plan.state is PlanState.APPLIED:
@@ -135,6 +136,15 @@ def _revise(parts: PlanParts, plan: Plan) -> list[Remedy]:
     )
 
 
+def _steps_of_blocked(
+    plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy, *, conflicts: bool
+) -> list[Remedy]:
+    """Return the steps of a result that could not be applied, because of `conflicts` or for other reasons."""
+    rebase = [_step(plan, "rebase", "merge the result with the current files")] if conflicts else []
+    review = _step(plan, "review", "leave files out", reject=None)
+    return [diff, *rebase, *_offered(plan), review, apply, reject]
+
+
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:
     is_running = parts.lifecycle.has_worker(plan) or waits_for_worker(parts, plan)
     return [_cancel(plan)] if is_running else [_resume(plan), _cancel(plan)]
@@ -166,6 +176,9 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
     if has_open_conflicts(parts, plan):
         shows = _step(plan, "resolve", "show the conflicts")
         decides = _step(plan, "resolve", "resolve a file", path=None, take=None)
+        if plan.phase is Phase.APPLY:  # the rebase was begun by the resolution of a file
+            rebase = _step(plan, "rebase", "let the agent resolve the rest, and run the checks")
+            return [shows, decides, rebase, _step(plan, "reject", "discard the result")]
         return [shows, decides, replace(resume, text="then continue"), cancel]
     if waits in (CONFLICT, "correction"):
         return [resume, cancel]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.available_actions import can_of, is_at_rest, needs_of
@@ -14,6 +14,7 @@ from cleveragents.api.plans.responses import adoption_refusal
 from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
+    obstacle_of,
     plan_status,
     short_status_of,
     status_text_of,
@@ -23,8 +24,8 @@ from cleveragents.api.rules import approval_of
 from cleveragents.api.views import as_json
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
-from cleveragents.plans.apply_policy import IN_THE_WAY, held_back, is_apply_allowed
-from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.apply_policy import held_back, is_apply_allowed
+from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -36,7 +37,7 @@ __all__ = ["board_row", "overview_of", "resource_name_of"]
 
 Row = dict[str, "JsonValue"]
 
-_GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume", "revise"})
+_GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "rebase", "resume", "revise"})
 
 _SHOWN = {"diff": "diff", "log": "list of calls", "show": "account", "watch": "account"}
 """Steps that only show something."""
@@ -93,7 +94,7 @@ def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
         | {
             **(_possible(parts, plan) if shared else {"can": can_of(parts, plan), "elsewhere": None}),
             "out_of_reach": None,
-            "in_the_way": _in_the_way(plan),
+            "in_the_way": obstacle_of(parts, plan),
             "hints": hints_of(parts, plan),
             "approval": None if approval is None else as_json(approval),
         }
@@ -129,12 +130,6 @@ def _in_words(step: Remedy) -> str:
         return f"the {_SHOWN[name]} of plan {step.plan}"
     options = "".join(f", with `{option}`" for option in step.options)
     return f"`{name}` of plan {step.plan}{options}"
-
-
-def _in_the_way(plan: Plan) -> JsonValue:
-    """Return the files that blocked the apply, with details."""
-    kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    return kept.get(IN_THE_WAY) if plan.state is PlanState.CONSTRAINED else None
 
 
 def _possible(parts: PlanParts, plan: Plan) -> Row:

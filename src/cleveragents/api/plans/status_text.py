@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from cleveragents.api.format import on_one_line
 from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker, waits_for_worker
+from cleveragents.changes.model.merge_conflict import last_rebase
 from cleveragents.core.cancellation import is_resumable_stop
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.plans.apply_policy import is_unknown
+from cleveragents.plans.apply_policy import IN_THE_WAY, is_unknown
 from cleveragents.plans.family import (
     below,
     conflicts_of,
@@ -29,6 +30,7 @@ from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_s
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "has_active_sub_plans",
     "has_open_conflicts",
     "is_stopped",
+    "obstacle_of",
     "pending_request_of",
     "plan_status",
     "short_status_of",
@@ -50,6 +53,7 @@ DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _ASKING = 5
 
 _CONFLICT = "conflict between its sub-plans"
+_REBASE_CONFLICT = "conflict with the repository"
 
 _MEANINGS = {
     (Phase.APPLY, PlanState.CONSTRAINED): "the result could not be applied",
@@ -63,7 +67,6 @@ _WAITS = {
     "leave": "needs your approval",
     "question": "needs your answer",
     "budget": "a limit is reached",
-    CONFLICT: _CONFLICT,
     "correction": "a correction is in progress",
 }
 
@@ -116,7 +119,7 @@ def _explanation(parts: PlanParts, plan: Plan) -> str:
     if plan.state is PlanState.WAITING:
         return _of_waiting(parts, plan)
     if has_open_conflicts(parts, plan):
-        return _CONFLICT
+        return _conflict_text(parts, plan)
     if plan.phase_state == DONE:
         return _of_result(parts, plan)
     if plan.state.running and is_unreachable(parts, plan):
@@ -156,8 +159,9 @@ def short_status_of(parts: PlanParts, plan: Plan) -> str:
 def _of_waiting(parts: PlanParts, plan: Plan) -> str:
     if waits_for_sub_plans(plan):
         return _of_sub_plans(parts, plan)
-    if waiting_for(plan) == CONFLICT and not has_open_conflicts(parts, plan):
-        return "all conflicts are resolved; can be resumed"
+    if waiting_for(plan) == CONFLICT:
+        is_open = has_open_conflicts(parts, plan)
+        return _conflict_text(parts, plan) if is_open else "all conflicts are resolved; can be resumed"
     return _WAITS.get(waiting_for(plan), _WAITS["leave"])
 
 
@@ -186,9 +190,24 @@ def is_stopped(plan: Plan) -> bool:
 
 
 def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether the sub-plans have an open conflict.
+    """Return whether the sub-plans have an open conflict, or a rebase left one.
 
     The plan reported the conflict itself, or a withdrawn resolution opened it again.
     """
-    asked = plan.phase_state == DONE or (plan.state is PlanState.WAITING and waiting_for(plan) == CONFLICT)
-    return asked and bool(wanted_parts(plan)) and bool(conflicts_of(parts, plan))
+    asked = plan.state is PlanState.WAITING and waiting_for(plan) == CONFLICT
+    asked = asked or plan.phase_state == DONE or plan.state is PlanState.CONSTRAINED
+    return asked and bool(conflicts_of(parts, plan))
+
+
+def obstacle_of(parts: PlanParts, plan: Plan) -> JsonValue:
+    """Return the files that blocked the last apply, with details; None if a rebase has merged them since."""
+    kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    if plan.state is not PlanState.CONSTRAINED or IN_THE_WAY not in kept:
+        return None
+    rebase = last_rebase(parts.history.calls(plan.id))
+    is_merged = rebase is not None and rebase.ended_at is not None and rebase.ended_at > plan.updated_at
+    return None if is_merged else kept[IN_THE_WAY]
+
+
+def _conflict_text(parts: PlanParts, plan: Plan) -> str:
+    return _CONFLICT if conflicts_of(parts, plan)[0].plan_id else _REBASE_CONFLICT

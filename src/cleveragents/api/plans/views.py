@@ -286,11 +286,11 @@ class LeftOutView:
 
 @view
 class ConflictView:
-    """An open conflict between sub-plans."""
+    """An open conflict between sub-plans, or with the repository."""
 
     path: str
     kind: str = shown(examples=["content"])
-    sub_plan: str
+    sub_plan: str = shown("empty for a conflict with the repository")
     marked: bool = shown("both sides are marked in the file")
     base: FileStateView | None
     ours: FileStateView | None
@@ -301,6 +301,7 @@ class ConflictView:
 class ConflictSideView:
     """One side of a conflict."""
 
+    name: str = shown("the side", default="", examples=["this plan"])
     what: str = shown("the kind of file as text", name="is", examples=["a file"])
     path: str = shown("the path on that side", examples=["src/shop.py"])
     mode: str | None = shown(examples=["100644"])
@@ -309,16 +310,20 @@ class ConflictSideView:
 
 @view
 class OpenConflictView:
-    """An open conflict between sub-plans, with both sides."""
+    """An open conflict between sub-plans, or with the repository, with both sides."""
 
     path: str = shown(examples=["src/shop.py"])
     kind: str = shown(examples=["content"])
     marked: bool = shown("both sides are marked in the file")
-    sub_plan: str = shown("the sub-plan that was merged", examples=[EXAMPLE_PLAN])
-    title: str = shown("the name of that sub-plan", examples=["the parser"])
+    sub_plan: str = shown(
+        "the sub-plan that was merged; empty for a conflict with the repository", examples=[EXAMPLE_PLAN]
+    )
+    title: str = shown(
+        "what was merged: the name of that sub-plan, or the repository", examples=["the parser"]
+    )
     file: str | None = shown("the path of the file in the sandbox, on the plan's machine")
     ours: ConflictSideView = shown("the plan's side")
-    theirs: ConflictSideView = shown("the sub-plan's side")
+    theirs: ConflictSideView = shown("the side of the sub-plan, or of the repository")
     text: str = shown("both sides as text: masked, and cut if long")
 
 

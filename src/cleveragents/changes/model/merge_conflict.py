@@ -1,8 +1,9 @@
 """Conflicts of a merge: both versions of a path, stored until the conflict is resolved.
 
-A merge of a sub-plan is a recorded call of its parent, with its conflicts in the result. A later call
-`resolve` names the conflicts that it ends. So a conflict cannot get lost: open conflicts are found from the
-calls alone, and a rollback of a call reopens what it had resolved.
+A merge of a sub-plan is a recorded call of its parent, with its conflicts in the result. So is a rebase: it
+merges a plan's result with the current files of its repository. A later call `resolve` names the conflicts
+that it ends. So a conflict cannot get lost: open conflicts are found from the calls alone, and a rollback of
+a call reopens what it had resolved.
 
 This module also finds conflict markers that an edit left in a text. The markers of the sides name the plans,
 so they are unique. The line between the sides is only a row of signs, which a text may contain itself, as a
@@ -29,6 +30,7 @@ from cleveragents.core.tool import CallState, ToolCall
 __all__ = [
     "DIRECTORY",
     "MERGE",
+    "REBASE",
     "RESOLVE",
     "MarkedText",
     "MergeConflict",
@@ -37,6 +39,7 @@ __all__ = [
     "TreeMerge",
     "conflicts_ended",
     "is_by_hand",
+    "last_rebase",
     "mark_left_in",
     "merge_step",
     "open_conflicts",
@@ -47,6 +50,7 @@ __all__ = [
 
 
 MERGE = "merge"
+REBASE = "rebase"
 RESOLVE = "resolve"
 
 DIRECTORY = 0o040000
@@ -64,7 +68,8 @@ class Take(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class MergeConflict:
-    """A path that both sides changed differently. `ours` is the parent's version, `theirs` the sub-plan's.
+    """A path that both sides changed differently. `ours` is the plan's version; `theirs` is the version of
+    the merged sub-plan or, without a `plan_id`, of the repository.
 
     File states are as git stores them; a state with the mode `DIRECTORY` stands for all files below the path.
     `left` is the state that the merge left at the path; `marked` is true if it contains conflict markers.
@@ -100,6 +105,11 @@ class MergeConflict:
         """The path as people and models write it."""
         return shown(self.path)
 
+    @property
+    def other_side(self) -> str:
+        """The name of the side `theirs`."""
+        return f"sub-plan {self.plan_id}" if self.plan_id else "the repository"
+
     def side(self, take: Take) -> tuple[str, FileState | None]:
         """Return the path and the state of that side."""
         if take is Take.OURS:
@@ -125,6 +135,9 @@ class MergeOutcome:
     """The outcome of merging a sub-plan: the tree of the parent's sandbox after it, the number of changed
     files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from, `theirs` the
     tree that was merged; the parent's sandbox holds both.
+
+    In the outcome of a rebase, `base` is the base of the plan before it, and `theirs` its new base: the files
+    of the repository. The `plan_id` is empty.
     """
 
     plan_id: str
@@ -191,8 +204,16 @@ def part_of_merge(call: ToolCall) -> str | None:
 
 
 def is_by_hand(call: ToolCall) -> bool:
-    """Return whether a person, not an actor, resolves a conflict with this call: it belongs to no step."""
-    return call.tool == RESOLVE and call.step is None
+    """Return whether a person, not an actor, resolves a conflict or rebases with this call: it belongs to no
+    step.
+    """
+    return call.tool in (REBASE, RESOLVE) and call.step is None
+
+
+def last_rebase(calls: Sequence[ToolCall]) -> ToolCall | None:
+    """Return the last finished rebase of a plan, if any. Reverted calls do not count."""
+    done = (call for call in reversed(calls) if call.tool == REBASE and call.state is CallState.ENDED)
+    return next(done, None)
 
 
 def resolved_result(
@@ -211,13 +232,13 @@ def resolved_result(
 
 
 def tree_left_by(call: ToolCall) -> str | None:
-    """Return the tree that a merge or a resolution left in the sandbox; None for other calls, or if it
-    failed.
+    """Return the tree that a merge, a rebase or a resolution left in the sandbox; None for other calls, or if
+    it failed.
     """
-    result = call.result
-    if call.tool not in (MERGE, RESOLVE) or call.error is not None or not isinstance(result, Mapping):
+    result, tools = call.result, (MERGE, REBASE, RESOLVE)
+    if call.tool not in tools or call.error is not None or not isinstance(result, Mapping):
         return None
-    told = "conflicts" if call.tool == MERGE else "ended"
+    told = "ended" if call.tool == RESOLVE else "conflicts"
     tree = result.get("tree")
     return tree if told in result and isinstance(tree, str) else None
 
@@ -232,10 +253,11 @@ def conflicts_ended(call: ToolCall) -> tuple[tuple[int, int], ...]:
 
 
 def open_conflicts(calls: Iterable[ToolCall]) -> tuple[MergeConflict, ...]:
-    """Return the open conflicts of all merges, oldest first. Reverted calls do not count."""
+    """Return the open conflicts of all merges and rebases, oldest first. Reverted calls do not count."""
     found: dict[tuple[int, int], MergeConflict] = {}
     for call in calls:
-        if call.state is CallState.ENDED and part_of_merge(call) is not None:
+        merges = call.tool == REBASE or part_of_merge(call) is not None
+        if call.state is CallState.ENDED and merges:
             for conflict in MergeOutcome.of_call(call).conflicts:
                 if conflict.is_choice:
                     found[conflict.merge, conflict.index] = conflict

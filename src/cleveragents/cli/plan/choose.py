@@ -74,6 +74,11 @@ _FOR: Mapping[str, _Candidates] = {
     "diff": _Candidates("has a result to review", "have a result to review", _has_result),
     "apply": _Candidates("has a result to apply", "have a result to apply", _has_result),
     "discard": _Candidates("has a result to discard", "have a result to discard", _can_discard),
+    "rebase": _Candidates(
+        "has a conflict with the repository",
+        "have a conflict with the repository",
+        lambda plan: plan.state is PlanState.CONSTRAINED and plan.needs == "conflict",
+    ),
     "approve": _Candidates("waits for approval", "wait for approval", _needs("approval")),
     "deny": _Candidates("waits for approval", "wait for approval", _needs("approval")),
     "answer": _Candidates("has a question", "have a question", _needs("question")),

@@ -1,4 +1,4 @@
-"""`agents plan resolve`: resolve conflicts between the sub-plans of a plan."""
+"""`agents plan rebase|resolve`: conflicts of a plan with the repository, and between its sub-plans."""
 
 from __future__ import annotations
 
@@ -8,22 +8,69 @@ import click
 
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
 from cleveragents.cli.plan.view import plan_argument, print_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.text.control_characters import named_by, shown
+from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.views import PlanView
 
-__all__ = ["resolve_conflicts"]
+__all__ = ["rebase_plan", "resolve_conflicts"]
+
+
+@click.command("rebase")
+@optional_plan
+@click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
+@format_option
+@pass_session
+def rebase_plan(session: Session, plan_id: str | None, yes: bool, output: Output) -> None:
+    """Merge the result of a plan with the current files of its repository.
+
+    Use it after an apply that failed because of a conflict. The merge is made in the sandbox; your files stay
+    unchanged. Changes that do not overlap are merged. If both sides changed the same lines, the agent of the
+    plan resolves the conflict; what stays open, you resolve with `agents plan resolve PLAN`. Then the checks
+    run again, and the result is ready for review. `agents plan log PLAN` shows the rebase as a call, and
+    `agents plan rollback` reverts it.
+
+    \b
+    Example:
+      agents plan rebase 7QX2
+      agents plan diff 7QX2
+      agents plan apply 7QX2
+    """
+    from cleveragents.cli.plan.work import WorkOptions, continue_plan
+
+    client, prefix = session.client(), prefix_of(session)
+    plan = client.plans.get(chosen_plan(client, plan_id, "rebase"))
+
+    def act() -> PlanView:
+        return client.plans.rebase(plan.id)
+
+    def tell(rebased: PlanView) -> None:
+        if rebased.version == plan.version:
+            progress(f"plan {plan.id} is already up to date: the repository has not changed")
+        else:
+            found = counted(len(rebased.conflicts), "conflict")
+            then = f"{found} to resolve" if rebased.conflicts else "the checks run again"
+            progress(f"plan {plan.id} is merged with the current files; {then}")
+
+    continue_plan(WorkOptions(client, prefix, output, yes=yes), plan, act, tell=tell)
 
 
 @click.command("resolve")
 @plan_argument
 @click.argument("paths", nargs=-1)
 @click.option("--ours", "take", flag_value=Take.OURS.value, help="Take the side of the plan.")
-@click.option("--theirs", "take", flag_value=Take.THEIRS.value, help="Take the side of the merged sub-plan.")
+@click.option(
+    "--theirs",
+    "take",
+    flag_value=Take.THEIRS.value,
+    help="Take the side of the repository, or of the merged sub-plan.",
+)
 @click.option(
     "--edited", "take", flag_value=Take.EDITED.value, help="Take the file as you edited it in the sandbox."
 )
@@ -32,12 +79,15 @@ __all__ = ["resolve_conflicts"]
 def resolve_conflicts(
     session: Session, plan_id: str, paths: tuple[str, ...], take: str | None, output: Output
 ) -> None:
-    """Resolve conflicts between the sub-plans of a plan.
+    """Resolve conflicts of a plan with the repository, or between its sub-plans.
 
     Without PATHS, list the open conflicts with both sides. In a text file both sides are marked; --ours or
     --theirs takes a side of the marked lines only, and other changes of the file stay. --edited takes the
     file from the sandbox, without marks, and records all your edits there. Names with control characters are
-    shown in quotes, and can be passed that way. After the last conflict, run `agents plan resume PLAN`.
+    shown in quotes, and can be passed that way.
+
+    After a failed apply, the first resolution merges the result with your current files, in the sandbox. To
+    let the agent resolve the conflicts, run `agents plan rebase PLAN` instead.
 
     \b
     Example:
@@ -60,7 +110,8 @@ def resolve_conflicts(
         left = counted(len(plan.conflicts), "conflict")
         progress(f"{left} left; list them with `{prefix} plan resolve {plan.id}`")
     else:
-        progress(f"no conflicts left; continue with `{prefix} plan resume {plan.id}`")
+        onward = "apply" if plan.phase is Phase.APPLY else "resume"
+        progress(f"no conflicts left; continue with `{prefix} plan {onward} {plan.id}`")
     print_plan(output, plan)
 
 
@@ -69,14 +120,28 @@ def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> 
 
     found = [*every(lambda after: plans.conflicts(plan_id, after=after))]
     plan = plans.get(plan_id)
+    if not found and plan.in_the_way is not None and not output.machine_readable:
+        _tell_blocked(plan, prefix)
+        return
     if output.machine_readable or not found:
         rows = [as_json(conflict) for conflict in found]
         output.table(rows, [], empty=f"plan {plan.id} has no open conflicts")
         return
     for conflict in found:
-        output.title(printable(f"{conflict.path}, merging: {conflict.title}"))
+        sides = f"{conflict.ours.name} and {conflict.theirs.name}" if conflict.ours.name else conflict.title
+        output.title(printable(f"{conflict.path}: {sides}"))
         for line in conflict.text.split("\n"):
             click.echo(printable(line))
     progress(f"the files are in {plan.sandbox}")
     sides = f"`{prefix} plan resolve {plan.id} PATH --ours`, `--theirs`"
     progress(f"{sides}, or `--edited` after an edit there")
+
+
+def _tell_blocked(plan: PlanView, prefix: str) -> None:
+    """Print the conflicts of a failed apply, and how to resolve them."""
+    assert plan.in_the_way is not None  # the caller has looked
+    for line in plan.in_the_way.details.splitlines() or plan.in_the_way.paths:
+        click.echo(printable(line))
+    progress("current: the repository; proposed: this plan")
+    progress(f"merge both, and let the agent resolve the conflicts: `{prefix} plan rebase {plan.id}`")
+    progress(f"or take a side yourself: `{prefix} plan resolve {plan.id} PATH --ours` or `--theirs`")

@@ -59,7 +59,7 @@ def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
     ]
     _section(output, "sub-plans", rows, ["sub-plan", "state", "name", "needs"], cut="name", spare="needs")
     open_ones = [
-        row | {"between": f"{short_of(str(account['id']))} and {short_of(str(row['sub_plan']))}"}
+        row | {"between": f"{short_of(str(account['id']))} and {_other_side(row)}"}
         for row in _rows_in(account["conflicts"])
     ]
     _section(output, "open conflicts", open_ones, ["path", "kind", "between"], cut="path")
@@ -67,6 +67,10 @@ def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
         row | {"guidance": on_one_line(str(row["guidance"]))} for row in _rows_in(account["corrections"])
     ]
     _section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
+
+
+def _other_side(conflict: Mapping[str, JsonValue]) -> str:
+    return short_of(str(conflict["sub_plan"])) or "the repository"
 
 
 def show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:

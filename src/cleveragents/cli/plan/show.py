@@ -136,7 +136,7 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
 
 
 def _waits_for(plan: PlanView) -> str | None:
-    """Return the pending request of a waiting plan; for conflicts between sub-plans, the open ones."""
+    """Return the pending request of a waiting plan; for conflicts, the open ones."""
     from cleveragents.plans.model.sub_plan import CONFLICT
     from cleveragents.plans.sub_plans.messages import disagreement_message
 
@@ -144,7 +144,8 @@ def _waits_for(plan: PlanView) -> str | None:
         return None
     if plan.waiting_for.get("for") == CONFLICT:
         paths = [conflict.path for conflict in plan.conflicts]
-        return disagreement_message(paths) if paths else None
+        of_sub_plans = not paths or bool(plan.conflicts[0].sub_plan)
+        return disagreement_message(paths, of_sub_plans=of_sub_plans) if paths else None
     return on_one_line(str(plan.waiting_for.get("what") or ""))
 
 

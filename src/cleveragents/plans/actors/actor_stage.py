@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, Node, Progress, SubgraphNode
 from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, ActorSource, QuestionAnswer
+from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded, Remedy
 from cleveragents.core.identifiers import Fence
@@ -279,10 +280,11 @@ def current_name(part: str, calls: Sequence[ToolCall]) -> str:
 
 
 def rollback_count(calls: Sequence[ToolCall]) -> int:
-    """Return how often work was reverted; retries of a call that stopped its run do not count."""
+    """Return how often work was reverted or rebased; retries of a call that stopped its run do not count."""
     work = [call.number for call in calls if call.step is not None and not call.stopped_its_run]
-    return sum(
+    reverted = sum(
         any(checkpoint_of(back) <= number < back.number for number in work)
         for back in calls
         if back.tool == ROLLBACK
     )
+    return reverted + sum(call.tool == REBASE for call in calls)

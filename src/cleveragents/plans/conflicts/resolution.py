@@ -57,7 +57,7 @@ _TASK_CHARACTERS = 20_000
 _HOW = """\
 Make each file what both sides wanted: read it, and edit it until it has no conflict marks and does what \
 either side was made for. Then call `resolve` with its path: `edited` if you edited it, `ours` to take what \
-this plan had, `theirs` to take what the merged part had (in text with marks, only in the marked places). \
+this plan had, `theirs` to take what was merged into it (in text with marks, only in the marked places). \
 Leave open what you cannot decide: a person will be asked."""
 
 
@@ -114,7 +114,7 @@ class _Deciding:
         state = self._present.get(conflict.path)
         if state is None or state.mode not in _FILES:
             return
-        labels = f"plan {plan_id}", f"sub-plan {conflict.plan_id}"
+        labels = f"plan {plan_id}", conflict.other_side
         sides = (conflict.left, conflict.ours, conflict.theirs)
         merged = MarkedText(*(self._text(side) if conflict.marked else b"" for side in sides))
         mark = mark_left_in(self._sandbox.content(state.content), merged, labels)

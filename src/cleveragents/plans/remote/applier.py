@@ -53,7 +53,7 @@ class RemoteApplier:
         self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
         plan, address = self._plan(plan_id)
-        merge_input = MergeInput("apply", plan_id, sandbox.base, tree)
+        merge_input = MergeInput("apply", plan_id, terms.base or sandbox.base, tree)
         message = f"{_subject(plan)}\n\nApplied by CleverAgents."
         with self._held(address, terms):
             self.engine.mirrors.fetch(address)

@@ -26,7 +26,12 @@ from sqlalchemy import (
     update,
 )
 
-from cleveragents.changes.model.merge_conflict import MergeOutcome, conflicts_ended, part_of_merge
+from cleveragents.changes.model.merge_conflict import (
+    REBASE,
+    MergeOutcome,
+    conflicts_ended,
+    part_of_merge,
+)
 from cleveragents.changes.model.review import Review
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import InvalidPayload, PlanError, Remedy, StalePlan, UnknownPlan
@@ -402,7 +407,11 @@ def merge_facts(call: ToolCall) -> Iterator[tuple[EventType, Mapping[str, JsonVa
         return
     part = part_of_merge(call)
     if part is not None:
-        yield from _merged(part, MergeOutcome.of_call(call))
+        outcome = MergeOutcome.of_call(call)
+        whose: dict[str, JsonValue] = {"child": outcome.plan_id, "key": part}
+        yield from _merged(EventType.PLAN_MERGED, whose, outcome)
+    elif call.tool == REBASE:
+        yield from _merged(EventType.PLAN_REBASED, {"number": call.number}, MergeOutcome.of_call(call))
     for merge, _ in conflicts_ended(call):
         result = call.result
         assert isinstance(result, Mapping)
@@ -410,12 +419,13 @@ def merge_facts(call: ToolCall) -> Iterator[tuple[EventType, Mapping[str, JsonVa
         yield EventType.CONFLICT_RESOLVED, {"number": call.number, "merge": merge, "path": path, "take": take}
 
 
-def _merged(part: str, outcome: MergeOutcome) -> Iterator[tuple[EventType, Mapping[str, JsonValue]]]:
+def _merged(
+    kind: EventType, about: Mapping[str, JsonValue], outcome: MergeOutcome
+) -> Iterator[tuple[EventType, Mapping[str, JsonValue]]]:
     open_ones = [conflict for conflict in outcome.conflicts if conflict.is_choice]
-    whose: dict[str, JsonValue] = {"child": outcome.plan_id, "key": part}
-    yield EventType.PLAN_MERGED, {**whose, "files": outcome.files, "conflicts": len(open_ones)}
+    yield kind, {**about, "files": outcome.files, "conflicts": len(open_ones)}
     for conflict in open_ones:
-        yield EventType.CONFLICT_KEPT, {**whose, "path": _shown(conflict.shown_path), "kind": conflict.kind}
+        yield EventType.CONFLICT_KEPT, {**about, "path": _shown(conflict.shown_path), "kind": conflict.kind}
 
 
 def _shown(path: JsonValue) -> str:

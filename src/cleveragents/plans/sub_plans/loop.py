@@ -226,11 +226,20 @@ class SubPlans:
         conflicts = self.sub_plan_merge.open_conflicts(plan.id)
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
+    def settle_conflicts(self, plan: Plan, executor: TaskExecutor | None) -> JsonValue | None:
+        """Let the executor resolve the open conflicts. Returns the pending request for those that stay open,
+        if any.
+        """
+        conflicts = self.sub_plan_merge.open_conflicts(plan.id)
+        if conflicts and executor is not None:
+            executor.resolve(conflicts)
+        return self.has_open_conflict(plan) if conflicts else None
+
     def _alone(self, ground: ActorPhase, executor: TaskExecutor | None) -> JsonValue | None:
         if executor is not None:  # otherwise its steps are done and there is nothing else
             for number, task in ground.strategy.ordered_tasks:
                 executor.do(number, task)
-        return None
+        return self.settle_conflicts(ground.plan, executor)
 
 
 @dataclass(slots=True)
@@ -246,7 +255,7 @@ class _Advance:
     def run(self) -> JsonValue | None:
         while True:
             self.ground.job.token.raise_if_cancelled()
-            unsettled = self._settle_conflicts()
+            unsettled = self.parts.settle_conflicts(self._plan, self.executor)
             if unsettled is not None:  # guard: nothing is built on a file with both sides of a conflict
                 return unsettled
             view = self._view()
@@ -350,12 +359,6 @@ class _Advance:
         self._execution.calls.add(
             self._plan.id, TASK, facts, step=f"{TASK}-{part}", state=CallState.ENDED, now=now
         )
-
-    def _settle_conflicts(self) -> JsonValue | None:
-        conflicts = self.parts.sub_plan_merge.open_conflicts(self._plan.id)
-        if conflicts and self.executor is not None:
-            self.executor.resolve(conflicts)
-        return self.parts.has_open_conflict(self._plan) if conflicts else None
 
     def _reconciled(self, view: TreeView) -> bool:
         """Return whether the job of a sub-plan had ended without moving it; then it is at rest now."""

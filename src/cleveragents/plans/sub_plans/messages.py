@@ -151,22 +151,23 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
 
 
 def waiting_for_resolution(parent: Plan, conflicts: Sequence[MergeConflict]) -> JsonValue:
-    """Return the pending request of a parent with open conflicts."""
+    """Return the pending request of a plan with open conflicts of its sub-plans or of a rebase."""
     paths = list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
     resolve = Remedy("plan.resolve", parent.id, {"take": None, "path": None}, "Resolve each conflict")
     return {
         "for": CONFLICT,
-        "what": disagreement_message(paths),
+        "what": disagreement_message(paths, of_sub_plans=bool(conflicts[0].plan_id)),
         **remedies_record((resolve, Remedy("plan.resume", parent.id, text="Resume it"))),
         "paths": paths,
     }
 
 
-def disagreement_message(paths: Iterable[str]) -> str:
-    """Return a short summary of the conflicting files."""
+def disagreement_message(paths: Iterable[str], *, of_sub_plans: bool = True) -> str:
+    """Return a short summary of the conflicting files: of sub-plans, or of the plan and its repository."""
+    sides = "sub-plans conflict" if of_sub_plans else "the plan and the repository conflict"
     several = list(dict.fromkeys(paths))
     more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
-    return f"sub-plans conflict in {', '.join(several[:_NAMED])}{more}"
+    return f"{sides} in {', '.join(several[:_NAMED])}{more}"
 
 
 def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:

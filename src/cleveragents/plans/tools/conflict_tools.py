@@ -1,4 +1,4 @@
-"""The tools `resolve`, for conflicts of merged sub-plans, and `decide`, for decisions of an executor.
+"""The tools `resolve`, for conflicts of a merge or a rebase, and `decide`, for decisions of an executor.
 
 The checkpoint of such a decision is its call: a correction reverts what was done since.
 """
@@ -52,7 +52,7 @@ class ResolveArguments(Arguments):
     path: str = Field(min_length=1, description="the file with the conflict, as the task names it")
     take: Literal["ours", "theirs", "edited"] = Field(
         description="`edited`: keep the file as it is now, without conflict markers; `ours`: the version of "
-        "this plan; `theirs`: the version of the merged sub-plan. In text with conflict markers, a side "
+        "this plan; `theirs`: the version that was merged. In text with conflict markers, a side "
         "replaces only the marked places."
     )
 
@@ -72,7 +72,7 @@ class ResolveResult(Result):
 
 class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
     name = RESOLVE
-    description = "Resolve a conflict of a merged sub-plan. The plan cannot finish while a conflict is open."
+    description = "Resolve a conflict of a merge. The plan cannot finish while a conflict is open."
     capability = Capability.EDIT
     writes = True
     runs_commands = True

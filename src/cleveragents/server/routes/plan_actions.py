@@ -312,8 +312,20 @@ def reread_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
 
 @router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
 def resolve_plan_conflict(plan_id: PlanId, body: ResolveBody, client: PlanOperator) -> PlanView:
-    """Resolve a conflict between sub-plans. Once all are resolved, resume the plan."""
+    """Resolve a conflict between sub-plans, or with the repository. Once all are resolved, resume the plan;
+    if its status is `blocked`, apply it.
+    """
     return client.plans.resolve(plan_id, body.path, body.take)
+
+
+@router.post("/plans/{plan_id}/rebase", operation_id="rebasePlan")
+def rebase_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
+    """Merge the result of a plan with the current files of the repository, in the plan's sandbox.
+
+    The plan continues: its agent resolves conflicts, and its checks run again. The repository is not touched.
+    If the repository has not changed since, the plan stays as it is, with the same `version`.
+    """
+    return client.plans.rebase(plan_id)
 
 
 @router.post("/plans/{plan_id}/correct", operation_id="correctPlan")

@@ -154,7 +154,9 @@ def list_plan_comments(
 def list_plan_conflicts(
     plan_id: PlanId, client: PlanViewer, limit: Limit = 100, after: AfterNumber = None
 ) -> Page[OpenConflictView]:
-    """List the open conflicts between the sub-plans of a plan, each with both sides. `next` counts them."""
+    """List the open conflicts between the sub-plans of a plan, or with the repository, each with both sides.
+    `next` counts them.
+    """
     return client.plans.conflicts(plan_id, limit=limit, after=after)
 
 

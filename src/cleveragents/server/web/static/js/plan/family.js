@@ -61,7 +61,7 @@ export function ConflictRows({ plan, asking, place }) {
           <code class="p-path">${one.path}</code>
           <span class="p-muted">
             ${" "}${KINDS[one.kind] || one.kind}; other side:${" "}
-            <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//>
+            ${one.sub_plan ? html`<${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//>` : "the repository"}
           </span>
         </div>
         ${may &&

@@ -1,0 +1,138 @@
+"""Rebase of a plan: its result, merged with the current files of the repository, in its sandbox.
+
+After a rebase the plan's changes start from the files that were merged, so an apply conflicts only with later
+changes of the repository. Clean merges are done; where both sides changed the same lines, the conflict is
+open until the agent or a person resolves it.
+
+A rebase is one recorded call in the usual states, and its result names the new base. So an interrupted one is
+finished or never happened, and a rollback of the call restores the base from before. The files of the user
+are only read, under the lock of the repository that an apply holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from cleveragents.access.model.project import remote_of
+from cleveragents.apply.ports import Applier, ApplyOptions
+from cleveragents.changes.model.merge_conflict import REBASE, MergeOutcome, last_rebase, open_conflicts
+from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, StalePlan
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.tool import CallState
+from cleveragents.plans.calls.tool_execution import ToolExecution
+from cleveragents.plans.history import PlanResult, restore_states
+from cleveragents.plans.lifecycle import PlanLifecycle
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
+from cleveragents.plans.sandbox_edits import SandboxEdits
+from cleveragents.sandboxes.git_sandbox import Sandbox
+
+__all__ = ["PlanRebase", "ensure_rebasable"]
+
+_TITLE = "the current files of the repository"
+_REBASED = (Phase.EXECUTE, PlanState.QUEUED)
+_WITH_RESULT = ((Phase.EXECUTE, PlanState.COMPLETE), (Phase.APPLY, PlanState.CONSTRAINED))
+
+
+def ensure_rebasable(plan: Plan) -> None:
+    """Raise `PlanError` unless the plan has a result that is not applied, in a directory."""
+    if plan.parent_id is not None:
+        whole = Remedy("plan.rebase", plan.root, text="Rebase the whole plan")
+        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
+    if remote_of(plan.resource) is not None:
+        raise PlanError(plan.id, "a plan on a remote cannot be rebased; start a new plan")
+    if plan.phase_state not in _WITH_RESULT:
+        problem = f"only a result that is not applied can be rebased; the plan is {status_word(plan)}"
+        raise PlanError(plan.id, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRebase:
+    """Rebases plans. Stateless: any thread and process may rebase any plan, and one of several concurrent
+    calls does.
+    """
+
+    sandbox_edits: SandboxEdits
+    applier: Applier
+    result: PlanResult
+    lifecycle: PlanLifecycle
+    execution: Callable[[Plan, Sandbox], ToolExecution]
+
+    def rebase(self, plan: Plan, told: Callable[[str], None] | None = None) -> Plan:
+        """Merge the current files of the repository into the result, and queue the plan: a worker lets the
+        agent resolve open conflicts and runs the checks. Returns the plan unchanged if the repository has not
+        changed since the plan's base.
+
+        A rebase whose plan was not queued, because its process was killed, is continued. Raises the same
+        errors as `merge`.
+        """
+        blocked = plan.state is PlanState.CONSTRAINED
+        is_begun = blocked and bool(self._open_conflicts(plan))
+        if not is_begun and self.merge(plan, told) is None:
+            is_begun = blocked and last_rebase(self.result.history.calls(plan.id)) is not None
+            if not is_begun:
+                return plan
+        return self.lifecycle.queue(plan, wanted=_REBASED)
+
+    def merge(self, plan: Plan, told: Callable[[str], None] | None = None) -> MergeOutcome | None:
+        """Merge the current files of the repository into the result; return None if they have not changed
+        since the plan's base. Does not queue the plan. `told` is called if another plan is being applied.
+
+        Raises `PlanError` if the plan has no result to rebase or has open conflicts; `NeedsHuman` if its
+        sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ApplyBusy`,
+        `ApplyRefused`. Then nothing changed.
+        """
+        self._ensure_whole(plan)
+        ensure_rebasable(plan)
+        with self.sandbox_edits.idle(plan) as sandbox:
+            self._ensure_whole(plan)  # guard: the rebase of a dead process may have left conflicts
+            self.result.history.ensure_taken_in(plan.id, sandbox)  # guard: edits exist nowhere else
+            seen = self._decided(plan, sandbox)
+        tree, base = seen
+        try:
+            with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(told, base=base)) as preparation:
+                onto = preparation.keep_current()
+                if onto == base:
+                    return None
+                with self.sandbox_edits.idle(plan) as sandbox:
+                    if self._decided(plan, sandbox) != seen:  # guard: another process rebased or rolled back
+                        raise StalePlan(plan.id, plan.version)
+                    self.result.history.ensure_taken_in(plan.id, sandbox)
+                    return self._merged(plan, sandbox, (base, tree, onto))
+        except ApplyRefused as refused:
+            raise replace(refused, wanted="rebased") from refused
+
+    def _ensure_whole(self, plan: Plan) -> None:
+        """Raise `PlanError` if conflicts are open: a second merge would nest their markers."""
+        if self._open_conflicts(plan):
+            resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
+            raise PlanError(plan.id, "its conflicts are not resolved", (resolve,))
+
+    def _open_conflicts(self, plan: Plan) -> Sequence[object]:
+        return open_conflicts(self.result.history.calls(plan.id))
+
+    def _decided(self, plan: Plan, sandbox: Sandbox) -> tuple[str, str]:
+        return self.result.tree(plan, sandbox), self.result.base(plan, sandbox)
+
+    def _merged(self, plan: Plan, sandbox: Sandbox, trees: tuple[str, str, str]) -> MergeOutcome:
+        """Merge, write the files and record the call. The caller holds `sandbox.writing()`."""
+        base, tree, onto = trees
+        execution = self.execution(plan, sandbox)
+        calls, now, faults = execution.calls, execution.clock.now, execution.faults
+        about = FrozenObject({"title": _TITLE})
+        call = calls.add(plan.id, REBASE, about, step=None, state=CallState.STARTED, now=now())
+        changeset = execution.context.start_changeset()
+        call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
+        faults.reach("rebase.started.after")
+        merged = sandbox.merge(base, tree, onto, labels=(f"plan {plan.id}", "the repository"))
+        changed = sandbox.changes_of(merged.tree)
+        restore_states(sandbox, {path: step.after for path, step in changed.items()})
+        faults.reach("rebase.files.after")
+        files = len(sandbox.changes_of(onto, base))
+        outcome = MergeOutcome("", "", _TITLE, base, merged.tree, files, onto, merged.conflicts)
+        call = calls.move(call, CallState.ENDING, now=now(), result=outcome.to_json())
+        faults.reach("rebase.ending.after")
+        done = MergeOutcome.of_call(execution.finish(call))
+        faults.reach("rebase.ended.after")
+        return done

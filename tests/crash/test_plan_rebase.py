@@ -1,0 +1,94 @@
+"""A rebase whose process is killed at every durable step: it is complete or was never made."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cleveragents.changes.model.merge_conflict import REBASE
+from cleveragents.core.tool import CallState
+from cleveragents.plans.model.plan import Phase, PlanState
+from tests.crash.programs.rebase_runner import CURRENT, PLANNED, carried_through, prepared
+from tests.fork_server import Forked
+from tests.plan_bench import plan_bench
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.rebase_runner"]
+POINTS = (
+    "rebase.started.after",
+    "rebase.files.after",
+    "rebase.ending.after",
+    "tool.record.after",
+    "rebase.ended.after",
+)
+
+
+def killed(home: Path, point: Mapping[str, object]) -> int:
+    """Return the exit code of a process that rebases and dies at that point."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    process = Forked(
+        PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    said, _ = process.communicate(json.dumps({"home": str(home), **point}) + "\n", timeout=240)
+    return int(said)
+
+
+def ensure_before_or_after(home: Path) -> None:
+    """Check that the result is the one before the rebase, or the merged one, and that the user's files are
+    unchanged.
+    """
+    with plan_bench(home, isolation="off") as bench:
+        [plan] = bench.parts.plans.list()
+        with bench.parts.sandbox_edits.idle(plan) as sandbox:  # as the next action does
+            done = [call.state for call in bench.calls(plan) if call.tool == REBASE]
+            assert done in ([], [CallState.FAILED], [CallState.ENDED])
+            tree = bench.parts.result.tree(plan, sandbox)
+            text = sandbox.content(sandbox.files_below(tree)["a.txt"].content).decode()
+            is_after = done == [CallState.ENDED]
+            assert ("<<<<<<<" in text, text == PLANNED) == (is_after, not is_after)
+            assert (sandbox.root / "a.txt").read_text() == text
+            assert (sandbox.root / "new.txt").exists() == is_after
+            assert (bench.parts.result.base(plan, sandbox) != sandbox.base) == is_after
+            assert bench.parts.history.unrecorded(plan.id, sandbox) == {}
+        assert (bench.text("a.txt"), bench.text("new.txt")) == (CURRENT, "new\n")
+        assert plan.phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
+
+
+def ensure_complete(home: Path) -> None:
+    with plan_bench(home, isolation="off") as bench:
+        [plan] = bench.parts.plans.list()
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), (plan.error, plan.waiting_for)
+        bench.ensure_consistent(plan)
+        assert bench.diff(plan, "--name-only", "--no-renames").split() == [
+            "a.txt",
+            "folder/c.txt",
+            "moved.txt",
+        ]
+        assert bench.text("a.txt") == CURRENT
+        bench.apply(plan)
+        assert (bench.text("a.txt"), bench.text("new.txt")) == (PLANNED, "new\n")
+
+
+def test_a_killed_rebase_is_before_or_after(tmp_path: Path) -> None:
+    home, template = tmp_path / "home", tmp_path / "template"
+    home.mkdir()
+    prepared(home)
+    # A sandbox knows its own path, so every run happens in the same place.
+    shutil.copytree(home, template, symlinks=True)
+    for point in POINTS:
+        shutil.rmtree(home)
+        shutil.copytree(template, home, symlinks=True)
+        try:
+            assert killed(home, {"point": point, "nth": 1}) == -signal.SIGKILL
+            ensure_before_or_after(home)
+            carried_through(home)
+            ensure_complete(home)
+        except BaseException as error:
+            error.add_note(f"killed at {point}")
+            raise

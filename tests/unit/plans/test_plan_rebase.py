@@ -1,0 +1,235 @@
+"""Rebases: the agent resolves conflicts with the repository, and nothing is applied from an old decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.apply.ports import Preparation
+from cleveragents.changes.model.merge_conflict import REBASE, Take
+from cleveragents.changes.model.review import ReviewKind
+from cleveragents.core.errors import ApplyConflict, NeedsHuman, PlanError, StalePlan
+from cleveragents.core.tool import CallState
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from tests.actor_plan_bench import (
+    ActorPlanBench,
+    accept,
+    actor_plan_bench,
+    answer,
+    call,
+    executes,
+    reviews,
+    says,
+    steps,
+    strategizes,
+)
+from tests.plan_bench import PlanBench, check, command, plan_bench, write
+
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+BLOCKED = (Phase.APPLY, PlanState.CONSTRAINED)
+THINKS = strategizes(steps({"title": "do it", "instructions": "at once"}))
+CONFLICTS = {"first_user": "(?s)Conflicts came up.*current files of the repository"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[PlanBench]:
+    with plan_bench(tmp_path, isolation="off") as made:
+        yield made
+
+
+@pytest.fixture
+def actors(tmp_path: Path) -> Iterator[ActorPlanBench]:
+    with actor_plan_bench(tmp_path) as made:
+        yield made
+
+
+def blocked(bench: PlanBench, plan: Plan) -> Plan:
+    """Return the plan after an apply that failed because of a conflict."""
+    with pytest.raises(ApplyConflict):
+        bench.apply(plan)
+    now = bench.now(plan)
+    assert now.phase_state == BLOCKED
+    return now
+
+
+def rebased(bench: PlanBench, plan: Plan) -> Plan:
+    return bench.work(bench.parts.rebase.rebase(bench.now(plan)))
+
+
+def writes(bench: ActorPlanBench, *rules: dict[str, Any], **facts: Any) -> Plan:
+    """Return a blocked plan: the agent and the user wrote `mine.txt`."""
+    does = executes(answer(call("write", path="mine.txt", content="by the agent\n")), says("done"))
+    plan = bench.reached(THINKS, *rules, does, reviews(accept()), **facts)
+    assert plan.phase_state == COMPLETE, plan.error
+    (bench.repository / "mine.txt").write_text("by the user\n")
+    return blocked(bench, plan)
+
+
+def test_the_agent_resolves_the_conflict_and_the_checks_run_again(actors: ActorPlanBench) -> None:
+    resolves = executes(
+        answer(call("write", path="mine.txt", content="by both\n")),
+        answer(call("resolve", path="mine.txt", take="edited")),
+        says("both are in"),
+        when=CONFLICTS,
+    )
+    plan = rebased(actors, writes(actors, resolves, checks=[check("test -f mine.txt")]))
+    assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
+    assert actors.tools_of(plan) == ["write", "rebase", "write", "resolve"]
+    assert (actors.repository / "mine.txt").read_text() == "by the user\n"
+    runs = actors.parts.check_runs.of_plan(plan.id)
+    assert [run.verdict.value for run in runs if not run.is_review] == ["passed", "passed"]
+    actors.ensure_consistent(plan)
+    assert actors.apply(plan).state is PlanState.APPLIED
+    assert (actors.repository / "mine.txt").read_text() == "by both\n"
+
+
+def test_a_conflict_that_the_agent_leaves_open_goes_to_a_person(actors: ActorPlanBench) -> None:
+    leaves = executes(says("I cannot say"), when=CONFLICTS)
+    plan = rebased(actors, writes(actors, leaves))
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
+    waited = actors.waited(plan)
+    assert (waited["for"], waited["what"]) == (
+        "conflict",
+        "the plan and the repository conflict in mine.txt",
+    )
+    with pytest.raises(PlanError, match="its conflicts are not resolved"):
+        actors.parts.rebase.rebase(plan)
+    actors.parts.manual_resolution.resolve(plan, "mine.txt", Take.OURS)
+    plan = actors.resume(plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    assert actors.apply(plan).state is PlanState.APPLIED
+    assert (actors.repository / "mine.txt").read_text() == "by the agent\n"
+
+
+def test_a_check_that_fails_after_a_rebase_is_fixed(actors: ActorPlanBench) -> None:
+    """A fix attempt from before the rebase does not count as one after it."""
+    does = executes(answer(call("write", path="mine.txt", content="one\n")), says("done"))
+    copies = answer(call("command", script="cp wanted.txt fixed.txt"))
+    fixes = executes(copies, says("fixed"), when={"first_user": "does not pass"})
+    checks = [check('test "$(cat fixed.txt)" = "$(cat wanted.txt)"')]
+    (actors.repository / "wanted.txt").write_text("1\n")
+    plan = actors.reached(THINKS, fixes, does, reviews(accept()), checks=checks)
+    assert plan.phase_state == COMPLETE, plan.error
+    (actors.repository / "wanted.txt").write_text("2\n")
+    plan = rebased(actors, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    assert (actors.sandbox(plan).root / "fixed.txt").read_text() == "2\n"
+
+
+def test_changes_of_the_repository_break_no_invariant(bench: PlanBench) -> None:
+    plan = bench.done(write("new.txt", "new\n"), invariants=("only_paths: new.txt",))
+    assert plan.phase_state == COMPLETE, plan.error
+    (bench.repository / "theirs.txt").write_text("theirs\n")
+    plan = rebased(bench, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.diff(plan, "--name-only").split() == ["new.txt"]
+
+
+def test_an_apply_prepared_before_a_rebase_is_stale(bench: PlanBench) -> None:
+    """The tree stays the same here; only its base moves."""
+    plan = bench.done(write("a.txt", "mine\n"))
+    apply, rebase = bench.parts.apply, bench.parts.rebase
+    theirs = bench.repository / "a.txt"
+    theirs.write_text("mine\n")
+
+    class RebasesFirst:
+        """The applier, after another process rebased the plan and was killed before it queued it."""
+
+        @contextmanager
+        def prepare(self, *about: Any, **options: Any) -> Iterator[Preparation]:
+            assert rebase.merge(plan) is not None
+            with apply.applier.prepare(*about, **options) as preparation:
+                yield preparation
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(apply.applier, name)
+
+    late: Any = RebasesFirst()
+    with pytest.raises(StalePlan):
+        replace(apply, applier=late).apply(plan, CancellationToken())
+    assert bench.now(plan).phase_state == BLOCKED
+
+
+def test_a_rebase_from_an_earlier_decision_is_stale(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    (bench.repository / "b.txt").write_text("theirs\n")
+    bench.parts.rebase.rebase(plan)
+    with pytest.raises((StalePlan, PlanError)):
+        bench.parts.rebase.rebase(plan)
+    assert [made.tool for made in bench.calls(plan)].count(REBASE) == 1
+
+
+def test_another_apply_during_a_rebase_is_merged_by_the_next_one(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    (bench.repository / "b.txt").write_text("one\n")
+    assert rebased(bench, plan).phase_state == COMPLETE
+    (bench.repository / "a.txt").write_text("theirs\n")
+    plan = rebased(bench, blocked(bench, plan))
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
+    bench.parts.manual_resolution.resolve(plan, "a.txt", Take.THEIRS)
+    plan = bench.resume(plan)
+    assert (plan.phase_state, bench.diff(plan)) == (COMPLETE, "")
+
+
+def test_a_rebase_that_was_not_queued_continues(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"), checks=[check("test -f b.txt")])
+    (bench.repository / "a.txt").write_text("theirs\n")
+    plan = blocked(bench, plan)
+    bench.parts.rebase.merge(plan)
+    with pytest.raises(PlanError, match="its conflicts are not resolved"):
+        bench.parts.rebase.merge(plan)
+    with pytest.raises(PlanError, match="its conflicts are not resolved"):
+        bench.apply(plan)
+    assert rebased(bench, plan).phase_state == (Phase.EXECUTE, PlanState.WAITING)
+    assert [made.tool for made in bench.calls(plan)].count(REBASE) == 1
+
+
+def test_unrecorded_edits_are_not_overwritten(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    (bench.repository / "b.txt").write_text("theirs\n")
+    edited = bench.sandbox(plan).root / "a.txt"
+    edited.write_text("edited by hand\n")
+    with pytest.raises(NeedsHuman, match="unrecorded edits"):
+        bench.parts.rebase.rebase(plan)
+    assert edited.read_text() == "edited by hand\n"
+
+
+def test_changesets_before_a_rebase_cannot_be_left_out_after_it(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    (bench.repository / "b.txt").write_text("theirs\n")
+    plan = rebased(bench, plan)
+    for made in bench.calls(plan):
+        with pytest.raises(PlanError, match="merged that changeset"):
+            bench.parts.result.review(plan, ReviewKind.CHANGESET, str(made.changeset_id), accepted=False)
+    bench.parts.result.review(plan, ReviewKind.PATH, "a.txt", accepted=False)
+    assert bench.diff(plan) == ""
+
+
+def test_a_failed_write_of_the_files_leaves_the_result_as_it_was(
+    bench: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = bench.done(write("a.txt", "mine\n"), command("true"))
+    before = bench.diff(plan)
+    (bench.repository / "b.txt").write_text("theirs\n")
+    with monkeypatch.context() as broken:
+
+        def fails(*about: object) -> None:
+            raise OSError("no space left")
+
+        broken.setattr("cleveragents.plans.conflicts.rebase.restore_states", fails)
+        with pytest.raises(OSError, match="no space"):
+            bench.parts.rebase.rebase(plan)
+    with pytest.raises(PlanError, match="its rebase was interrupted"):
+        bench.apply(plan)
+    assert bench.diff(plan) == before
+    plan = rebased(bench, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    states = [made.state for made in bench.calls(plan) if made.tool == REBASE]
+    assert states == [CallState.FAILED, CallState.ENDED]
+    bench.ensure_consistent(plan)
