@@ -19,6 +19,7 @@ STARTS_PROGRAMS = STARTS_GIT | {
     "git/plumbing.py",
     "jobs/process/supervisor.py",
     "tools/files/matchers.py",
+    "cli/plan/publish.py",
     "cli/run/background.py",
     "cli/doctor/checks.py",
     "demo/worker_process.py",

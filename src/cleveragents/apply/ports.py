@@ -169,6 +169,12 @@ class Preparation(Protocol):
         """
         ...
 
+    def commit_apart(self, message: str) -> str | None:
+        """Commit the result without changing a file, index or branch, and return the commit; None if there
+        is nothing to commit. Raises `ApplyConflict`, and `ApplyRefused`, also for a remote.
+        """
+        ...
+
 
 class Applier(Protocol):
     """Applies and undoes results. Any thread and process may call every method; one apply runs at a time per

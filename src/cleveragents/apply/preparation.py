@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from cleveragents.apply.commit import CommitBuilder, publish_index
@@ -138,6 +139,18 @@ class TreePreparation(PreparedMerge):
             self._engine.journal.record_empty(replace(entry, state=DONE))
             return Applied(entry.id, {})
         return self._applied(entry, commit)
+
+    def commit_apart(self, message: str) -> str | None:
+        """Commit the result on top of HEAD and return the commit; None if HEAD has all changes.
+
+        No file, index or branch changes. Raises `ApplyRefused`, `ApplyConflict`.
+        """
+        self._use()
+        with TemporaryDirectory() as scratch:
+            making = CommitBuilder(self._merge_input.plan_id, self._apply_target, Path(scratch))
+            making.ensure_possible()
+            facts = making.make(self._merge, message)
+        return None if facts is None else facts.new
 
     def _looked_again(self) -> dict[str, FileObservation]:
         """Return the files to change, verified to be byte for byte the merged ones.

@@ -231,8 +231,8 @@ def _test(session: Session, choice: _Choice, *, asks: bool) -> None:
             raise click.exceptions.Exit(error.exit_code) from None
         return
     progress(f"{choice.model} answered in {trial.seconds:.1f} s, cost: {trial.cost}")
-    if trial.tool_calls == "none":
-        progress("warning: the model makes no tool calls; agents need them, choose another model")
+    if trial.tool_calls in ("text", "none"):
+        progress("the model does not call tools natively; goals use builtin/solo, so pass a --check")
 
 
 def _write(choice: _Choice) -> None:

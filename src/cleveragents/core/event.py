@@ -45,6 +45,7 @@ class EventType(str, Enum):
     PLAN_MERGED = "plan.merged"
     PLAN_REBASED = "plan.rebased"
     PLAN_CORRECTED = "plan.corrected"
+    PLAN_PUBLISHED = "plan.published"
     PLAN_COMMENT_ADDED = "plan.comment_added"
     PLAN_COMMENT_RESOLVED = "plan.comment_resolved"
     PLAN_COMMENT_DECLINED = "plan.comment_declined"

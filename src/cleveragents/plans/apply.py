@@ -142,13 +142,7 @@ class PlanApply:
                 request = replace(request, round=request.round + 1)
 
     def _apply(self, plan: Plan, request: _Request) -> tuple[Plan, Applied]:
-        ensure_root_plan(plan, "applied")
-        strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
-        if strategy is None:
-            raise PlanError(plan.id, f"no result yet; the status is {status_word(plan)}")
-        if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
-            raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
-        self._ensure_whole(plan)
+        strategy = self._ensure_may_apply(plan)
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree, base = self._decided(plan, sandbox)
@@ -193,6 +187,36 @@ class PlanApply:
         if any(call.tool == REBASE for call in self.result.history.open_calls(plan.id)):
             again = Remedy("plan.rebase", plan.id, text="Rebase it again")
             raise PlanError(plan.id, "its rebase was interrupted", (again,))
+
+    def _ensure_may_apply(self, plan: Plan) -> Strategy:
+        """Return the strategy of a plan whose result may leave the sandbox. Raises `PolicyDenied`,
+        `PlanError`.
+        """
+        ensure_root_plan(plan, "applied")
+        strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
+        if strategy is None:
+            raise PlanError(plan.id, f"no result yet; the status is {status_word(plan)}")
+        if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
+            raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
+        self._ensure_whole(plan)
+        return strategy
+
+    def commit_apart(self, plan: Plan, message: str) -> str:
+        """Commit the result on top of HEAD of the user's repository, and return the commit.
+
+        Neither the plan nor a file, index or branch changes. Raises `PolicyDenied`, `PlanError`,
+        `ApplyConflict`, `ApplyRefused`, `ApplyBusy`.
+        """
+        self._ensure_may_apply(plan)
+        sandbox = self.sandboxes.open(plan.id)
+        self.result.history.ensure_taken_in(plan.id, sandbox)
+        tree, base = self._decided(plan, sandbox)
+        with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(base=base)) as preparation:
+            ensure_no_conflict(plan.id, preparation.conflicts)
+            commit = preparation.commit_apart(message)
+        if commit is None:
+            raise PlanError(plan.id, "nothing to publish: HEAD already contains the result")
+        return commit
 
     def undo(
         self,

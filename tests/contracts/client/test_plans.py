@@ -35,6 +35,7 @@ from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.cli_bench import git
 from tests.contracts.client.conftest import ClientOf
+from tests.remotes import new_remote
 from tests.server_plan_bench import PlanServer
 
 
@@ -253,6 +254,28 @@ def test_a_result_that_changed_since_it_was_seen_is_neither_applied_nor_discarde
             act(seen.id, version=seen.version)
     assert not (server.repository / "new.txt").exists()
     assert client.plans.apply(seen.id, version=now.version).state is PlanState.APPLIED
+
+
+def test_a_result_is_published_on_a_branch_of_a_git_remote_only(
+    client_of: ClientOf, client: Client, tmp_path: Path
+) -> None:
+    with pytest.raises(RequestRefused, match="does not push from its directories"):
+        client.plans.publish(done(client))
+    remote, admin = new_remote(tmp_path, {"README.md": "colour\n"}), client_of("admin")
+    tip = remote.tip()
+    admin.resources.add("published", "team", remote=remote.address.url)
+    try:
+        plan_id = done(client, resource="published")
+        with pytest.raises(RequestRefused, match="choose another name"):
+            client.plans.publish(plan_id, branch="main")
+        with pytest.raises(NotAllowed):
+            client_of("viewer").plans.publish(plan_id)
+        made = client.plans.publish(plan_id)
+        assert (made.plan, made.base, made.branch) == (plan_id, "main", f"agents/{plan_id}")
+        assert (made.commit, made.url) == (remote.tip(made.branch), None)
+        assert (remote.text("new.txt", made.branch), remote.tip()) == ("hello", tip)
+    finally:
+        admin.resources.remove("published")
 
 
 def test_a_result_is_discarded_once(client: Client) -> None:

@@ -26,6 +26,7 @@ from cleveragents.api.plans.views import (
     PlanView,
     TreeNode,
 )
+from cleveragents.api.publish import PublishView
 from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page
 from cleveragents.changes.model.merge_conflict import Take
@@ -190,6 +191,22 @@ class Plans(Protocol):
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         """Queue the undo for a worker and return its job."""
+
+    def publish(
+        self,
+        plan_id: str,
+        *,
+        branch: str | None = None,
+        remote: str | None = None,
+        message: str | None = None,
+    ) -> PublishView:
+        """Push the result to a new branch, for a pull request, and return the branch.
+
+        The commit is made on top of HEAD; your files stay as they are, and the plan stays ready. The result
+        of a plan on a git remote is applied to the branch. `{plan}` in `branch` stands for the plan id;
+        `remote` is the name of a git remote. Raises `RequestRefused` for the default branch and for a
+        directory of a server, and the errors of `apply`.
+        """
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
         """Discard the result of a plan. With `version`, only the result of that version, else raise

@@ -35,6 +35,7 @@ from cleveragents.api.plans.views import (
     plan_counts,
     tree_node,
 )
+from cleveragents.api.publish import PublishView
 from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page, every, understood, view_of
 from cleveragents.changes.model.merge_conflict import Take
@@ -208,6 +209,18 @@ class HttpPlans:
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         return view_of(JobView, self._http.post(_path(plan_id, "undo"), {"commit": commit}))
+
+    def publish(
+        self,
+        plan_id: str,
+        *,
+        branch: str | None = None,
+        remote: str | None = None,
+        message: str | None = None,
+    ) -> PublishView:
+        from cleveragents.api.publish import publish_remote
+
+        return publish_remote(self, plan_id, branch, message)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
         return self._posted(plan_id, "reject", **({} if version is None else {"version": version}))

@@ -36,6 +36,7 @@ from cleveragents.api.plans.views import (
     plan_counts,
     tree_node,
 )
+from cleveragents.api.publish import PublishView
 from cleveragents.api.rules import CallAnswer
 from cleveragents.api.search import FoundPlan, found_plans
 from cleveragents.api.views import Page, view_of
@@ -312,6 +313,32 @@ class LocalPlans:
             job = undo_later(self._container, plan.id, message=commit, by=self._by)
         self._wake()
         return job_view(job)
+
+    def publish(
+        self,
+        plan_id: str,
+        *,
+        branch: str | None = None,
+        remote: str | None = None,
+        message: str | None = None,
+    ) -> PublishView:
+        from cleveragents.access.model.project import remote_of
+        from cleveragents.api.plans.apply_jobs import ensure_applicable
+        from cleveragents.api.publish import publish_directory, publish_remote
+        from cleveragents.core.identifiers import acting_as
+
+        plan = self._operated(plan_id)
+        # guard: users of a server do not push with the credentials of its machine
+        if remote_of(plan.resource) is not None or self._by is not None:
+            return publish_remote(self, plan.id, branch, message)
+        with self._decision(plan_id) as plan:
+            plan = ensure_applicable(self._container, plan.id, message="")
+            view, text = self._view(plan), message or ""
+            with acting_as(self._by):
+                made = publish_directory(
+                    self._container, plan, view, branch=branch, remote=remote, message=text
+                )
+        return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
         from cleveragents.api.plans.responses import discard

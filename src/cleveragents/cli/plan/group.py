@@ -29,6 +29,10 @@ _COMMANDS = {
     "rebase": (f"{_HERE}.conflicts:rebase_plan", "Merge a result with the current files."),
     "resolve": (f"{_HERE}.conflicts:resolve_conflicts", "Resolve the conflicts of a plan."),
     "apply": (f"{_HERE}.apply:apply_plan", "Apply a plan's result to your files."),
+    "publish": (
+        f"{_HERE}.publish:publish_plan",
+        "Push a plan's result to a new branch, and open a pull request.",
+    ),
     "undo": (f"{_HERE}.apply:undo_plan", "Undo an applied plan; later edits stay."),
     "discard": (f"{_HERE}.apply:discard_plan", "Discard a plan's result."),
     "approve": (f"{_HERE}.respond:approve_plan", "Approve the pending request of a plan."),

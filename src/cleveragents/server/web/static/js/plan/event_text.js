@@ -6,6 +6,7 @@ const TEXTS = {
   "plan.deleted": () => ["deleted", "", "off"],
   "plan.spawned": (f) => ["created a sub-plan", f.title || f.name || "", "off"],
   "plan.merged": (f) => ["merged a sub-plan", f.part ? `part ${f.part}` : "", "good"],
+  "plan.published": (f) => [`published as ${f.branch}`, f.remote || "", "good"],
   "plan.comment_added": (f) => [`comment ${f.comment}`, f.actor || "", "need"],
   "plan.comment_resolved": (f) => [`comment ${f.comment} resolved`, f.actor || "", "good"],
   "plan.comment_declined": (f) => [`comment ${f.comment} declined`, f.actor || "", "need"],

@@ -132,6 +132,7 @@ function Verdict({ report, error }) {
 
 const TYPES = [
   "plan.created", "plan.moved", "plan.deleted", "plan.spawned", "plan.merged", "plan.rebased", "plan.corrected",
+  "plan.published",
   "plan.comment_added", "plan.comment_resolved", "plan.comment_declined", "plan.comment_reopened",
   "approval.requested", "approval.given", "tool_call.started", "tool_call.ended", "check.ended", "decision.made",
   "model_call.ended", "budget.raised", "budget.nearly_spent", "review.changed", "apply.started", "apply.ended",

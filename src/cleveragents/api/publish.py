@@ -1,0 +1,226 @@
+"""Publish a result: push it to a new branch, from which a pull request can be opened.
+
+The files, the index and the branches of the user's repository stay as they are. The default branch of the
+remote and branches of others are never written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from cleveragents.api.plans.views import EXAMPLE_PLAN
+from cleveragents.api.views import shown, view, view_of
+from cleveragents.core.errors import GitFailed, PlanError, RequestRefused
+from cleveragents.core.text.redaction import redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.views import PlanView
+    from cleveragents.app.container import Container
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["BRANCH", "PublishView", "publish_directory", "publish_remote", "web_address"]
+
+BRANCH = "agents/{plan}"
+"""The default branch of a published result."""
+
+_SECONDS = 300.0
+_PROTOCOLS = "https:ssh:git:file"
+_SHORT = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*)")
+_URL = re.compile(r"(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>.+)")
+
+
+@view
+class PublishView:
+    """A result on a branch of a git remote."""
+
+    plan: str = shown(examples=[EXAMPLE_PLAN])
+    remote: str = shown("the URL of the remote, without a password", examples=["git@example.org:shop.git"])
+    base: str = shown("the branch for the pull request", examples=["main"])
+    branch: str = shown("the new branch", examples=[f"agents/{EXAMPLE_PLAN}"])
+    commit: str | None = shown(examples=["9f2b…"])
+    title: str = shown(examples=["Add a --json flag to the export command"])
+    body: str = shown(examples=["- Change src/export.py"])
+    url: str | None = shown("the page to open a pull request; null if unknown", examples=[None])
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """A remote of the user's repository, its default branch, and the commit of the branch to push, if any."""
+
+    name: str
+    url: str
+    default: str
+    existing: str
+
+
+def publish_directory(
+    container: Container, plan: Plan, view: PlanView, *, branch: str | None, remote: str | None, message: str
+) -> Mapping[str, JsonValue]:
+    """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch.
+
+    Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
+    the default branch; `InvalidName`; the errors of an apply.
+    """
+    from cleveragents.access.model.project import new_branch
+    from cleveragents.api.plans.changes import commit_message
+    from cleveragents.apply.target import git_directory_of
+    from cleveragents.plans.apply_policy import ensure_checked
+
+    parts, root = container.plan_parts, Path(plan.resource)
+    directory = git_directory_of(root)
+    if directory is None:
+        raise PlanError(plan.id, f"cannot publish: {root} is not a git repository")
+    name = new_branch(branch or BRANCH, plan.id)
+    git = _Git(plan.id, root, directory)
+    ref = f"refs/heads/{name}"
+    found = git.remote(remote, ref)
+    if name == found.default:  # guard: a result reaches the default branch by a pull request only
+        raise RequestRefused(f"{name} is the default branch of {found.name}; choose another name", "branch")
+    if found.existing and not git.is_of_plan(found.existing):  # guard: never overwrite a branch of others
+        raise PlanError(plan.id, f"cannot publish: {found.name} already has the branch {name}")
+    ensure_checked(parts, plan)
+    text = message or commit_message(view)
+    commit = parts.apply.commit_apart(plan, text)
+    git.push(found, ref, commit)
+    _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
+    return _row(plan.id, found.url, found.default, name, text) | {"commit": commit}
+
+
+def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str | None) -> PublishView:
+    """Apply the result of a plan on a git remote to a new branch, and return the branch.
+
+    Raises `RequestRefused` for a plan on a directory and for the default branch, and the errors of an apply.
+    """
+    from cleveragents.api.plans.changes import commit_message
+
+    plan = plans.get(plan_id)
+    url, marked, base = plan.resource.rpartition("#")
+    if plan.branch is None or not marked:
+        problem = "a server does not push from its directories; publish the plan on that machine"
+        raise RequestRefused(problem, "plan_id")
+    name = (branch or BRANCH).replace("{plan}", plan.id)
+    if name == base:  # guard: a result reaches the default branch by a pull request only
+        raise RequestRefused(f"{name} is the branch of the resource; choose another name", "branch")
+    text = message or commit_message(plan)
+    applied = plans.apply(plan.id, commit=text, to_branch=name, version=plan.version)
+    commit = None if applied.last_apply is None else applied.last_apply.commit
+    return view_of(PublishView, _row(plan.id, url, base, name, text) | {"commit": commit})
+
+
+def web_address(url: str, base: str, branch: str) -> str | None:
+    """Return the page on which a pull request is opened; None for a remote without a known page."""
+    found = _URL.fullmatch(url) or _SHORT.fullmatch(url)
+    if found is None:
+        return None
+    host, path = found["host"].lower(), quote(found["path"].rstrip("/").removesuffix(".git"))
+    source, target = quote(branch, safe="/"), quote(base, safe="/")
+    if "gitlab" in host:
+        asked = f"merge_request%5Bsource_branch%5D={quote(branch, safe='')}"
+        return f"https://{host}/{path}/-/merge_requests/new?{asked}"
+    expand = "?expand=1" if "github" in host else ""
+    return f"https://{host}/{path}/compare/{target}...{source}{expand}"
+
+
+def _row(plan_id: str, url: str, base: str, branch: str, text: str) -> dict[str, JsonValue]:
+    title, _, body = text.strip().partition("\n")
+    return {
+        "plan": plan_id,
+        "remote": _without_password(url),
+        "base": base,
+        "branch": branch,
+        "title": title,
+        "body": body.strip(),
+        "url": web_address(url, base, branch),
+    }
+
+
+def _without_password(url: str) -> str:
+    return redact_text(re.sub(r"(?<=://)[^@/]*@", "", url))
+
+
+def _record(container: Container, plan: Plan, facts: dict[str, JsonValue]) -> None:
+    from cleveragents.core.event import DomainEvent, EventType
+    from cleveragents.storage.outbox import append_to_outbox
+
+    event = DomainEvent(
+        EventType.PLAN_PUBLISHED, plan.id, container.identifiers.new(), container.clock.now(), facts
+    )
+    container.database.write(lambda connection: append_to_outbox(connection, event))
+
+
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """git in the user's repository, with the user's credentials. No hook runs."""
+
+    plan_id: str
+    root: Path
+    directory: Path
+
+    def remote(self, named: str | None, ref: str) -> _Remote:
+        """Return the named remote, or that of the current branch, or `origin`. Raises `PlanError`."""
+        name = named or self._usual()
+        if name is None or name not in self._lines("remote"):
+            known = f"no remote {named!r}" if named else "no remote"
+            raise PlanError(
+                self.plan_id, f"cannot publish: the repository has {known}; run `git remote add origin URL`"
+            )
+        default = existing = ""
+        for line in self._lines("ls-remote", "--symref", name, "HEAD", ref):
+            value, _, what = line.partition("\t")
+            if value.startswith("ref: refs/heads/") and what == "HEAD":
+                default = value.removeprefix("ref: refs/heads/")
+            elif what == ref:
+                existing = value
+        if not default:
+            raise PlanError(self.plan_id, f"cannot publish: {name} has no default branch; push one first")
+        return _Remote(name, self._address(name), default, existing)
+
+    def _address(self, name: str) -> str:
+        """Return the URL of the remote: as configured, if it names a host, else as git rewrites it."""
+        configured = self._lines("config", f"remote.{name}.url", succeeds=(0, 1))
+        resolved = self._lines("remote", "get-url", "--push", name)[0]
+        return next((url for url in configured if web_address(url, "", "")), resolved)
+
+    def _usual(self) -> str | None:
+        branch = self._lines("symbolic-ref", "-q", "--short", "HEAD", succeeds=(0, 1))
+        asked = ("config", f"branch.{branch[0]}.remote") if branch else ("config", "remote.pushDefault")
+        known = self._lines("remote")
+        tracked = self._lines(*asked, succeeds=(0, 1))
+        candidates = [*tracked, "origin", *(known if len(known) == 1 else [])]
+        return next((name for name in candidates if name in known), None)
+
+    def is_of_plan(self, commit: str) -> bool:
+        """Return whether an earlier publish of this plan made the commit."""
+        text = "\n".join(self._lines("cat-file", "commit", commit, succeeds=(0, 1, 128)))
+        return f"CleverAgents-Plan: {self.plan_id}" in text
+
+    def push(self, remote: _Remote, ref: str, commit: str) -> None:
+        """Push the commit, unless the branch changed since it was read."""
+        lease = f"--force-with-lease={ref}:{remote.existing}"
+        self._lines("push", "--quiet", "--no-verify", lease, remote.name, f"{commit}:{ref}")
+
+    def _lines(self, *words: str, succeeds: tuple[int, ...] = (0,)) -> list[str]:
+        from cleveragents.git.plumbing import run_git, user_environment, within
+
+        place = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.root)}
+        try:
+            said = run_git(
+                *words,
+                environment={**user_environment(), **place, "GIT_ALLOW_PROTOCOL": _PROTOCOLS},
+                directory=self.root,
+                succeeds=succeeds,
+                seconds_left=within(_SECONDS),
+            )
+        except GitFailed as error:
+            problem = redact_text(error.problem)
+            raise PlanError(self.plan_id, f"cannot publish: git {words[0]} failed: {problem}") from None
+        return os.fsdecode(said).splitlines()

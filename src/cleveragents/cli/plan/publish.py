@@ -1,0 +1,129 @@
+"""`agents plan publish`: push a result to a branch, and open a pull request with the program of the forge.
+
+The branch is pushed by the client. The pull request is opened by `gh`, `glab` or `tea` of the user, with the
+user's login; without such a program, its page is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from cleveragents.api.client import LocalClient
+from cleveragents.api.views import as_json
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.plan.choose import chosen_plan, optional_plan
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.cli.usage import as_usage
+from cleveragents.core.text.redaction import redact_text
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+    from cleveragents.api.publish import PublishView
+
+__all__ = ["publish_plan"]
+
+_SECONDS = 120.0
+_LONGEST_ERROR = 2000
+
+
+@click.command("publish")
+@optional_plan
+@click.option("--branch", metavar="NAME", help="Name of the new branch; {plan} stands for the plan id.")
+@click.option("--remote", metavar="NAME", help="Git remote. Default: that of your branch, or origin.")
+@click.option("--message", metavar="TEXT", help="Commit message. Default: drafted from the goal.")
+@click.option("--no-pull-request", is_flag=True, help="Only push the branch.")
+@format_option
+@pass_session
+def publish_plan(
+    session: Session,
+    plan_id: str | None,
+    branch: str | None,
+    remote: str | None,
+    message: str | None,
+    no_pull_request: bool,
+    output: Output,
+) -> None:
+    """Push a plan's result to a new branch, and open a pull request.
+
+    The branch starts at your HEAD. Your files and branches stay as they are, and the plan stays ready. The
+    pull request is opened with gh, glab or tea, if installed; otherwise the address of its page is printed.
+    The default branch is never pushed to. With a server, only plans on git remotes can be published: their
+    result is applied to the new branch.
+
+    \b
+    Example:
+      agents plan publish 7QX2
+      agents plan publish 7QX2 --branch add-json-flag --no-pull-request
+    """
+    client = session.client()
+    with as_usage():
+        made = client.plans.publish(
+            chosen_plan(client, plan_id, "apply"), branch=branch, remote=remote, message=message
+        )
+    progress(f"pushed branch {made.branch} to {made.remote}")
+    opened = None if no_pull_request else _opened(made, _repository(client, made.plan))
+    if opened is None and not no_pull_request:
+        progress(f"open a pull request: {made.url or f'compare {made.branch} with {made.base}'}")
+    row = as_json(made)
+    if not output.machine_readable:
+        row = {name: value for name, value in row.items() if name != "body" and value}
+    output.record({**row, "pull_request": opened} if opened else row)
+
+
+def _repository(client: Client, plan_id: str) -> Path | None:
+    """Return the repository of a plan of this machine; None, the current directory, for a server."""
+    if not isinstance(client, LocalClient):
+        return None  # guard: a server does not choose where programs of the user run
+    place = Path(client.plans.summary(plan_id).resource)
+    return place if place.is_dir() else None
+
+
+def _opened(made: PublishView, repository: Path | None) -> str | None:
+    """Return the address of the new pull request; None, after the reason, if none could be opened."""
+    from cleveragents.processes.program_lookup import look_up
+
+    if made.url is None:
+        return None  # no forge is known
+    name, *words = _command(made, made.url)
+    program = look_up(name, os.environ.get("PATH", ""))
+    if program is None:
+        progress(f"{name} is not installed")
+        return None
+    try:
+        ended = subprocess.run(
+            [str(program), *words],
+            cwd=repository,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        progress(f"{name} failed: {redact_text(str(error))[:_LONGEST_ERROR]}")
+        return None
+    if ended.returncode:
+        progress(f"{name} failed: {redact_text(ended.stderr.strip())[:_LONGEST_ERROR]}")
+        return None
+    address = next((word for word in reversed(ended.stdout.split()) if "://" in word), None)
+    progress(f"opened a pull request{f': {address}' if address else ''}")
+    return address or ""
+
+
+def _command(made: PublishView, url: str) -> list[str]:
+    """Return the command that opens the pull request at the forge with this page."""
+    host = urlsplit(url).hostname or ""
+    if "gitlab" in host:
+        source = ["--source-branch", made.branch, "--target-branch", made.base]
+        return ["glab", "mr", "create", *source, "--title", made.title, "--description", made.body, "--yes"]
+    source = ["--head", made.branch, "--base", made.base]
+    if "github" in host:
+        return ["gh", "pr", "create", *source, "--title", made.title, "--body", made.body]
+    return ["tea", "pulls", "create", *source, "--title", made.title, "--description", made.body]

@@ -1,0 +1,165 @@
+"""`agents plan publish`: a branch on the remote, and a pull request with the program of the forge."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.api.publish import web_address
+from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
+
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
+GITHUB = "https://me:secret@github.com/team/shop.git"
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One database for all tests of this module; each works on a repository of its own."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, state)
+    root = paint_shop(tmp_path / "repository")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.fixture
+def remote(tmp_path: Path, repository: Path) -> Path:
+    """A bare repository that stands for a remote at GitHub; its default branch is `main`."""
+    bare = tmp_path / "remote.git"
+    git(repository, "branch", "-M", "main")
+    git(tmp_path, "init", "-q", "--bare", "--initial-branch=main", str(bare))
+    git(repository, "config", f"url.{bare}.insteadOf", GITHUB)
+    git(repository, "remote", "add", "origin", GITHUB)
+    git(repository, "push", "-q", "origin", "main")
+    return bare
+
+
+def stub(directory: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program on PATH, before all others."""
+    directory.mkdir(exist_ok=True)
+    program = directory / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+def test_a_result_is_pushed_and_a_pull_request_opened(
+    agents: Agents, repository: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    (repository / "mine.txt").write_text("My own work.\n")
+    said = tmp_path / "said"
+    script = f'pwd > {said}; printf "%s\\n" "$@" >> {said}; echo https://github.com/p/7'
+    stub(tmp_path / "bin", "gh", script, monkeypatch)
+    ended = agents("plan", "publish", "--format", "json")
+    assert ended.code == 0, ended.err
+    made, branch = json.loads(ended.out), f"agents/{plan}"
+    assert (made["branch"], made["base"], made["pull_request"]) == (branch, "main", "https://github.com/p/7")
+    assert "secret" not in ended.out + ended.err
+    assert git(remote, "show", f"{branch}:README.md") == "The color of it.\n"
+    assert git(remote, "rev-parse", f"{branch}^") == git(repository, "rev-parse", "main")
+    assert f"CleverAgents-Plan: {plan}" in git(remote, "log", "-1", "--format=%B", branch)
+    assert said.read_text().splitlines()[:9] == [
+        *(str(repository), "pr", "create", "--head", branch, "--base", "main", "--title"),
+        "Replace: pattern=colour replacement=color",
+    ]
+    # Nothing of the user changed, and the plan stays ready.
+    assert git(repository, "status", "--short") == "?? mine.txt\n"
+    assert git(repository, "branch", "--format=%(refname:short)") == "main\n"
+    assert "status     ready" in agents("plan", "show", plan).out
+    assert "plan.published" in agents("events", "tail").out
+
+
+def test_a_second_publish_updates_the_branch_and_no_other_branch_is_written(
+    agents: Agents, repository: Path, remote: Path
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    first = agents("plan", "publish", plan, "--no-pull-request")
+    assert (first.code, "pull request" in first.err) == (0, False)
+    again = agents("plan", "publish", plan, "--message", "In my words", "--no-pull-request")
+    assert again.code == 0, again.err
+    assert git(remote, "log", "-1", "--format=%s", f"agents/{plan}") == "In my words\n"
+    git(repository, "push", "-q", "origin", "main:theirs")
+    for branch, why in {
+        "main": "is the default branch of origin",
+        "theirs": "already has the branch",
+    }.items():
+        refused = agents("plan", "publish", plan, "--branch", branch)
+        assert (refused.code, why in refused.err) == (2, True), refused.err
+    assert agents("plan", "publish", plan, "--branch", "-x").code == 2
+    heads = git(remote, "rev-parse", "main", "theirs").split()
+    assert heads == [git(repository, "rev-parse", "main").strip()] * 2
+
+
+def test_without_the_program_or_after_its_failure_the_page_is_printed(
+    agents: Agents, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    stub(tmp_path / "bin", "gh", "echo not logged in >&2; exit 4", monkeypatch)
+    ended = agents("plan", "publish", plan)
+    assert ended.code == 0
+    assert "gh failed: not logged in\n" in ended.err
+    assert f"https://github.com/team/shop/compare/main...agents/{plan}?expand=1" in ended.err
+
+
+def test_a_repository_without_a_usable_remote_is_refused(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    assert "the repository has no remote; run `git remote add" in agents("plan", "publish", plan).err
+    git(tmp_path, "init", "-q", "--bare", str(tmp_path / "empty.git"))
+    git(repository, "remote", "add", "origin", str(tmp_path / "empty.git"))
+    assert "has no default branch; push one first" in agents("plan", "publish", plan).err
+    assert "has no remote 'nope'" in agents("plan", "publish", plan, "--remote", "nope").err
+    git(repository, "remote", "set-url", "origin", f"ext::sh -c touch% {tmp_path}/run")
+    refused = agents("plan", "publish", plan)
+    assert (refused.code, "git ls-remote failed" in refused.err) == (2, True), refused.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_result_that_failed_its_check_or_depends_on_uncommitted_work_is_refused(
+    agents: Agents, repository: Path, remote: Path
+) -> None:
+    agents(*REPLACE, "--review", "--check", "false")
+    refused = agents("plan", "publish")
+    assert (refused.code != 0, "did not pass" in refused.err) == (True, True)
+    agents("plan", "discard")
+    (repository / "README.md").write_text("A new colour.\nAnd more.\n")
+    plan = agents(*REPLACE, "--review").id
+    refused = agents("plan", "publish", plan)
+    assert refused.code != 0
+    assert "uncommitted changes (README.md)" in refused.err
+    assert git(remote, "branch", "--format=%(refname:short)") == "main\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("git@github.com:o/r.git", "https://github.com/o/r/compare/main...a/b?expand=1"),
+        ("ssh://git@codeberg.org:22/o/r", "https://codeberg.org/o/r/compare/main...a/b"),
+        (
+            "https://gitlab.example/g/s/r.git",
+            "https://gitlab.example/g/s/r/-/merge_requests/new?merge_request%5Bsource_branch%5D=a%2Fb",
+        ),
+        ("/srv/shop.git", None),
+        ("file:///srv/shop.git", None),
+    ],
+)
+def test_the_page_of_a_pull_request_is_known_for_forges(url: str, page: str | None) -> None:
+    assert web_address(url, "main", "a/b") == page
