@@ -37,6 +37,7 @@ from cleveragents.core.errors import CleverAgentsError
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.client import ApprovalScope
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import WorkOptions
 
@@ -130,11 +131,7 @@ def _actions(made: _Round, plan: PlanView) -> Mapping[str, _Action]:
         return True
 
     if "approve" in plan.can and call is not None:
-        actions["a"] = (
-            "[a]pprove",
-            partial(_continued, made, partial(plans.approve, plan.id, call=call.number)),
-        )
-        actions["n"] = "de[n]y", partial(_continued, made, partial(plans.deny, plan.id, call=call.number))
+        actions |= _approvals(made, plan, call.number)
     elif "answer" in plan.can:
         actions["a"] = "[a]nswer", partial(_answered, made, plan)
     elif "apply" in plan.can:
@@ -145,6 +142,25 @@ def _actions(made: _Round, plan: PlanView) -> Mapping[str, _Action]:
         actions["c"] = "[c]ontinue", partial(_continued, made, partial(plans.resume, plan.id))
     if "reject" in plan.can:
         actions["r"] = "[r] discard", discarded
+    return actions
+
+
+def _approvals(made: _Round, plan: PlanView, number: int) -> dict[str, _Action]:
+    """Return the responses to a pending call by their keys; longer approvals only if a rule is suggested."""
+    plans, approval = made.deciding.client.plans, plan.approval
+    actions: dict[str, _Action] = {
+        "a": ("[a]pprove", partial(_continued, made, partial(plans.approve, plan.id, call=number)))
+    }
+    rule = None if approval is None else approval.pattern
+    longer: tuple[tuple[str, ApprovalScope, str], ...] = ()
+    if approval is not None and rule is not None:
+        always = f"al[w]ays `{rule}` in {approval.project_scope}"
+        longer = (("p", "plan", f"`{rule}` for this [p]lan"), ("w", "project", always))
+        longer = tuple(one for one in longer if one[1] in approval.scopes)
+    for key, scope, label in longer:
+        approve = partial(plans.approve, plan.id, call=number, scope=scope, pattern=rule)
+        actions[key] = label, partial(_continued, made, approve)
+    actions["n"] = "de[n]y", partial(_continued, made, partial(plans.deny, plan.id, call=number))
     return actions
 
 
