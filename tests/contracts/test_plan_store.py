@@ -436,3 +436,14 @@ def test_deletes_a_plan_while_changes_are_recorded(
         hammer(work, threads=4)
         rows = stand.rows()
         assert (rows["plans"], rows["changesets"], rows["change_entries"]) == ([], [], [])
+
+
+def test_a_list_has_no_answers_and_a_move_of_a_listed_plan_keeps_its_answer(stand: PlanStand) -> None:
+    plan = stand.processing()
+    plan = stand.plans.move(
+        plan, (Phase.EXECUTE, PlanState.COMPLETE), PlanFacts(answer="It returns 1."), now=NOW
+    )
+    (listed,) = stand.plans.list()
+    assert (listed.answer, stand.plans.get(plan.id).answer) == (None, "It returns 1.")
+    moved = stand.plans.move(listed, (Phase.APPLY, PlanState.REJECTED), now=NOW)
+    assert moved.answer == "It returns 1."

@@ -69,6 +69,7 @@ from cleveragents.storage.tables import (
 __all__ = ["SqlPlanStore"]
 
 _BY_ID = select(plans).where(plans.c.id == bindparam("plan_id"))
+_LISTED = select(*(column for column in plans.columns if column.name != "answer"))
 _HELD_BY_ID = _BY_ID.with_for_update()
 _CHILDREN = select(plans).where(plans.c.parent_id == bindparam("plan_id")).order_by(plans.c.number)
 _CHANGED = (
@@ -218,10 +219,10 @@ class SqlPlanStore:
         scope: ProjectScope = None,
     ) -> Sequence[Plan]:
         """Return the plans of these projects ordered by id, those after that id, in any of the states; all
-        states if none is given.
+        states if none is given. They come without their answers, which may be long.
         """
         ensure_storable("a list of plans", {"after": after})
-        query = select(plans).order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
+        query = _LISTED.order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
         if states:
             query = query.where(plans.c.state.in_([state.value for state in states]))
         if resource is not None:
