@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
+from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.git.merge_tree import GitMergeResult, merged_trees
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.user_repository import MODULES, submodule_paths
@@ -193,6 +194,8 @@ def _differ_in_endings(present: list[str], planned: list[str]) -> bool:
 def _shown(lines: list[str]) -> list[str]:
     if not lines:
         return ["  (nothing)"]
+    # Masked before the cut: the beginning of a secret would not be recognized.
+    lines = redact_content_text("\n".join(lines)).split("\n")
     more = len(lines) - _LINES_SHOWN
     return [f"  | {line}" for line in lines[:_LINES_SHOWN]] + (
         [f"  (and {more} more lines)"] if more > 0 else []

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.apply.merge import conflict_hunks
 from cleveragents.apply.ports import CommitRequest, FileConflict, Rename
 from cleveragents.core.errors import ApplyConflict, ApplyRefused
+from cleveragents.core.text.redaction import KnownSecrets
 from tests.apply_bench import Edit, Link, World, world_at
 from tests.races.naive_apply import AppliesPatch, ChecksOut, WritesFilesOneByOne
 
@@ -472,3 +474,15 @@ def test_these_tests_catch_naive_implementations(build: Build, naive: type) -> N
     assert after not in (before, merged | {"b": ("file 644", changed(5, b"five"))}), (
         "neither refused nor merged"
     )
+
+
+def test_a_secret_is_masked_before_a_long_side_is_cut() -> None:
+    secrets = KnownSecrets()
+    secrets.add("first-half-of-it\nsecond-half-of-it")
+    side = "\n".join([*("line" for _ in range(39)), "first-half-of-it", "second-half-of-it", "end"])
+    try:
+        (hunk,) = conflict_hunks(f"<<<<<<< a\n{side}\n=======\nother\n>>>>>>> b\n".encode(), "a", "b")
+    finally:
+        secrets.forget()
+    assert "half-of-it" not in hunk
+    assert "more lines" in hunk
