@@ -10,17 +10,20 @@ import pkgutil
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 __all__ = ["built_in", "install_command", "installed"]
 
 _MOST_GROUPS = 8
+_UV_PLACES = {"path": "", "directory": "", "editable": "", "url": "", "git": "git+"}
+"""Where a requirement of uv can come from, and the prefix of that place in a command."""
 
 _SearchPath = tuple[tuple[str, int], ...]
 
@@ -61,7 +64,7 @@ def install_command(extra: str) -> str:
     prefix = Path(sys.prefix)
     wanted = f"'cleveragents[{extra}]'"
     if (prefix / "uv-receipt.toml").is_file():
-        return f"uv tool install {_uv_requirement(prefix, extra)}"
+        return f"uv tool install {_uv_requirements(prefix, extra)}"
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx inject cleveragents {wanted}"
     if os.environ.get("VIRTUAL_ENV") == sys.prefix and find_spec("pip") is not None:
@@ -71,14 +74,21 @@ def install_command(extra: str) -> str:
     return f"{shlex.quote(sys.executable)} -m pip install {wanted}"
 
 
-def _uv_requirement(prefix: Path, extra: str) -> str:
-    """Return what uv installed, with the extra: `uv tool install` replaces the requirement as a whole."""
-    ours: dict[str, object] = {}
-    with suppress(OSError, ValueError, KeyError, TypeError, StopIteration):
+def _uv_requirements(prefix: Path, extra: str) -> str:
+    """Return what uv installed, with the extra and with packages added by `--with`; `uv tool install`
+    replaces all of it.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         receipt = tomllib.loads((prefix / "uv-receipt.toml").read_text(encoding="utf-8"))
-        ours = next(one for one in receipt["tool"]["requirements"] if one["name"] == "cleveragents")
-    known = ours.get("extras")
-    extras = sorted({extra, *(map(str, known) if isinstance(known, list) else ())})
-    kinds = ("path", "directory", "editable", "url", "git")
-    place = next((f" @ {ours[kind]}" for kind in kinds if kind in ours), "")
-    return shlex.quote(f"cleveragents[{','.join(extras)}]{place}")
+        installed = {str(one["name"]): one for one in receipt["tool"]["requirements"]}
+        ours = _uv_requirement(installed.pop("cleveragents"), extra)
+        return " --with ".join([ours, *map(_uv_requirement, installed.values())])
+    return _uv_requirement({"name": "cleveragents"}, extra)
+
+
+def _uv_requirement(one: Mapping[str, Any], *more: str) -> str:
+    """Return a requirement of the receipt as a quoted argument, with more extras."""
+    extras = ",".join(sorted({*one.get("extras", ()), *more}))
+    places = (f" @ {prefix}{one[kind]}" for kind, prefix in _UV_PLACES.items() if kind in one)
+    place = next(places, one.get("specifier", ""))
+    return shlex.quote(f"{one['name']}{f'[{extras}]' if extras else ''}{place}")

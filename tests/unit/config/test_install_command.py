@@ -23,9 +23,9 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("requirement", "command"),
     [
-        ("", "uv tool install 'cleveragents[openai]'"),
-        (', extras = ["acp", "mcp"]', "uv tool install 'cleveragents[acp,mcp,openai]'"),
-        (', path = "/srv/c.whl"', "uv tool install 'cleveragents[openai] @ /srv/c.whl'"),
+        ("", "uv tool install 'cleveragents[openai]' --with other"),
+        (', extras = ["acp", "mcp"]', "uv tool install 'cleveragents[acp,mcp,openai]' --with other"),
+        (', path = "/srv/c.whl"', "uv tool install 'cleveragents[openai] @ /srv/c.whl' --with other"),
     ],
 )
 def test_uv_installs_all_extras_from_the_same_place(prefix: Path, requirement: str, command: str) -> None:
@@ -33,6 +33,17 @@ def test_uv_installs_all_extras_from_the_same_place(prefix: Path, requirement: s
     receipt = f'[tool]\nrequirements = [{other}{{ name = "cleveragents"{requirement} }}]\n'
     (prefix / "uv-receipt.toml").write_text(receipt)
     assert install_command("openai") == command
+
+
+def test_uv_keeps_the_packages_that_were_added(prefix: Path) -> None:
+    added = '{ name = "a", extras = ["x"], specifier = ">=1,<2" }, { name = "b", git = "https://e.test/b" }'
+    (prefix / "uv-receipt.toml").write_text(
+        f'[tool]\nrequirements = [{{ name = "cleveragents" }}, {added}]\n'
+    )
+    command = install_command("mcp")
+    assert (
+        command == "uv tool install 'cleveragents[mcp]' --with 'a[x]>=1,<2' --with 'b @ git+https://e.test/b'"
+    )
 
 
 @pytest.mark.parametrize(
