@@ -238,7 +238,7 @@ def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path
 def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:
     ran = agents(*REPLACE, "--profile", "manual").id
     assert "pass PATHS, or --changeset" in agents("plan", "review", ran).err
-    assert "--changeset needs a PLAN" in agents("plan", "review", "--changeset", ran).err
+    assert "need a PLAN" in agents("plan", "review", "--changeset", ran).err
     ended = agents("plan", "review", ran, typed="n")
     assert "[a]pprove, de[n]y, [s]kip, [q]uit: n\n" in ended.err
     assert "1 decision\n" in ended.err
