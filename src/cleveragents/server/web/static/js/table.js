@@ -8,7 +8,7 @@ export function Table({ caption, columns, rows, keyOf = (row) => row.id, rowClas
     <table class="table">
       <caption class="unseen">${caption}</caption>
       <thead>
-        <tr>${columns.map((one) => html`<th key=${one.name} scope="col" class=${classOf(one)}>${one.label}</th>`)}</tr>
+        <tr>${columns.map((one) => html`<th key=${one.name} scope="col" class=${classOf(one)}>${one.label || html`<span class="unseen">Action</span>`}</th>`)}</tr>
       </thead>
       <tbody>
         ${rows.map(

@@ -25,7 +25,7 @@ export function Conversation({ plan, events, lines, rollBack, children }) {
   useFollow(`${entries.length} ${lines.heard}`, isRunning(plan));
   return html`<div class="p-talk">
     <article class="p-turn p-turn-goal" aria-label="Goal">
-      <h3>${plan.request?.by || "You"}<time datetime=${plan.created}>${clock(plan.created)}</time></h3>
+      <h2>${plan.request?.by || "You"}<time datetime=${plan.created}>${clock(plan.created)}</time></h2>
       <p class="p-said">${plan.goal}</p>
     </article>
     ${shown.length < entries.length &&
@@ -35,7 +35,7 @@ export function Conversation({ plan, events, lines, rollBack, children }) {
     </ol>
     ${isRunning(plan) && html`<p class="p-working" role="status"><span class="spinner" aria-hidden="true"></span>${plan.state === "queued" ? "Waiting for a worker …" : "Working …"}</p>`}
     ${plan.answer &&
-    html`<article class="p-turn p-answer" aria-label="Answer"><h3>Answer</h3><${Markdown} text=${plan.answer} /></article>`}
+    html`<article class="p-turn p-answer" aria-label="Answer"><h2>Answer</h2><${Markdown} text=${plan.answer} /></article>`}
     ${children}
   </div>`;
 }

@@ -8,6 +8,7 @@ import { useKeys } from "../keys.js";
 import { setQuery, useLocation } from "../router.js";
 import { useSession } from "../session.js";
 import { MOST, usePlans } from "../store.js";
+import { FirstStart } from "./first_start.js";
 import { PlanRow } from "./plan_row.js";
 import { SearchResults, useSearch } from "./search_results.js";
 
@@ -124,7 +125,8 @@ function NoPlans() {
       Your files stay unchanged until you apply the result.
     </p>
     ${may("operator") && html`<${Link} to="/new" class="button button-primary"><${Icon} name="plus" />New plan<//>`}
-  <//>`;
+  <//>
+  <${FirstStart} />`;
 }
 
 function NoMatch() {

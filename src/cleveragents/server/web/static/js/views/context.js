@@ -6,7 +6,7 @@ import { Badge, Button, Code, Empty, ErrorBox, Icon, Loaded, Loading, PageHead, 
 import { count, counted, duration } from "../format.js";
 import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
-import { NoResources } from "./no_resources.js";
+import { FirstStart } from "./first_start.js";
 
 export function ContextExplorer() {
   const { may } = useSession();
@@ -25,7 +25,7 @@ function ForOperators() {
   return html`
     <${PageHead} title="Context" lead="Find the code relevant to a question, as a plan does." />
     <${Loaded} load=${load} what="Loading repositories">
-      ${(resources) => (resources.length ? html`<${Explorer} resources=${resources} />` : html`<${NoResources} />`)}
+      ${(resources) => (resources.length ? html`<${Explorer} resources=${resources} />` : html`<${FirstStart} always onAdded=${load.reload} />`)}
     <//>
   `;
 }

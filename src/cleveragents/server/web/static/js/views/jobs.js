@@ -26,7 +26,7 @@ function Workers() {
     <div class="section-head"><h2 id="workers">Workers</h2></div>
     <${Loaded} load=${load} what="Reading workers">
       ${(workers) => workers.length
-        ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${byState(workers)} />`
+        ? html`<${Table} caption="List of workers" columns=${WORKER_COLUMNS} rows=${byState(workers)} />`
         : html`<${Empty} title="No workers" icon="jobs"><p>Plans stay queued until a worker runs. Start one:</p><${Code}>agents worker<//><//>`}
     <//>
   </section>`;

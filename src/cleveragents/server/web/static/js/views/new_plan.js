@@ -7,7 +7,7 @@ import { useLoad } from "../load.js";
 import { navigate, useLocation } from "../router.js";
 import { useSession } from "../session.js";
 import { ActionArguments } from "./action_arguments.js";
-import { NoResources } from "./no_resources.js";
+import { FirstStart } from "./first_start.js";
 import { bodyOf, draftOf, EMPTY, problemsOf } from "./plan_draft.js";
 import { profileInWords } from "./profile_text.js";
 
@@ -48,7 +48,7 @@ function NewPlanForOperators() {
         : "The plan runs in a sandbox. The repository stays unchanged until the result is applied."}
     />
     <${Loaded} load=${load} what="Loading the form">
-      ${(known) => (known.resources.length ? html`<${PlanForm} key=${from ?? ""} ...${known} />` : html`<${NoResources} />`)}
+      ${(known) => (known.resources.length ? html`<${PlanForm} key=${from ?? ""} ...${known} />` : html`<${FirstStart} always onAdded=${load.reload} />`)}
     <//>
   `;
 }
