@@ -48,6 +48,8 @@ Commands:
   tool        List, describe and try the tools of actions.
   mcp         Add, list, test and remove MCP servers, or run as one.
   model       List, describe and test language models.
+  cost        Show the costs of model calls.
+  policy      List, add and revoke rules that approve commands in advance.
   trust       Trust the config files of the repository at PATH.
   project     Manage projects, their members and their concurrency limits.
   resource    Manage the repositories that users of a server may run plans on.
