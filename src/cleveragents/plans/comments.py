@@ -25,6 +25,7 @@ from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.comment import (
     Anchor,
     Comment,
+    CommentLines,
     CommentState,
     NewAnswer,
     NewComment,
@@ -41,19 +42,10 @@ from cleveragents.plans.store.sql_comment_store import SqlCommentStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.storage.idempotency import IdempotencyClaim
 
-__all__ = ["CommentLines", "PlanComments"]
+__all__ = ["PlanComments"]
 
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _TOLD = 300
-
-
-@dataclass(frozen=True, slots=True)
-class CommentLines:
-    """Lines `start` to `end`, from 1, of a file of the result."""
-
-    path: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.json_value import freeze
 from cleveragents.core.text.redaction import redact_content_text, redact_known_text
-from cleveragents.plans.comments import CommentLines
+from cleveragents.plans.model.comment import CommentLines
 from cleveragents.plans.model.status import status_word
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ __all__ = [
     "Anchor",
     "Comment",
     "CommentAnswer",
+    "CommentLines",
     "CommentState",
     "NewAnswer",
     "NewComment",
@@ -43,6 +44,15 @@ class CommentState(str, Enum):
     OPEN = "open"
     RESOLVED = "resolved"
     DECLINED = "declined"
+
+
+@dataclass(frozen=True, slots=True)
+class CommentLines:
+    """Lines `start` to `end`, from 1, of a file of the result."""
+
+    path: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
