@@ -2,7 +2,7 @@
 
 A condition consists of names of the state, their parts (`review.verdict`, `files[0]`), strings, numbers,
 lists, `and`, `or`, `not`, comparisons, `in`, `+`, `-`, and the functions below. Anything else is rejected
-when the actor is loaded, not during a run. A part after a dot is looked up like one in brackets, so
+when the actor is loaded, not during a run. A part after a dot is looked up like a part in brackets, so
 attributes of Python objects are never accessed.
 """
 
@@ -67,7 +67,8 @@ class Condition:
     def holds(self, values: Mapping[str, JsonValue]) -> bool:
         """Evaluate the condition.
 
-        Raises `InvalidCondition` if that is impossible: a missing part, or a string compared with a number.
+        Raises `InvalidCondition` if the evaluation fails, for example because a part is missing or a string
+        is compared with a number.
         """
         from simpleeval import EvalWithCompoundTypes, InvalidExpression
 

@@ -1,6 +1,6 @@
 """Drawings of an actor's graph: as Mermaid text, and as a tree for the terminal.
 
-Labels contain foreign text. It is escaped, so that it cannot end a label or control the terminal.
+Labels contain text from actor files. It is escaped, so that it cannot end a label or control the terminal.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def mermaid(actor: Actor) -> str:
 def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], summaries: Mapping[str, str]) -> Tree:
     """Return the graph as a tree, starting at the entry.
 
-    A repeated node appears without its successors. `summaries` describes each node.
+    A node that appears again is shown without its successors. `summaries` describes each node.
     """
     from rich.text import Text
     from rich.tree import Tree

@@ -92,7 +92,8 @@ class ActorLibrary:
         self._sent = sent
 
     def get(self, name: str) -> Actor:
-        """Return the actor with that name or in that file. Only the user can name a file; YAML cannot.
+        """Return the actor with that name or in that file. Only the user can name a file; an actor's YAML can
+        only name actors.
 
         Raises `UnknownActor` with the closest name, `NotTrusted`, or `InvalidActor` if the file is invalid.
         """

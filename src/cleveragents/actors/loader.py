@@ -91,8 +91,8 @@ def load_actor(
 ) -> Actor:
     """Load an actor from YAML.
 
-    `source` names it in errors; `tools` and `actors` are the existing ones, if known; `prompts` reads prompt
-    files. Raises `InvalidActor` with every mistake, in the order of the lines.
+    `source` names the file in errors. `tools` and `actors` are the existing tools and actors, if known.
+    `prompts` reads prompt files. Raises `InvalidActor` with every mistake, in the order of the lines.
     """
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     document = read_yaml(raw, source, _KIND)
@@ -125,7 +125,9 @@ class _Preparation:
     files: dict[Place, str] = field(default_factory=dict)
 
     def told(self, place: Place, problem: str) -> Problem:
-        """Return the problem, extended by the file that the text comes from."""
+        """Return the problem with its place. If the text at that place comes from a prompt file, the file is
+        named.
+        """
         file = self.files.get(place)
         return place, problem if file is None else f"{problem} (in {file})"
 
@@ -199,7 +201,7 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
 
 
 def _in_file(data: Mapping[str, JsonValue], place: Place) -> Place:
-    """Return the place in the file.
+    """Convert a place in the actor's graph to the place in its file.
 
     An actor that is not a graph has the fields of its only node at the top level.
     """

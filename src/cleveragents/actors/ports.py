@@ -57,8 +57,8 @@ class ToolAnswer:
 class ActorHost(Protocol):
     """The services that the nodes of one run may use. Several nodes may call it concurrently.
 
-    `key` and `step` are permanent names of a call within the run's plan. A call that has finished under its
-    name is not made again; its recorded result is returned.
+    `key` and `step` are permanent names of a call within the run's plan. A call that has already finished
+    under this name is not made again; its recorded result is returned.
     """
 
     def facts(self, model: str | None) -> ModelFacts:
@@ -71,13 +71,13 @@ class ActorHost(Protocol):
     def models(self, model: str | None) -> Sequence[ModelFacts]:
         """Return the models that may answer: the node's model or the run's default, then its fallback.
 
-        After this call, counting tokens does not block. Blocks: it may import a library or look up a key.
+        Blocks: it may import a library or look up a key. After this call, counting tokens does not block.
         Raises `UnknownModel` or `ConfigurationError`.
         """
         ...
 
     def models_nowait(self, model: str | None) -> Sequence[ModelFacts] | None:
-        """Return the same as `models` if that is possible without blocking, else None."""
+        """Return the result of `models` if it is available without blocking, else None."""
         ...
 
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
@@ -290,7 +290,7 @@ class AgentClient(Protocol):
     ) -> int | None:
         """Run a command and return its exit code; None if it was stopped by `ended` or ran out of time.
 
-        No process of it remains.
+        When this returns, no process of the command remains.
         """
         ...
 

@@ -62,8 +62,8 @@ class BridgeActorRunner:
 
     Thread safety:
         Owner: the caller that created it closes it. Any thread may run anything.
-        Guarantee: when a call returns or raises, nothing of it is still running; of two concurrent calls with
-            one thread id, one runs and the other raises `ThreadBusy`.
+        Guarantee: when a call returns or raises, nothing that it started is still running; of two concurrent
+            calls with the same thread id, one runs and the other raises `ThreadBusy`.
     Cancel safety: an interrupted caller has cancelled the run and waited for its end.
     """
 
@@ -121,7 +121,7 @@ class BridgeActorRunner:
 
 
 class _NoActors:
-    """The actors of a run without subgraphs."""
+    """The `ActorSource` of a run without subgraphs: it contains no actors."""
 
     def get(self, name: str) -> Actor:
         raise UnknownActor(name)
@@ -163,7 +163,7 @@ def _outcome(answer: StreamMessage, stop: StopSignal) -> ActorOutcome:
 
 @runtime_checkable
 class _Announcing(Protocol):
-    """A stop signal that calls back when it is cancelled, such as a token or a view of one."""
+    """A stop signal that calls back when it is cancelled, such as a cancellation token."""
 
     def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[object]: ...
 
@@ -207,9 +207,10 @@ class ActorGraph:
     Thread safety:
         Owner: the creator of the bridge. Any thread may compile, enter and leave; `ainvoke` belongs to the
         loop.
-        Lock: none. A run enters by one atomic `dict.setdefault`; a graph that two threads compile at once is
-            the same graph.
-        Guarantee: of all callers that enter one thread before any of them leaves, exactly one does not raise.
+        Lock: none. A run enters by one atomic `dict.setdefault`. If two threads compile an actor at once,
+            their graphs are equivalent.
+        Guarantee: of all callers that enter the same thread id before any of them leaves, exactly one does
+            not raise.
     Cancel safety: entering and leaving never wait; the caller that entered a run leaves it, cancelled or not.
     """
 
@@ -266,7 +267,7 @@ class ActorGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One execution of a thread, until it ends or asks."""
+    """One execution of a thread, until the thread ends or asks a question."""
 
     active_run: ActiveRun
     graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -296,7 +297,9 @@ class _Run:
         return self._told(ended, ended.get("__interrupt__", ()))
 
     def _answered(self, interrupts: Any) -> Command[Any] | None:
-        """Return the answer to the first question, if the request has one that matches and is allowed."""
+        """Return the request's answer as a LangGraph command; None unless it answers the first question with
+        an allowed choice.
+        """
         answer = self.active_run.request.answer
         asked = asked_by(interrupts)
         if answer is None or asked is None or answer.question_id != asked["id"]:  # guard: this question
@@ -311,7 +314,7 @@ class _Run:
 
 
 def _with_those_it_runs(actor: Actor, actors: ActorSource) -> tuple[Actor, ...]:
-    """Return an actor and all actors below it, so that a change in any of them is noticed."""
+    """Return an actor and all actors that it runs as subgraphs, so that a change in any is noticed."""
     every = {actor.name: actor}
     for one in (queue := [actor]):
         for node in one.nodes:

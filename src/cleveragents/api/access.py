@@ -84,7 +84,8 @@ class Access:
             self._refuse(self.user.role_in(project) or Role.VIEWER, f"{needed.value} in project {project}")
 
     def plan(self, plan_id: str, needed: Role) -> Plan:
-        """Return the plan with this id, or this beginning or end of an id, in the state its job has left.
+        """Return the plan with this id, or with an id that begins or ends with it, updated to the state of
+        its job.
 
         Raises `UnknownPlan`, `AmbiguousPlan`, `NotAllowed`.
         """
@@ -94,7 +95,9 @@ class Access:
         return parts.lifecycle.reconciled(plan)
 
     def made(self, plan: Plan, needed: Role) -> Plan:
-        """Check a plan that was looked up elsewhere, and return it. Raises `UnknownPlan`, `NotAllowed`."""
+        """Check the user's access to a plan that was looked up elsewhere, and return the plan. Raises
+        `UnknownPlan`, `NotAllowed`.
+        """
         if not self.sees(plan.project):  # guard: plans of other projects are hidden
             raise UnknownPlan(plan.id)
         self.ensure(needed, plan.project)

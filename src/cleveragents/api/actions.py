@@ -1,6 +1,6 @@
 """Actions, the templates of plans: list, get, add and remove them.
 
-Views are masked. Stored actions are not, because plans run them.
+Secrets are masked in views, but not in stored actions, because plans run those.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class ActionView:
 class Actions(Protocol):
     """The actions for plans: built-in, of the users, and of one repository.
 
-    The repository is that of a `resource`, or the one around a directory of this machine. Only a local client
-    of the owner reads a directory.
+    The repository is that of a `resource`, or the one around the directory `repository` of this machine,
+    which only a local client of the owner can read.
     """
 
     def list(
@@ -233,10 +233,11 @@ def ensure_no_directory(repository: Path | None) -> None:
 
 
 def library_root(access: Access, resource: str | None, repository: Path | None = None) -> Path | None:
-    """Return the repository whose actions and actors apply, for a viewer of its project.
+    """Return the repository whose actions and actors apply, after checking the user's access to it.
 
-    It is that of the resource, if given (None for a remote that was never fetched here), or else the one
-    around the directory, for the owner. Raises `UnknownResource`, `SandboxRefused`, `NotAllowed`.
+    With `resource`, it is the repository of the resource, or None for a remote that was never fetched here;
+    the user must be a viewer of its project. Otherwise it is the repository around the directory
+    `repository`, which only the owner may read. Raises `UnknownResource`, `SandboxRefused`, `NotAllowed`.
     """
     if resource is not None:
         from cleveragents.access.model.user import Role

@@ -5,8 +5,9 @@
         async for piece in client.plans.watch(plan.id):
             print(piece.text, end="")
 
-The methods are those of `Client`, made from it when they are called. `async_client.pyi` has their signatures;
-`python -m tools.async_stub` writes it from the protocols, and a test compares the two.
+The methods are those of `Client`; each is wrapped when it is called. `async_client.pyi` contains their
+signatures. `python -m tools.async_stub` generates that file from the protocols, and a test checks that it is
+up to date.
 """
 
 from __future__ import annotations

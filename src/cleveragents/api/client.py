@@ -59,8 +59,8 @@ def connect(
     registered resources are run by the workers of a server.
 
     The configuration includes the `.cleveragents.toml` of the repository around `directory`, which can only
-    tighten it. A plan on another repository with a tighter file is refused (`RequestRefused`): connect with
-    that directory.
+    make it stricter. A plan on another repository whose file is stricter is refused (`RequestRefused`);
+    connect with that directory instead.
 
     Raises `ConfigurationError`, `DatabaseUnreachable`; for a server `ServerUnreachable` and
     `NotAuthenticated`, with the first call.
@@ -152,9 +152,9 @@ class LocalClient:
 
     `user` is the acting user, whose rights every call checks; the default is the owner of this machine's
     state, who may do everything. `token` is the user's token, if any. An `embedded` client owns its container
-    and runs the plans it queues. The caller of an `in_front` client runs plans itself, including those
-    without a queue, which no worker takes. With `configuration_of`, which reads the configuration of a
-    directory, a plan on a directory with a tighter one is refused.
+    and runs the plans it queues. The caller of an `in_front` client runs plans itself, including plans
+    without a queue, which no worker takes. `configuration_of` reads the configuration of a directory; with
+    it, a plan on a directory with a stricter configuration is refused.
 
     Thread safety:
         Owner: the caller that created it closes it.

@@ -39,7 +39,9 @@ class Follower:
         self._joins_anew = False
 
     def listen_to(self, plan_id: str, after: int = 0) -> None:
-        """Also follow the output of this plan after the number. Only the latest twenty plans are followed."""
+        """Also follow the output of this plan, beginning after output number `after`. Only the latest twenty
+        plans are followed.
+        """
         if plan_id not in self._numbers:
             self._numbers[plan_id] = after
             self._joins_anew = True
@@ -123,7 +125,9 @@ class Follower:
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[tuple[str, str | None, str]]:
-    """Yield kind, id and data of server-sent events. An entry with neither id nor data is a comment."""
+    """Yield the kind, id and data of each server-sent event. A result with neither id nor data stands for a
+    comment.
+    """
     kind, identity, data = "", None, ""
     for line in lines:
         if not line:

@@ -72,7 +72,7 @@ class EventPage:
 
 @view
 class LogFindingView:
-    """A deviation from the log as it was written."""
+    """A difference between the log and what was originally written."""
 
     position: int | None = shown("position of the event; null: the head of the log")
     problem: str = shown()
@@ -80,7 +80,7 @@ class LogFindingView:
 
 @view
 class AnchorView:
-    """The events that anchors outside the machine cover."""
+    """How many events are covered by anchors, which are stored outside the machine."""
 
     target: str = shown(examples=["https://anchors.example/build-1"])
     anchors: int = shown("number of valid anchors", examples=[12])
@@ -110,13 +110,13 @@ class Events(Protocol):
         subject: str | None = None,
         plan: str | None = None,
     ) -> EventPage:
-        """Return the first events after a position, or the latest without one, in order.
+        """Return the first events after a position, or the latest events if `after` is None, in order.
 
         With `plan`, return the events of the plan and of its jobs.
         """
 
     def follow(self, *, after: int | None = None, event_type: str | None = None) -> Iterator[EventView]:
-        """Yield events after a position, or from now on, as they happen, until the iterator is closed.
+        """Yield events as they happen, after a position or from now on, until the iterator is closed.
 
         Each event comes exactly once, even across a broken connection and a restart of the server. Raises
         `ServerUnreachable` if the server does not come back, `NotAuthenticated`, `AuditLogBroken`.
@@ -128,9 +128,9 @@ class Events(Protocol):
         """Verify the whole log and return every event that was changed, removed, moved or cut off.
 
         With the setting `audit.anchor`, or with `anchors` signed by `public_keys`, the log is also compared
-        with the anchors outside the machine; then the head is ignored unless `use_head`. A server uses its
-        own anchors and refuses others (`RequestRefused`). Raises `NotAllowed` unless the user is a server
-        admin.
+        with the anchors outside the machine; then the stored head of the log is ignored unless `use_head` is
+        set. A server uses its own anchors and refuses others (`RequestRefused`). Raises `NotAllowed` unless
+        the user is a server admin.
         """
 
 
@@ -361,7 +361,7 @@ def event_rows(
     subjects: Collection[str] | None = None,
     scope: ProjectScope = None,
 ) -> Sequence[LogRow]:
-    """Return the first `limit` events of these projects after a position, or the last ones without it, in
+    """Return the first `limit` matching events after a position, or the last ones if `after` is None, in
     order.
     """
     from sqlalchemy import select

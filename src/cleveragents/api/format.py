@@ -62,7 +62,7 @@ def printable_name(text: str) -> str:
 
 
 def printable_value(value: object) -> object:
-    """Return JSON in text that every encoder accepts."""
+    """Return a JSON value with all its texts in characters that every encoder accepts."""
     if type(value) is str:
         return printable_name(value)
     if isinstance(value, dict):
@@ -73,7 +73,7 @@ def printable_value(value: object) -> object:
 
 
 def duration_text(seconds: float) -> str:
-    """Return the duration in the largest unit that gives a whole number, rounded up to seconds."""
+    """Return the duration, rounded up to seconds, in the largest unit that gives a whole number."""
     whole = ceil(seconds)
     unit = next(unit for unit, length in UNITS.items() if whole % length == 0)
     return f"{whole // UNITS[unit]}{unit}"

@@ -95,7 +95,9 @@ class Jobs(Protocol):
         limit: int = 100,
         after: str | None = None,
     ) -> Page[JobView]:
-        """Return one page of jobs, oldest first unless `newest_first`, in these states and of this plan."""
+        """Return one page of the jobs in these states and of this plan, oldest first unless `newest_first` is
+        set.
+        """
 
     def get(self, job_id: str) -> JobView:
         """Return a job. Raises `UnknownJob`."""
@@ -275,7 +277,7 @@ def listed_jobs(
     newest_first: bool = False,
     scope: ProjectScope = None,
 ) -> Sequence[Job]:
-    """Return the jobs of these projects after that id, oldest or newest first."""
+    """Return the matching jobs that come after the id `after`, oldest first unless `newest_first` is set."""
     from sqlalchemy import select
 
     from cleveragents.access.store.sql_project_store import project_of_job
@@ -306,7 +308,9 @@ def job_ids_of(database: Database, plan_id: str) -> Sequence[str]:
 
 
 def _is_of(connection: Connection, plan_id: str) -> ColumnElement[bool]:
-    """Return the condition on the key, which names the plan and has an index."""
+    """Return the condition for jobs of the plan. It tests the job's key, which contains the plan's id and has
+    an index.
+    """
     from sqlalchemy import and_, or_
 
     from cleveragents.storage.tables import jobs

@@ -16,13 +16,14 @@ _MOST_SECONDS = 60.0
 class KeyedLock:
     """Holds one key at a time. Two keys may share a lock, and then wait for each other.
 
-    Correctness does not depend on it, in any number of processes. It gives each caller the right message:
-    without it, two equal answers to one question would both be reported as the one that counted.
+    Data stays correct without this lock, in any number of processes. The lock gives each caller the right
+    message: without it, two people who answer the same question at once would both get the message that their
+    answer was used.
 
     Thread safety:
         Owner: the module that made it; any thread may use it.
-        Lock: one of `_locks` is held during one decision. It is the exception to our rule: the lock is held
-            across the very work that must not run twice at the same time.
+        Lock: one of `_locks` is held during one action. Unlike our other locks, it is held while work runs,
+            because that work must not run twice at the same time.
         Guarantee: at most one block per key runs at any time.
     Cancel safety: a lock is released with its block, however that ends.
     """

@@ -64,7 +64,7 @@ class ModelTrial:
 
 @view
 class ProfileView:
-    """A profile: actions that are allowed, need approval or are denied."""
+    """A profile: which actions of a plan are allowed, need approval or are denied."""
 
     name: str = shown(examples=["supervised"])
     default: bool = shown("whether it is the default of plans", examples=[True])
@@ -89,7 +89,7 @@ class Models(Protocol):
     def get(self, name: str) -> ModelView:
         """Return what is known about a model, listed or not. Raises `UnknownModel`.
 
-        A script is a file: raises `NotAllowed` unless the user is an operator of some project.
+        A script model is a file. For it, raises `NotAllowed` unless the user is an operator of some project.
         """
 
     def test(
@@ -97,9 +97,9 @@ class Models(Protocol):
     ) -> ModelTrial:
         """Send a short prompt to a model, or to `models.default`. The answer has at most 256 tokens.
 
-        `on_text` gets the answer as it arrives, unmasked; from a server, as a whole and masked. Raises
-        `NotAllowed` unless the user is an operator, `RequestRefused` without a default model, and the errors
-        of the model. Do not call it on a thread with an event loop.
+        `on_text` gets the answer piece by piece and unmasked; a server sends the whole answer at once,
+        masked. Raises `NotAllowed` unless the user is an operator, `RequestRefused` without a default model,
+        and the errors of the model. Do not call it on a thread with an event loop.
         """
 
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:

@@ -62,13 +62,13 @@ class Projects(Protocol):
         """Return one page of a project's members, by name. Raises `UnknownProject`."""
 
     def set_member(self, name: str, user: str, role: Role) -> MemberView:
-        """Add a user to a project, or change their role in it, from their next request on.
+        """Add a user to a project, or change their role in it. Takes effect with the user's next request.
 
         Raises `UnknownProject`, `UnknownUser`; `NotAllowed` unless the user is an admin of the project.
         """
 
     def remove_member(self, name: str, user: str) -> None:
-        """Remove a user from a project, from their next request on. Errors as in `set_member`."""
+        """Remove a user from a project. Takes effect with their next request. Errors as in `set_member`."""
 
 
 class LocalProjects:

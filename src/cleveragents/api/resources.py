@@ -69,7 +69,7 @@ class Resources(Protocol):
     def list(
         self, *, project: str | None = None, limit: int = 100, after: str | None = None
     ) -> Page[ResourceView]:
-        """Return one page of resources, by name, of this project. Raises `UnknownProject`."""
+        """Return one page of resources, by name: those of the project, or all. Raises `UnknownProject`."""
 
     def add(
         self,
@@ -229,7 +229,7 @@ def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *
 
 @dataclass(frozen=True, slots=True)
 class _NewRemote:
-    """A git remote to add; with `asked`, it is checked for the branch."""
+    """A git remote to add. With `asked`, the remote is asked whether it has the branch."""
 
     name: str
     project: str
@@ -239,7 +239,8 @@ class _NewRemote:
 
 
 def _add_remote(container: Container, new: _NewRemote) -> tuple[Resource, str | None]:
-    """Register the remote. Return a warning if it does not respond from here: workers elsewhere may reach it.
+    """Register the remote. Return the resource, and a warning if the remote does not respond to this machine;
+    workers elsewhere may reach it.
 
     Raises `InvalidResource` if it responds but lacks the branch, and the errors of `add_resource`.
     """
@@ -274,8 +275,8 @@ def directory_of(container: Container, resource: Resource) -> Path:
 
 
 def known_place_of(container: Container, resource: Resource) -> Path | None:
-    """Return the files of a resource without contacting its remote: the branch as of the last fetch here, or
-    None.
+    """Return the directory with the files of a resource, without contacting a remote. For a remote, it has
+    the branch as of the last fetch on this machine; None if it was never fetched.
 
     Raises `SandboxRefused`.
     """

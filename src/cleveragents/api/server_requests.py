@@ -1,7 +1,7 @@
 """Requests for plans by users of a server: on registered resources only, in a queue that workers share.
 
 A request may contain the YAML of an actor. Its tools run under the plan's policy, like those of every actor.
-It must not have what no policy covers: programs that it starts itself, and files of the machine.
+It must not use features that no policy covers: programs that it starts itself, and files of the machine.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ _SHIPPED = (BUILTIN_NAMESPACE, "external")
 class ServerPlanRequest:
     """A request for a plan on the named resource.
 
-    `apply`: `auto` applies the result without approval, `review` never; None leaves it to the profile.
+    `apply`: `auto` applies the result without approval, `review` never does; None leaves the choice to the
+    profile.
     `to_branch`: the new branch of a remote to push the result to. `goals`: the YAML of several goals.
     """
 
@@ -68,9 +69,9 @@ class ServerPlanRequest:
 
 
 def requested_by(access: Access, asked: ServerPlanRequest, *, claim: IdempotencyClaim | None = None) -> Plan:
-    """Create a plan as `shared_plan` does, for an operator of the resource's project.
+    """Create a plan as `shared_plan` does, if the user is an operator of the resource's project.
 
-    For a repeated request the project is that of the existing plan. Raises `NotAllowed`.
+    For a repeated request, the project of the existing plan counts instead. Raises `NotAllowed`.
     """
     again = made_before(access.container, claim)
     if again is not None:  # guard: an existing plan is neither created again nor shown to others
@@ -84,7 +85,7 @@ def requested_by(access: Access, asked: ServerPlanRequest, *, claim: Idempotency
 def shared_plan(
     container: Container, asked: ServerPlanRequest, *, by: str, claim: IdempotencyClaim | None = None
 ) -> Plan:
-    """Create the plan and queue it for any worker, or return the one that was `made_before`.
+    """Create the plan and queue it for any worker, or return the plan that `made_before` finds.
 
     Raises `UnknownResource`, `RequestRefused`, `QueueFull` and other errors of an invalid request;
     `RequestUnderWay` if another request took over the claim.
@@ -96,7 +97,8 @@ def shared_plan(
 
 
 def made_before(container: Container, claim: IdempotencyClaim | None) -> Plan | None:
-    """Return the plan of an earlier attempt of this request, queued if it was not yet.
+    """Return the plan that an earlier attempt of this request created, and queue it if it is not queued yet.
+    None if there is none.
 
     It is found even if the objects that the request names are gone. Raises `UnknownPlan` if it was deleted;
     `QueueFull` and `RequestUnderWay` as `shared_plan`.
@@ -108,7 +110,7 @@ def made_before(container: Container, claim: IdempotencyClaim | None) -> Plan | 
 
 
 def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str) -> PlanDraft:
-    """Return the plan to create, in terms that all workers understand."""
+    """Return the plan to create, in a form that workers on all machines can run."""
     from cleveragents.sandboxes.resources import is_repository
 
     # By its name: no user names a path.

@@ -1,7 +1,7 @@
 """HTTP requests to a CleverAgents server, with retries and idempotency keys.
 
-Every request can be sent again: a GET changes nothing, and every POST carries an idempotency key.
-A connection that breaks in the middle of a request repeats nothing and loses nothing.
+Every request can be sent again: a GET changes nothing, and every POST carries an idempotency key. If a
+connection breaks in the middle of a request, the request still takes effect exactly once.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 class HttpTransport:
     """Requests to one server as one user.
 
-    Retries for `patience_seconds` while the server is down or busy; `tell` reports that wait to a person, on
-    the thread that waits.
+    Retries for `patience_seconds` while the server is down or busy; `tell` is called with a message for the
+    user meanwhile, on the thread that waits.
 
     Thread safety: any thread may use it, several at once. `without_patience` changes the calling thread only.
-    A thread that waits for the server when another closes the transport gets `Closed`.
+    If another thread closes the transport, a thread that waits for the server gets `Closed`.
 
     Errors: the same classes that the local services raise, rebuilt from the server's answer; `ServerFailed`
     for an answer this version does not know; `ServerUnreachable`, `NotAuthenticated`; `Closed` after
@@ -115,7 +115,7 @@ class HttpTransport:
             raise _no_address(url) from None
 
     def get(self, path: str, /, **query: Any) -> Any:
-        """Return the JSON at the path, an `ServerResponse`."""
+        """Return the JSON at the path, as a `ServerResponse`."""
         return _answer(self._asked("GET", path, params=_given(query)))
 
     def content(self, path: str, /, **query: Any) -> bytes:
@@ -135,7 +135,7 @@ class HttpTransport:
             left = None if left is None else left - len(items)
 
     def page(self, kind: type[View], path: str, limit: int, after: str | None, **query: Any) -> Page[View]:
-        """Return one page of a list, as views; several requests where the server's pages are smaller."""
+        """Return one page of a list, as views. Sends several requests if the server's pages are smaller."""
         return self.read_page(partial(view_of, kind), path, limit, after, **query)
 
     def read_page(
@@ -153,7 +153,7 @@ class HttpTransport:
     def _piece(
         self, path: str, limit: int, after: str | None, query: Mapping[str, Any]
     ) -> tuple[list[Any], str | None]:
-        """Return the items of one answer, and the `after` of the next one."""
+        """Return the items of one answer, and the `after` for the next request."""
         said: ServerResponse = self.get(path, limit=limit, after=after, **query)
         items, following = said["items"], said["next"]
         with understood(said.status):
@@ -164,7 +164,9 @@ class HttpTransport:
         return items, following
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send the body and return the answer. The server executes it once, however often it is sent."""
+        """Send the body and return the answer. The server executes the request once, however often it is
+        sent.
+        """
         key = token_hex(16)  # guard: the same key for every retry
         return _answer(self._sent("POST", path, body or {}, {"Idempotency-Key": key}))
 
@@ -189,7 +191,9 @@ class HttpTransport:
 
     @contextmanager
     def streamed(self, path: str, query: Mapping[str, Any]) -> Iterator[Iterator[str]]:
-        """Yield lines of one streamed answer as they arrive; `httpx.TransportError` when it breaks."""
+        """Yield the lines of one streamed answer as they arrive. Raises `httpx.TransportError` if the
+        connection breaks.
+        """
         import httpx
 
         self._ensure_open()
@@ -224,7 +228,7 @@ class HttpTransport:
 
     @contextmanager
     def without_patience(self) -> Iterator[None]:
-        """Send requests of this thread once inside the block: for clean-up after an interrupt."""
+        """Send requests of this thread without retries inside the block, for clean-up after an interrupt."""
         before = getattr(self._thread, "is_impatient", False)
         self._thread.is_impatient = True
         try:
@@ -234,7 +238,7 @@ class HttpTransport:
 
     @property
     def answered(self) -> bool:
-        """Whether the server has responded before. A server that never did is not retried."""
+        """Whether the server has ever responded. A server that never responded is not retried."""
         return self._answered
 
     def unreachable(self, problem: Exception) -> ServerUnreachable:
@@ -266,7 +270,7 @@ class HttpTransport:
         return not_found or type(error).__name__.startswith("Unknown")
 
     def is_busy(self, error: Exception) -> bool:
-        """Return whether the server may respond in a moment."""
+        """Return whether the error means that the server is busy and a retry may succeed."""
         return isinstance(error, Unavailable) and not self._ended.is_set()
 
     def close(self) -> None:
@@ -328,7 +332,7 @@ class HttpTransport:
         raise failed from None
 
     def _tried(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
-        """Return the answer to one attempt. `httpx.TransportError` if another attempt may succeed."""
+        """Return the answer to one attempt. Raises `httpx.TransportError` if another attempt may succeed."""
         import httpx
 
         try:
@@ -422,7 +426,9 @@ def _ensure_api(response: httpx.Response, url: str) -> httpx.Response:
 
 
 def _trusting_nobody() -> ssl.SSLContext:
-    """Return an empty TLS context: loading the system's certificates takes longer than most requests."""
+    """Return a TLS context without certificates, for plain HTTP to this machine: loading the system's
+    certificates takes longer than most requests.
+    """
     import ssl
 
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -78,7 +78,7 @@ class RefusedFileView:
 
 @view
 class TrustSurveyView:
-    """All files of a repository that need trust: of a directory or a remote branch, as it is now."""
+    """All files of a repository that need trust, in the current state of the directory or remote branch."""
 
     resource: str = shown(examples=["shop-main"])
     files: tuple[UntrustedFileView, ...]
@@ -104,8 +104,8 @@ class TrustedFileView:
 class Trust(Protocol):
     """The trusted files of repositories.
 
-    A resource is given by name, or as the `Path` of a repository on this machine or of one of its files, for
-    server admins. A server refuses a path: `RequestRefused`.
+    A resource is given by name. Server admins can also give the `Path` of a repository on this machine, or of
+    one of its files. A server refuses a path (`RequestRefused`).
     """
 
     def list(self, *, limit: int = 100, after: str | None = None) -> Page[TrustedFileView]:
@@ -121,7 +121,7 @@ class Trust(Protocol):
     def give(self, resource: str | Path, files: Collection[tuple[str, str]]) -> TrustSurveyView:
         """Trust files of a resource, each with the path and the digest that `survey` returned.
 
-        Raises `ChangedMeanwhile`, and trusts nothing, if one of them has another content now; `NotAllowed`
+        Raises `ChangedMeanwhile`, and trusts nothing, if the content of one of them has changed; `NotAllowed`
         unless the user is a server admin. Other errors as in `survey`.
         """
 
@@ -186,7 +186,7 @@ class LocalTrust:
         return self._store.survey(place_of(self._access.container, found))
 
     def _chosen(self, path: Path) -> tuple[TrustSurvey, tuple[RepositoryFile, ...]]:
-        """Return the files of the repository at the path that need trust, and those that the path selects."""
+        """Return the survey of the repository at the path, and those of its files that the path selects."""
         self._access.ensure_server_admin()
         if path.is_dir():
             survey = self._store.survey(repository_root(path))
@@ -257,7 +257,7 @@ def preview(file: RepositoryFile) -> tuple[str, ...]:
     """Return the commands that the file would run, or its first lines; at most a screen of them.
 
     Only known secrets are masked: masking by name or shape could hide code from the person who decides. MCP
-    servers are shown in full, so that no number of lines hides which variables they receive.
+    servers are shown in full, so that a long file cannot hide which variables they receive.
     """
     # Masked before it is cut: half a secret does not look like one.
     masked = (_on_one_line(redact_known_text(line)) for line in _lines(file))

@@ -66,7 +66,9 @@ class Users(Protocol):
         """Return one page of users, by name. Raises `NotAllowed`."""
 
     def get(self, name: str) -> UserView:
-        """Return a user. Raises `UnknownUser`; `NotAllowed` for another user, unless a server admin asks."""
+        """Return a user. Raises `UnknownUser`; `NotAllowed` for other users than oneself, unless a server
+        admin asks.
+        """
 
     def add(self, name: str, role: Role = Role.VIEWER, *, project: str | None = None) -> UserView:
         """Add a user with this role in the project, or in `default`; `admin` without a project is a server
@@ -76,8 +78,8 @@ class Users(Protocol):
         """
 
     def set_role(self, name: str, role: Role) -> UserView:
-        """Make a user a server admin (`admin`), or give them the role in each of their projects, from the
-        next request on.
+        """Make a user a server admin (`admin`), or give them the role in each of their projects. Takes effect
+        with the user's next request.
 
         Raises `UnknownUser`, `NotAllowed`; `StillUsed` if no server admin would be left.
         """
@@ -97,15 +99,16 @@ class Users(Protocol):
     def issue_token(self, name: str, *, label: str = "", days: int | None = None) -> IssuedTokenView:
         """Issue a token for a program, valid for `days` or without limit.
 
-        It expires at the latest, and is revoked, with the token that issued it. Raises `UnknownUser`,
-        `NotAllowed`; `RequestRefused` if it would outlive that token.
+        It expires at the latest when the token that issued it expires, and is revoked together with that
+        token. Raises `UnknownUser`, `NotAllowed`; `RequestRefused` if it would outlive that token.
         """
 
     def revoke_token(self, token_id: str, *, alone: bool = False) -> None:
         """Revoke a token and, unless `alone`, all tokens that were issued with it.
 
         Raises `UnknownUser` if the token does not exist or belongs to another user, unless a server admin
-        asks; `RequestRefused` for a token that would revoke itself `alone`.
+        asks; `RequestRefused` if the request, with `alone`, was made with this token or with one issued with
+        it.
         """
 
 
@@ -252,7 +255,7 @@ def _known(name: str) -> str:
 
 
 def _end_of(days: int | None, made_with: Token | None, now: datetime) -> datetime | None:
-    """Return when a new token expires. Raises `RequestRefused` if it would outlive its issuer."""
+    """Return when a new token expires. Raises `RequestRefused` if it would outlive its issuing token."""
     latest = None if made_with is None else made_with.issues_until
     if days is None:
         return latest

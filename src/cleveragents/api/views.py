@@ -31,7 +31,7 @@ _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, Typ
 
 
 class ServerResponse(dict[str, Any]):
-    """A JSON object from a server. Raises `ServerFailed` for a missing name."""
+    """A JSON object from a server. Reading a missing name raises `ServerFailed`."""
 
     def __init__(self, said: Mapping[str, Any], status: int) -> None:
         super().__init__(said)
@@ -43,8 +43,8 @@ class ServerResponse(dict[str, Any]):
 
 @contextmanager
 def understood(status: int = 200) -> Iterator[None]:
-    """Read a server's answer. Raises `ServerFailed` for an unreadable one, which another version may have
-    sent; errors of this project pass unchanged.
+    """Read a server's answer inside the block. Raises `ServerFailed` if the answer has an unknown form, as
+    from another version of the server. Errors of this project pass unchanged.
     """
     from msgspec import MsgspecError
 
@@ -117,7 +117,8 @@ def page_of(items: Iterable[View], key: Callable[[View], str], limit: int, after
 def view_of(kind: type[View], data: JsonValue) -> View:
     """Return the view with this JSON.
 
-    Raises `msgspec.ValidationError` if the JSON has another shape; `ServerFailed` if it came from a server.
+    Raises an error if the JSON has another shape: `ServerFailed` if it came from a server, else
+    `msgspec.ValidationError`.
     """
     from msgspec import convert
 
@@ -137,7 +138,9 @@ def as_json(view: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The fields of a view that have another name in JSON, and the fields whose views have such fields."""
+    """The fields of a view that have another name in JSON, and the fields that contain views with such
+    fields.
+    """
 
     in_json: Mapping[str, str]
     inside: Mapping[str, type]
@@ -165,7 +168,9 @@ def _views_in(hint: Any) -> Iterator[type]:
 
 
 def _renamed(kind: type, data: object, *, to_json: bool) -> object:
-    """Return the JSON of a view, of several views or of none, with the names of its fields or of its JSON."""
+    """Return the data of a view, of a list of views or of None with the keys renamed: to the names in JSON if
+    `to_json`, else to the names of the fields.
+    """
     names = _names_of(kind)
     if not (names.in_json or names.inside):
         return data

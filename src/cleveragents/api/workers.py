@@ -1,4 +1,4 @@
-"""Workers: the processes that run jobs, on all machines. And the isolation of commands, as views show it."""
+"""Workers, the processes that run jobs on all machines, and the isolation of commands, as views show it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
 
 
 def _is_dead(worker: WorkerRecord, home: str) -> bool:
-    """Return whether the worker ran on this machine's state and its process is gone."""
+    """Return whether the worker used the state directory `home` of this machine and its process is gone."""
     if (worker.home, worker.host) != (home, socket.gethostname()):
         return False
     try:
@@ -120,8 +120,8 @@ def _is_dead(worker: WorkerRecord, home: str) -> bool:
 
 
 def worker_state(worker: WorkerRecord, *, now: datetime, home: str) -> str:
-    """Return the state that the worker last reported; `lost` if it is silent or its process is gone; `idle`
-    without jobs.
+    """Return the state of the worker: the one that it last reported, `lost` if it is silent or its process is
+    gone, or `idle` if it has no jobs.
     """
     if worker.state != "gone" and (_is_silent(worker, now=now) or _is_dead(worker, home)):
         return "lost"
@@ -148,7 +148,7 @@ def _worker_view(worker: WorkerRecord, *, now: datetime, home: str) -> WorkerVie
 
 
 def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether the plan is queued for workers, so that no one needs to resume it."""
+    """Return whether the plan is queued for workers, so that it continues without a resume."""
     from cleveragents.jobs.model.job import JobState
     from cleveragents.plans.jobs.names import should_run
 
@@ -188,10 +188,10 @@ def has_worker_for(parts: PlanParts, queue: str) -> bool:
 
 
 def isolation_of(parts: PlanParts, plan: Plan) -> str | None:
-    """Return the isolation of the plan's commands: the weakest of its runs; before the first, that of this
-    process.
+    """Return the isolation of the plan's commands: the weakest of all its runs, or before its first run, that
+    of this process.
 
-    None for a plan of a version that did not record it.
+    None for a plan that was run by a version that did not record the isolation.
     """
     if plan.isolation is not None:
         return plan.isolation.value

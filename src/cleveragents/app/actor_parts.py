@@ -123,7 +123,9 @@ class ActorParts:
         )
 
     def time_left(self, plan: Plan, strategy: Strategy) -> float:
-        """Return the time left for the whole tree, by its current budget or by the limit of the root."""
+        """Return the time left for the plan's whole tree in seconds, according to its current budget or else
+        the root's limit.
+        """
         from cleveragents.plans.history import seconds_of_tree
         from cleveragents.plans.store.sql_plan_records import SqlTreeCalls
 
@@ -169,7 +171,7 @@ class ActorParts:
         self._opened(plan).raise_limits(plan.root, limits, now=self._container.clock.now())
 
     def _opened(self, plan: Plan) -> SqlBudgetStore:
-        """Return the budgets, after opening the one of the plan so that no limit is lost."""
+        """Return the budget store, after opening the plan's budget in it so that no limit is lost."""
         from cleveragents.models.model.budget import BudgetLimits
 
         kept, budgets = plan.request.get("limits"), self.budgets
@@ -248,10 +250,10 @@ class ActorParts:
         configuration: McpConfiguration,
         say: Callable[[str], None],
     ) -> Iterator[ToolsFor]:
-        """Return the tools of a plan, for a read-only run or one that may write.
+        """Yield a function that returns the tools of a plan, for a read-only run or for one that may write.
 
-        These are the built-in tools, the context tools, the skill reader, and those of MCP servers that the
-        policy permits; the servers end with the run.
+        These are the built-in tools, the context tools, the skill reader, and the tools of MCP servers that
+        the policy permits. The servers end with the block.
         """
         from cleveragents.actors.external.agent_tool import AgentTools
         from cleveragents.plans.actors.actor_tools import JoinedTools

@@ -1,7 +1,7 @@
 """The composition root, which connects adapters to ports.
 
 Each component is built at first use, once, and all are closed in reverse order. No component knows the class
-of another; the constructor receives its dependencies from here.
+of another; the container passes each constructor its dependencies.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ __all__ = ["Container"]
 class Container:
     """The components of one process, connected according to the settings. Use it as a context manager.
 
-    Any thread may request any component; see `Scope` for the guarantees. `faults` gets every durable step of
-    the database, of workers, of plans and of the audit log. Secrets that components obtain are added to
-    `secrets`; those of the container itself are dropped when it is closed.
+    Any thread may request any component; see `Scope` for the guarantees. `faults` is notified of every
+    durable step of the database, of workers, of plans and of the audit log. Secrets that components obtain
+    are added to `secrets`; those of the container itself are dropped when it is closed.
     """
 
     def __init__(
@@ -190,7 +190,9 @@ class Container:
         )
 
     def _audit_directory(self, database: Database) -> Path:
-        """The directory of head and key: one for each database, or one log could pass for another."""
+        """The directory of the audit log's head and key. Each database has its own, so that one log cannot
+        pass for another.
+        """
         if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
             return self.state_directory
         digest = sha256(database.location.encode()).hexdigest()[:16]
@@ -367,7 +369,9 @@ class Container:
         runner.close()
 
     def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
-        """Return a bridge to these graphs, whose runs are events; it is closed with the container."""
+        """Return a bridge to these graphs. It publishes events about their runs and is closed with the
+        container.
+        """
         from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
         from cleveragents.actors.bridge.graph_run import RunEvents
 
@@ -396,9 +400,9 @@ class Container:
 
     @cached_property
     def home(self) -> str:
-        """The name of the state directory, by which other users of the database know it.
+        """The name that identifies the state directory to other users of the database.
 
-        Read once: the process keeps its name, whatever happens to the files.
+        Read once, so the name stays the same for the whole process, whatever happens to the files.
         """
         from cleveragents.storage.home import home_id
 

@@ -48,7 +48,7 @@ class ContextParts:
     def pipeline(self) -> ContextPipeline:
         """Return a pipeline for a process with many requests, such as plans.
 
-        It uses no model, because no plan has reserved the cost.
+        It calls no model, because no plan has reserved the cost of the call.
         """
         return self._pipeline(self._container.strategies, None)
 
@@ -56,8 +56,8 @@ class ContextParts:
     def lone_pipeline(self) -> ContextPipeline:
         """Return a pipeline for a single request: with the configured model, and without events.
 
-        A breaker opens after several failures of a strategy, and each strategy runs only once here. So no
-        database is opened.
+        A breaker opens only after several failures of a strategy, and here each strategy runs only once. So
+        there are no breaker events to store, and no database is opened.
         """
         name = self._container.settings.context.rerank_model
         rerank: Callable[[], Model] | None = None

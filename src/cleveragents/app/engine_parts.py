@@ -46,7 +46,7 @@ def engine_for(container: Container) -> JobEngine:
 
 
 def jobs_for(container: Container) -> JobStore:
-    """Return the job table; with Temporal, one that also starts workflows."""
+    """Return the store of the job table. With Temporal, the store also starts workflows."""
     if container.temporal is not None:
         return temporal_store(container, container.temporal)
     return container.job_table

@@ -1,6 +1,6 @@
 """The components of the plan engine; the second half of the container.
 
-They hold no state except stores and directories, so each is built at first use and needs no closing.
+The components hold no state except stores and directories. Each is built at first use and needs no closing.
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ class PlanParts:
         return ToolRegistry()
 
     def commands(self, resource: Path) -> GuardedCommandRunner:
-        """Return a command runner whose commands see neither this directory nor our own state."""
+        """Return a command runner whose commands see neither the directory `resource` nor the state
+        directory.
+        """
         from cleveragents.processes.guarded_runner import GuardedCommandRunner
 
         names = self._container.settings.plan.pass_environment.split(",")
@@ -180,7 +182,7 @@ class PlanParts:
         return SqlTrustStore(container.database, container.identifiers, container.clock, named)
 
     def actions(self, resource: Path | None) -> ActionLibrary:
-        """Return the actions of a directory, or those outside any repository."""
+        """Return the actions for a directory, or, if it is None, those available outside any repository."""
         from cleveragents.plans.actions.library import ActionLibrary
 
         return ActionLibrary(self._container.database, resource, self.trust, tools=self.tools.names())
@@ -190,7 +192,9 @@ class PlanParts:
         return self.actions(Path(resource)).get(name)
 
     def include_patterns(self, resource: str) -> tuple[str, ...]:
-        """Return the patterns of ignored files to copy that the resource declares and the user trusts."""
+        """Return the patterns of ignored files to copy into sandboxes, as declared by the resource and
+        trusted by the user.
+        """
         from cleveragents.sandboxes.tree.ignored_files import WORKTREE_INCLUDE, patterns_in
 
         file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
@@ -367,24 +371,28 @@ class PlanParts:
 
     @Once
     def actor_parts(self) -> ActorParts:
-        """The components of actors, for plans that have some."""
+        """The components of actors, for plans that use actors."""
         from cleveragents.app.actor_parts import ActorParts
 
         return ActorParts(self._container, self)
 
     @property
     def tools_of_actors(self) -> tuple[str, ...]:
-        """The tools that an actor may name; those of skills and servers depend on the plan."""
+        """The tools that every actor may name. Tools of skills and MCP servers depend on the plan and are not
+        included.
+        """
         return (*self.tools.names(), *TOOLS_OF_PLANS)
 
     def actors(self, resource: Path | None, sent: str | None = None) -> ActorLibrary:
-        """Return the actors of a directory, or those outside any repository, plus the `sent` one."""
+        """Return the actors for a directory, or, if it is None, those available outside any repository, plus
+        the `sent` one.
+        """
         from cleveragents.actors.library import ActorLibrary
 
         return ActorLibrary(resource, self.trust, tools=self.tools_of_actors, sent=sent)
 
     def actors_of(self, plan: Plan) -> ActorLibrary:
-        """Return the actors known to the plan."""
+        """Return the actors that the plan can use."""
         from cleveragents.actors.model.actor import sent_actor_of
 
         return self.actors(self.directory_of(plan), sent_actor_of(plan.request))
@@ -416,8 +424,8 @@ class PlanParts:
     ) -> PlanRun:
         """Return the handler of plan jobs.
 
-        `watch` returns the listener of a plan; by default one listener gets all plans. With `one_phase` the
-        handler returns at the end of each phase.
+        `watch` returns the listener for a plan; by default, all plans share one listener. With `one_phase`
+        the handler returns at the end of each phase.
         """
         from cleveragents.plans.action_strategy import ActionStrategist
         from cleveragents.plans.checks import SandboxSetup

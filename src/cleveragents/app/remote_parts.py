@@ -1,6 +1,6 @@
 """The components of plans on git remotes: mirrors, portable sandboxes, and applying by push.
 
-Plans on directories use the same components, which delegate to the local ones.
+Plans on directories use the same components; for them, these delegate to the components for directories.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SANDBOXES = "sandboxes"
 
 
 class RemoteParts:
-    """The remote components of one process. Safe in any thread; each is built once."""
+    """The remote components of one process. Safe in any thread; each component is built once."""
 
     def __init__(self, container: Container, parts: PlanParts) -> None:
         self._container = container
@@ -98,7 +98,9 @@ class RemoteParts:
         return RemoteSetup(self.sandboxes, cache, self._parts.commands)
 
     def has_owner(self, plan: Plan) -> bool:
-        """Return whether there is a job for the plan: its worker, on any machine, decides what to do."""
+        """Return whether the plan has a job. Then the worker of the job, on any machine, decides what happens
+        to the plan.
+        """
         from cleveragents.jobs.model.job import JobState
 
         after: str | None = None
@@ -131,7 +133,7 @@ class RemoteParts:
     def changesets(self, sandbox: Sandbox | None = None) -> ContentKeepingStore:
         """Return a changeset store that also keeps file contents of plans on remotes.
 
-        The contents come from this sandbox, or from the plan's.
+        The contents come from the given sandbox, or else from the plan's sandbox.
         """
         from cleveragents.access.model.project import remote_of
         from cleveragents.plans.remote.contents import ContentKeepingStore, ContentLocation
@@ -152,7 +154,8 @@ class RemoteParts:
         return ContentKeepingStore(self._container.changesets, self.contents, keeper_of)
 
     def forget_contents(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Delete stored contents of old plans on remotes without a sandbox; return the number of plans.
+        """Delete the stored file contents of old plans on remotes that have no sandbox any more; return the
+        number of plans.
 
         Sandboxes of a state directory that was not seen for a month count as removed.
         """
@@ -166,7 +169,9 @@ class RemoteParts:
         )
 
     def _lost(self, long_ago: datetime) -> set[str]:
-        """Return state directories with sandboxes that created none since, and have no recent worker."""
+        """Return the state directories that have sandboxes but created none since `long_ago`, and have no
+        recent worker.
+        """
         known, active = self.contents.homes_since(long_ago)
         working = {worker.home for worker in self._container.worker_registry.list()}
         used = active | working | {self._container.home}
@@ -216,7 +221,7 @@ class RemoteParts:
         return SqlCallStore(self._container.database, self._container.identifiers, fence=fence)
 
     def _conclude(self, connection: Connection, entry: JournalEntry, done: bool) -> None:
-        """Move the plan in the transaction in which its apply or undo ends."""
+        """Update the plan's state in the transaction in which its apply or undo ends."""
         from cleveragents.core.errors import UnknownPlan
         from cleveragents.plans.model.plan import Phase, PlanState
 

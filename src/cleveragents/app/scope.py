@@ -21,7 +21,8 @@ class Scope:
         Owner: the code that made it closes it; any thread may request components.
         Lock: `_lock` guards the closed flag and the stack of components to close. Unlike other locks of ours
             it is held while a component is built: other callers of the same component must wait anyway, and
-            two half-built ones would be worse. It is reentrant, because building a component requests others.
+            two half-built components would be worse. It is reentrant, because building a component requests
+            others.
         Guarantee: a component is built at most once; one that was built is closed exactly once; after `close`
             began, no caller gets one.
     Cancel safety: a build that is interrupted or fails leaves nothing behind, and the next caller tries
@@ -76,7 +77,7 @@ class Part(Generic[T]):
 class Shared(Generic[T]):
     """A property that is a `Part` of its owner's `_scope`: built on first use and closed with the owner.
 
-    `shared` makes one from a method.
+    The decorator `shared` makes such a property from a method.
     """
 
     def __init__(self, build: Callable[[Any], T], close: Callable[[T], object] | None) -> None:
@@ -108,7 +109,7 @@ def shared(
 class Once(Generic[T]):
     """A property that is built on first use and kept by its owner.
 
-    For components that only hold others and need no closing.
+    Use it for components that only hold other components and need no closing.
 
     Safe in any thread, without a lock, so that it cannot deadlock with the lock of the scope: two threads
     that build it concurrently both get the first result.
@@ -130,7 +131,7 @@ class Once(Generic[T]):
 class _Later(Generic[T]):
     """A proxy for a component that is built on the first attribute access.
 
-    For components that most commands never use. Safe in any thread if `build` is.
+    Use it for components that most commands never use. Safe in any thread if `build` is.
     """
 
     __slots__ = ("_build",)

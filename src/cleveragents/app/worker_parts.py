@@ -1,6 +1,6 @@
 """The worker of a shared queue, which runs, applies and undoes plans.
 
-`agents worker` is one, and a server has its own. Closing it gives back its running jobs.
+`agents worker` runs one, and a server has its own. Closing a worker returns its running jobs to the queue.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class SharedWorker:
         return self._busy.ended
 
     def drain(self, timeout: float) -> bool:
-        """Take no more jobs and let running ones end; return whether all did.
+        """Take no more jobs and let running jobs end; return whether all of them ended in time.
 
-        After the timeout, the rest are stopped and given back.
+        After the timeout, the rest are stopped and returned to the queue.
         """
         self._reports.draining()
         return self._worker.drain(timeout)
@@ -120,7 +120,7 @@ class WorkerParts:
     def start(
         self, *, name: str, queues: tuple[str, ...] = (), concurrency: int | None = None
     ) -> SharedWorker:
-        """Start a worker for these queues, or for those of this machine.
+        """Start a worker for these queues; by default, for the queues of this machine.
 
         Before it takes a job, it settles applies that dead workers left incomplete. Raises
         `ConfigurationError` or `EngineUnavailable`.
@@ -170,7 +170,9 @@ class WorkerParts:
         }
 
     def is_idle(self, queues: Collection[str] = ()) -> bool:
-        """Return whether nothing is queued or running in these queues, or in those of this machine."""
+        """Return whether no job is queued or running in these queues; by default, in the queues of this
+        machine.
+        """
         queues = queues or self.queues
         engine = self._container.engine
         after: str | None = None
@@ -215,7 +217,9 @@ class WorkerParts:
         return services
 
     def _anchor(self) -> float:
-        """Anchor the audit log, unless another state directory attests it."""
+        """Anchor the audit log, unless that is the task of another state directory. Return the seconds until
+        the next call.
+        """
         container = self._container
         if not container.audit.is_attested_elsewhere():
             container.anchors.write()

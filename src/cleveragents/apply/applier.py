@@ -51,9 +51,9 @@ class TreeApplier:
     """Applies trees to the resources they were made from.
 
     Holds no state but the database: any thread may share it, and any number of processes may have one each;
-    the resource's own lock orders them. `conclusion` is called in the transaction that ends an apply, to
-    store the plan's own state with it. With `durability="full"`, applies survive a power cut. `home` names
-    the state directory if several share the database.
+    the lock of the resource lets one apply run at a time. `conclusion` is called in the transaction that ends
+    an apply, to store the plan's own state with it. With `durability="full"`, applies survive a power cut.
+    `home` names the state directory, for databases that several state directories share.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class TreeApplier:
 
     @contextmanager
     def _prepared(self, apply_target: ApplyTarget, merge_input: MergeInput) -> Iterator[TreePreparation]:
-        """Yield the decided merge. The caller holds the resource's lock."""
+        """Yield the prepared merge. The caller must hold the resource's lock."""
         self._engine.recovery.recover_held(apply_target.resource, merge_input.plan_id)
         apply_target.ensure_no_other_journal(merge_input.plan_id)
         apply_target.begin()
@@ -184,8 +184,8 @@ def _apply_target_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
 def blamed(
     journal: ApplyJournal, apply_target: ApplyTarget, plan_id: str, merge: MergeResult
 ) -> tuple[FileConflict, ...]:
-    """Return the conflicts with their causes: a file still as an earlier apply left it is caused by that
-    plan.
+    """Return the conflicts with their causes. If a file is unchanged since an earlier apply, the plan of that
+    apply is the cause.
     """
     paths = [conflict.path for conflict in merge.conflicts]
     present = states_in(apply_target.repository, merge.ours, paths)
@@ -211,7 +211,9 @@ def _left_behind(
 
 
 class _IsThere(Protocol):
-    """A check of whether a path exists after the merge; with `as_file`, not as a directory."""
+    """A function that returns whether a path exists after the merge; with `as_file`, whether it exists as a
+    file.
+    """
 
     def __call__(self, path: str, *, as_file: bool = False) -> bool: ...
 
@@ -221,7 +223,8 @@ def ensure_no_git_directory(
 ) -> None:
     """Raise `ApplyRefused` if the merge writes a part of a directory that would then be a git directory.
 
-    `resource` has the user's files: some of them are in no tree, such as empty directories.
+    `resource` is the directory with the user's files, which may include empty directories and other entries
+    that are in no tree.
     """
     touched = _touched(merge.changes)
     if not touched:
@@ -245,7 +248,9 @@ def ensure_no_git_directory(
 
 
 def _touched(changes: Mapping[str, Difference]) -> dict[str, list[str]]:
-    """Return the directories that receive typical entries of a git directory, with the paths of these."""
+    """Return the directories in which the changes write typical entries of a git directory, with the paths of
+    these entries.
+    """
     touched: dict[str, list[str]] = {}
     for path, change in changes.items():
         parts = path.split("/")
@@ -271,14 +276,16 @@ def _folded(path: str) -> str:
 
 
 def _listed(repository: PrivateRepository, tree: str) -> dict[str, str]:
-    """Return every path of a tree, folded, with its kind; a directory is a `tree`."""
+    """Return every path of a tree, as `_folded` returns it, with its kind in git; a directory is a `tree`."""
     said = repository.git("ls-tree", "-r", "-t", "-z", "--full-tree", tree)
     rows = (line.partition("\t") for line in os.fsdecode(said).split("\0")[:-1])
     return {_folded(path): about.split(" ")[1] for about, _, path in rows}
 
 
 def _stays(resource: Path, path: str, gone: Collection[str], *, as_file: bool) -> bool:
-    """Return whether the path has files of the user that the merge does not remove."""
+    """Return whether the path exists in the user's directory and remains after the merge removes `gone`; with
+    `as_file`, whether it remains as a file.
+    """
     place = resource / path
     if path in gone or not os.path.lexists(place):
         return False

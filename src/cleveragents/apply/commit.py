@@ -1,8 +1,8 @@
 """Commit an applied result, separately from the user's uncommitted changes.
 
-The commit merges the plan into HEAD, not into the files: the user's own uncommitted edits stay uncommitted.
-It is prepared before any file is moved; then the index and finally the branch follow. The move of the branch
-decides whether the apply happened.
+The commit merges the plan into HEAD, not into the working tree, so the user's uncommitted edits stay
+uncommitted. The commit is prepared before any file is moved. After the files, the index is replaced and
+finally the branch is moved. The apply is complete when the branch has moved.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class CommitBuilder:
             raise self._refused("another git command holds index.lock; wait until it ends")
 
     def make(self, merge: MergeResult, message: str) -> CommitFacts | None:
-        """Prepare the commit and the index without publishing them; None if HEAD has all changes. Raises
-        `ApplyRefused`.
+        """Prepare the commit and the index without publishing them. Return None if HEAD already has all
+        changes. Raises `ApplyRefused`.
         """
         user = self._user()
         head = user.head()
@@ -76,7 +76,9 @@ class CommitBuilder:
         return CommitFacts(str(user.git_directory), head.ref, head.commit, new, before, after)
 
     def _as_committed(self, merge: MergeResult, head: str) -> tuple[str, str]:
-        """Return both trees in the form in which git commits files (line endings and the like)."""
+        """Return the trees before and after the merge, with their files as git commits them (for example,
+        with converted line endings).
+        """
         repository, forms = self.apply_target.repository, self.apply_target.forms
         changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)
         if forms is None or not (self.apply_target.has_other_forms or any(map(_is_attributes, changes))):
@@ -156,7 +158,7 @@ class CommitBuilder:
 
 
 def publish_index(facts: CommitFacts, scratch: Path, plan_id: str) -> None:
-    """Replace the index by the prepared one, and keep the old one. Raises `ApplyRefused`."""
+    """Replace the user's index by the prepared one, and keep the old index. Raises `ApplyRefused`."""
     index = Path(facts.git_directory, "index")
     if fingerprint_of(index) != facts.index_before:  # guard: replace only the index that was read
         raise ApplyRefused(plan_id, "the repository's index changed during the apply; try again")
@@ -171,7 +173,7 @@ def is_committed(facts: CommitFacts, resource: Path, apply_id: str) -> bool:
 
 
 def take_back_commit(facts: CommitFacts, scratch: Path, resource: Path, apply_id: str) -> None:
-    """Restore the branch and the index; an index changed by another program meanwhile is left alone."""
+    """Restore the branch and the index. An index that another program changed meanwhile is not touched."""
     user = UserGit(Path(facts.git_directory), resource)
     if user.value_of(facts.ref) == facts.new:
         user.take_back(facts.ref, facts.new, facts.old, apply_id)

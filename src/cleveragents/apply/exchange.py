@@ -3,7 +3,7 @@
 The kernel swaps two names in one step (`renameat2`), so a path always holds the old or the new file, and the
 replaced one is kept under the other name. Where the kernel or the file system cannot swap, a hard link keeps
 the old file while the new one takes its name. Parents are opened one by one without following links, so a
-directory that becomes a symbolic link meanwhile leads nowhere.
+directory that is replaced by a symbolic link meanwhile is not entered.
 
 Also reads and writes the permissions, owner and extended attributes that apply and undo preserve.
 """
@@ -59,8 +59,8 @@ _SYSTEM = "system."
 
 @dataclass(frozen=True, slots=True)
 class FileObservation:
-    """A file as it was read: its fingerprint, git's name for it, its permissions, and its last modification
-    and size.
+    """A file as it was read: its fingerprint, its object name in git, its permissions, its modification time
+    and its size.
     """
 
     fingerprint: str
@@ -173,8 +173,8 @@ def fingerprint(place: Place) -> str:
 
 
 def look(place: Place, hash_like: str = "") -> FileObservation:
-    """Read what is there. With `hash_like`, an object name of git, `blob` is git's name for the unconverted
-    content.
+    """Read the file at the place. `hash_like` is an object name of git; with it, the result's `blob` is git's
+    object name of the unconverted content.
     """
     directory, name = place
     try:
@@ -199,7 +199,7 @@ def look(place: Place, hash_like: str = "") -> FileObservation:
 
 
 def _digests(descriptor: int, size: int, hash_like: str) -> tuple[str, str]:
-    """Return the SHA-256 of the file's content, and git's name."""
+    """Return the SHA-256 of the file's content, and git's object name of it."""
     # One byte more than expected, so that one read shows that a small file is complete.
     chunk = os.read(descriptor, min(size, _CHUNK_BYTES) + 1)
     digest = hashlib.sha256(chunk)
@@ -270,7 +270,9 @@ def sync_filesystem(path: str | os.PathLike[str]) -> None:
 
 
 def _tried(rename: Callable[..., int], one: Place, other: Place, flag: int) -> bool:
-    """Return whether the kernel did it; False if it is not supported here."""
+    """Rename with this flag of `renameat2`. Return False if the kernel or the file system does not support
+    it.
+    """
     if rename(one[0], os.fsencode(one[1]), other[0], os.fsencode(other[1]), flag) == 0:
         return True
     number = ctypes.get_errno()
@@ -310,9 +312,11 @@ class Metadata:
 
 
 def for_new_content(metadata: Metadata, change: Difference) -> Metadata:
-    """Return the metadata for the content of `change.after`: everything except set-user-ID and capabilities.
+    """Return the metadata for a file that gets the content of `change.after`: the same, without set-user-ID
+    and capabilities.
 
-    The executable bit follows the change: users who may read a new program may run it.
+    The executable bits follow the change. If the file becomes executable, all users who may read it may run
+    it.
     """
     mode = metadata.mode & ~stat.S_ISUID  # new content must not run with the privileges of the old
     was_program, is_program = (

@@ -4,8 +4,8 @@
     └──────────┴─────▶ undone
 
 `staging`: a directory for new contents may exist, but no file of the user was touched. `prepared`: files may
-have been moved, and the journal has the old and new state of each. The last two are final; an entry is open
-until `ended_at` is set, when its temporary files are gone from the resource.
+have been moved, and the journal has the old and new state of each. `done` and `undone` are final. An entry is
+open until `ended_at` is set, which happens when its temporary files are gone from the resource.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ class Journal:
     the new index. `made` are new directories; `emptied` are directories that deletions may empty, with their
     metadata (only permissions in journals of earlier versions). `home` names the state directory of the
     applying process. `metadata` is that of each changed or deleted file; journals of earlier versions have
-    none. `permissions` are for directories that an undo recreates. `renames` are those that the merge
-    followed. `submodules` are those whose directory is created or removed, and whether it exists afterwards.
+    none. `permissions` are for directories that an undo recreates. `renames` are the renames that the merge
+    followed. `submodules` lists each submodule whose directory is created or removed, and whether it exists
+    afterwards.
     """
 
     staging: str
@@ -172,11 +173,11 @@ class ApplyJournal:
         self._conclusion = conclusion
 
     def begin(self, entry: JournalEntry) -> None:
-        """Start an entry. From here on, recovery knows every trace that a crash leaves."""
+        """Start an entry. From now on, recovery finds everything that a crash may leave behind."""
         self._database.write(lambda connection: self._insert(connection, entry, STAGING))
 
     def prepare(self, entry: JournalEntry) -> None:
-        """Record the planned moves. From here on, files may be moved."""
+        """Record the planned moves. From now on, files may be moved."""
         text = _encoded(entry.journal)
         event = self._event(EventType.APPLY_STARTED, entry)
 
@@ -187,7 +188,9 @@ class ApplyJournal:
         self._database.write(unit)
 
     def announce(self, entry: JournalEntry, fence: Fence | None) -> None:
-        """Start and prepare in one step, for a push, which touches no local file. Raises `StaleFence`."""
+        """Start and prepare an entry in one step, for a push, which touches no local file. Raises
+        `StaleFence`.
+        """
         event = self._event(EventType.APPLY_STARTED, entry)
 
         def unit(connection: Connection) -> None:
@@ -218,7 +221,7 @@ class ApplyJournal:
         return self._database.write(unit)
 
     def close(self, entry: JournalEntry) -> None:
-        """Close the entry: its temporary files are gone from the resource."""
+        """Close the entry, after its temporary files were removed from the resource."""
         values = {"apply_id": entry.id, "moment": self._moment()}
         self._database.write(lambda connection: connection.execute(_CLOSE, values).rowcount)
 
@@ -239,14 +242,14 @@ class ApplyJournal:
         self._database.write(unit)
 
     def open_entries(self, *, remote: bool | None = None) -> list[JournalEntry]:
-        """Return the open entries, including those of living processes; filtered to remotes or directories by
-        `remote`.
+        """Return the open entries, including those of living processes. With `remote`, return only those of
+        remotes (True) or directories (False).
         """
         found = self._entries(_OPEN, {})
         return [one for one in found if remote is None or remote == (remote_of(one.resource) is not None)]
 
     def since_last_done(self, plan_id: str) -> list[JournalEntry]:
-        """Return the plan's entries after its last completed one, newest first."""
+        """Return the plan's entries after its last completed apply or undo, newest first."""
         found = self._entries(_OF_PLAN, {"plan_id": plan_id})
         return list(takewhile(lambda entry: entry.state != DONE, found))
 

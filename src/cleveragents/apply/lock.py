@@ -3,8 +3,9 @@
 The lock is on the resource's root directory itself: it leaves no file behind, and the kernel releases it when
 its holder dies, however that happens.
 
-The index of the user's repository is locked with git's own lock file, which git never removes for another
-process. Ours names its apply from the first moment, so that a recovery removes only our own.
+The index of the user's repository is locked with git's own lock file. git never removes the lock file of
+another process. Our lock file contains the id of the apply from the moment it exists, so recovery removes
+only our own.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def _locked(resource: Path) -> int | None:
 
 
 def lock_index(scratch: Path, *, patience_seconds: float) -> bool:
-    """Lock the index of `scratch`'s git directory; return whether that succeeded. git commands are short, so
-    wait for them for a moment.
+    """Lock the index of the git directory that contains `scratch`; return whether that succeeded. Waits up to
+    `patience_seconds`, because git commands hold the lock only briefly.
     """
     mark = scratch / "index.mark"
     mark.write_text(_mark(scratch), encoding="ascii")

@@ -1,9 +1,9 @@
 """Three-way merges of a plan's result into the user's files, and their conflicts as readable text.
 
 A plan can remove a submodule, and an undo restores it; nothing else happens to submodules. In the user's
-files a submodule is a directory. It is removed only while it is empty, and restored empty: its checked-out
-content may exist nowhere else. In the repository a submodule is an entry of a tree and a section of
-.gitmodules, and a merge that would leave one without the other is refused.
+files a submodule is a directory. This directory is removed only if it is empty, because its checked-out
+content may exist nowhere else; an undo restores it empty. In the repository a submodule is an entry of a tree
+and a section of .gitmodules, and a merge that would leave one without the other is refused.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _MOVED = "the plan needs another commit of it; check that out in its directory y
 class MergeResult:
     """The result of a merge: the tree, its changes to `ours`, and the conflicts.
 
-    `drift` are the changes of `ours` since the base, and `renames` the followed renames, both only if
-    requested.
+    `drift` are the changes of `ours` since the base, and `renames` the followed renames; both are empty
+    unless requested.
     """
 
     base: str
@@ -122,7 +122,9 @@ def _merged(
 
 
 def _kinds(said: GitMergeResult) -> dict[str, str]:
-    """Return each conflicted path with git's name for the conflict. A specific name wins over `content`."""
+    """Return each conflicted path with git's name for the kind of conflict. If there are several, a specific
+    kind is preferred to `content`.
+    """
     kinds: dict[str, str] = {}
     for message in said.messages:
         for path in map(said.named, message.paths):
@@ -134,7 +136,7 @@ def _kinds(said: GitMergeResult) -> dict[str, str]:
 
 
 def _contents(repository: PrivateRepository, merged: str, kinds: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the content with conflict markers of each path with a conflict in its lines."""
+    """Return, for each path whose lines conflict, its content with conflict markers."""
     wanted = [path for path, kind in kinds.items() if kind in ("content", "add/add", "rename/rename")]
     states = states_in(repository, merged, wanted)
     if not states:
@@ -185,7 +187,9 @@ def _hunk(first: int, present: list[str], planned: list[str]) -> str:
 
 
 def _differ_in_endings(present: list[str], planned: list[str]) -> bool:
-    """Return whether the sides differ only in line endings, or share none: such a difference is invisible."""
+    """Return whether the sides differ only in line endings, or have no line ending in common. Such a
+    difference is invisible in the text.
+    """
     endings = [{line.endswith("\r") for line in side} for side in (present, planned)]
     alike = [line.rstrip("\r") for line in present] == [line.rstrip("\r") for line in planned]
     return all(endings) and (alike or endings[0].isdisjoint(endings[1]))

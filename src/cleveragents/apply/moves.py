@@ -1,9 +1,9 @@
 """Move the user's files from one state to the next, and back, one swap at a time.
 
 Forward: a file that was swapped out must be, byte for byte, the one that was merged; otherwise it is swapped
-back at once. Back: the current files decide, not memory, so it works the same after an error and after a
-crash. A file in its new state is replaced by the kept one; a file in neither state is the work of others and
-stays.
+back at once. Back: only the current files are examined, so it works the same after an error and after a
+crash. A file in its new state is replaced by the kept old file. A file in neither state was changed by
+someone else and stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANOTHERS_DOING = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errn
 
 
 class FileChanged(Exception):
-    """A file is not the one that was merged; it stays as its user left it."""
+    """A file is no longer the one that was merged, because the user changed it; it stays unchanged."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -75,7 +75,7 @@ class Mover:
         self._opened.close()
 
     def forward(self) -> None:
-        """Move every file to its new state. After `FileChanged` or `OSError` some are moved,
+        """Move every file to its new state. After `FileChanged` or `OSError`, some files are already moved,
         so call `back`.
         """
         for number, file in self._deletions:
@@ -92,7 +92,7 @@ class Mover:
         self._ensure_nobody_wrote()
 
     def back(self) -> list[str]:
-        """Move every file to its old state, except those changed by others; return these."""
+        """Move every file to its old state, except files that others have changed; return their paths."""
         alone = [file.path for number, file in reversed(self._arrivals) if not self._returned(number, file)]
         for path in sorted(self._journal.made, reverse=True):
             self._folder.remove_directory(path)
@@ -112,7 +112,7 @@ class Mover:
         )
 
     def holds_only_known(self) -> bool:
-        """Return whether all kept files are either merged versions or their results."""
+        """Return whether each kept file is in its recorded old or new state, so none holds other work."""
         for number, file in enumerate(self._journal.files):
             slots = [(self._old, str(number)), (self._old, f"{number}.spare")]
             if file.becomes != ABSENT:
@@ -277,7 +277,9 @@ def parents_of(path: str) -> Iterable[str]:
 
 
 def remove_staging(directory: str) -> bool:
-    """Remove the directory, and its parent if that is ours and empty; return whether it is gone."""
+    """Remove the staging directory, and its parent if that is our own and empty. Return whether the directory
+    is gone.
+    """
     if not directory:
         return True
     shutil.rmtree(directory, ignore_errors=True)

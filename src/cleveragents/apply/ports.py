@@ -136,7 +136,7 @@ class Recovered:
 
 
 class Preparation(Protocol):
-    """A decided merge that is not yet applied. The resource is locked while it exists."""
+    """A prepared merge that is not yet applied. The resource is locked while it exists."""
 
     @property
     def merged(self) -> str:
@@ -152,9 +152,7 @@ class Preparation(Protocol):
 
     @property
     def landed(self) -> bool:
-        """Whether an earlier attempt already applied it without recording that: only the
-        record is missing.
-        """
+        """Whether an earlier attempt already applied the merge and only failed to record it."""
         ...
 
     @property
@@ -184,7 +182,8 @@ class Applier(Protocol):
     def prepare(
         self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
-        """Merge base → `tree` into the resource's current files. Raises `ApplyBusy`.
+        """Merge the change from the sandbox's base to `tree` into the resource's current files, without
+        writing them yet. Raises `ApplyBusy`.
 
         On a remote, also raises `StaleFence`, `RemoteUnreachable`, and `RemoteMoved` if another push came
         first; `ApplyRefused` if the target branch is gone, or the new branch already exists and belongs to
@@ -199,19 +198,19 @@ class Applier(Protocol):
         ...
 
     def is_busy(self, resource: str) -> bool:
-        """Return whether a living process applies to or undoes in the resource. For a remote this is unknown,
-        so True is possible at any time.
+        """Return whether a living process applies or undoes a plan in the resource. For a remote this is
+        unknown, so the result is True.
         """
         ...
 
     def is_busy_here(self, resource: str) -> bool:
-        """Return the same for processes of this state directory only."""
+        """Return the result of `is_busy`, but only for processes of this state directory."""
         ...
 
     def deciding(
         self, plan_id: str, resource: str, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[None]:
-        """Settle an abandoned apply of the plan: record it if it is complete, else undo it.
+        """Before the block, settle an abandoned apply of the plan: record it if it is complete, else undo it.
 
         Within the block, no other process on this machine applies to the resource; a running apply is waited
         for. Raises `ApplyBusy`, `ApplyRefused`; on a remote `RemoteUnreachable`, `StaleFence`.
@@ -219,8 +218,8 @@ class Applier(Protocol):
         ...
 
     def recover(self) -> Sequence[Recovered]:
-        """Complete or undo the interrupted applies of dead processes. Skips living ones, and those that
-        cannot be ended now.
+        """Complete or undo the interrupted applies of dead processes. Skips the applies of living processes,
+        and those that cannot be completed or undone now.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A decided merge and its execution: stage, journal, move, end.
+"""A prepared merge and its execution: stage the files, write the journal, move the files, end the entry.
 
 `PreparedMerge` is shared by applies to files and pushes to a branch; it can be executed only once.
 """
@@ -81,7 +81,7 @@ class PreparedMerge:
         return self._merge.ours
 
     def close(self) -> None:
-        """Invalidate the preparation: the resource's lock is released."""
+        """Invalidate the preparation, because the resource's lock is released."""
         self._usable = False
 
     def _use(self) -> None:
@@ -153,10 +153,11 @@ class TreePreparation(PreparedMerge):
         return None if facts is None else facts.new
 
     def _looked_again(self) -> dict[str, FileObservation]:
-        """Return the files to change, verified to be byte for byte the merged ones.
+        """Read the files to change again, and verify that they are byte for byte those that were merged.
 
         Raises `ApplyConflict` if they differ, and `ApplyRefused` for a file with a filter program, because
-        the merge saw only its stored form. Other files that the user changed since the merge are not touched.
+        the merge used only the form of the file that git stores. Other files that the user changed since the
+        merge are not touched.
         """
         files = files_in(self._merge.changes)
         seen = see(self._apply_target.resource, files)
@@ -201,7 +202,7 @@ class TreePreparation(PreparedMerge):
         return Applied(entry.id, changes, facts.new if facts else None, self._merge.renames)
 
     def _begun(self, entry: JournalEntry, commit: CommitRequest | None) -> JournalEntry:
-        """Start the journal entry with every place in which a crash could leave files."""
+        """Start the journal entry. It names every place where a crash could leave files."""
         apply_target = self._apply_target
         scratch = ""
         if commit is not None:

@@ -2,7 +2,7 @@
 
 Before a push, the intent and the expected commit of the branch are recorded under the fence of the job. So
 however many workers try, including suspended ones that wake up, at most one push succeeds from one state of
-the branch. Each commit names its entry in the journal, by which all others detect the success.
+the branch. Each commit names its journal entry, by which other workers see that the push succeeded.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class RemoteEngine:
         return None
 
     def record_landed(self, landed: PushedCommit, fence: Fence | None) -> Applied:
-        """Record a pushed commit as done, even if it was meanwhile recorded
-        otherwise. Raises `StaleFence`.
+        """Record the apply of a pushed commit as done, even if it was recorded as not done before the push
+        succeeded. Raises `StaleFence`.
         """
         entry = landed.entry
         if not self.journal.end(entry, done=True, fence=fence):
@@ -79,13 +79,13 @@ class RemoteEngine:
 
 @dataclass(frozen=True, slots=True)
 class PushedCommit:
-    """A commit on the branch that an attempt of this apply has pushed."""
+    """A commit that an attempt of this apply has pushed to the branch."""
 
     entry: JournalEntry
     commit: str
 
     def target(self, address: RemoteAddress) -> PushTarget:
-        """Return the place of the commit: nothing is left to move."""
+        """Return the target of the push. The branch already has the commit, so nothing is left to move."""
         facts = self.entry.journal.commit
         ref = address.ref if facts is None else facts.ref
         return PushTarget(address, ref, self.commit, self.commit)
@@ -179,7 +179,8 @@ class PushPreparation(PreparedMerge):
         return applied
 
     def _not_pushed(self, entry: JournalEntry, new: str, words: str) -> None:
-        """Return if the push succeeded and only its answer was lost; else raise the reason.
+        """Return normally if the push succeeded and only its answer was lost; otherwise raise an error with
+        the reason.
 
         While the remote is unreachable the outcome is unknown, so the entry stays open. Raises `RemoteMoved`,
         `RemoteHeld`, `ApplyRefused`, `RemoteUnreachable`.

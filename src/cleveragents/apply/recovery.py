@@ -1,7 +1,7 @@
 """Complete or undo interrupted applies, whether they failed or their process died.
 
-The files on disk decide, so any process may repeat the recovery at any time; the caller holds the resource's
-lock.
+The files on disk decide whether an apply is completed or undone, so any process may repeat the recovery at
+any time. The caller holds the resource's lock.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Recovery:
                     raise ApplyRefused(plan_id, f"{problem}: {error}") from error
 
     def give_up(self, plan_id: str) -> list[str]:
-        """End the plan's entries without examining or moving files; return the resources of open ones.
+        """End the plan's entries without examining or moving files; return the resources of the entries that
+        were open.
 
         Raises `ApplyBusy` while a process is applying.
         """
@@ -126,7 +127,7 @@ class Recovery:
         return [entry for entry in self._journal.open_entries(remote=False) if self._is_here(entry)]
 
     def _is_here(self, entry: JournalEntry) -> bool:
-        """Return whether the entry belongs to this machine, or its files are here."""
+        """Return whether the entry belongs to this state directory, or its staged files are here."""
         journal = entry.journal
         if journal.home not in ("", self._home):  # guard: another machine may have the same path
             return Path(journal.staging).is_dir()
@@ -157,7 +158,9 @@ class Recovery:
         return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
 
     def _lost(self, entry: JournalEntry) -> Recovered:
-        """End an entry whose kept files are gone: nothing can be moved, so the files stay as they are."""
+        """End an entry whose kept files are gone. Nothing can be moved back, so the user's files stay as they
+        are.
+        """
         paths = tuple(file.path for file in entry.journal.files)
         self._end(entry, done=False, left_alone=list(paths))
         return Recovered(entry.plan_id, entry.id, entry.kind, False, paths)

@@ -1,8 +1,8 @@
 """Write the new contents beside the user's files, and record the old and new state of each.
 
 git writes the new files, byte for byte as in the merged tree; for sandboxes of earlier versions, as a
-checkout would write them. They get the metadata of the files they replace. They are on the same file system,
-because a swap is atomic only there.
+checkout would write them. The new files get the metadata of the files they replace. They are written to the
+same file system, because only then a swap is atomic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _LONGEST_TARGET = 4096
 
 
 def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
-    """Return a directory in the git directory, hidden from view, if that is on the same file system."""
+    """Return the staging directory of an apply: inside the git directory if that is on the same file system,
+    otherwise a hidden directory in the resource.
+    """
     if git_directory is not None and git_directory.stat().st_dev == resource.stat().st_dev:
         return git_directory / "cleveragents" / apply_id
     return resource / f".cleveragents-{apply_id}"
@@ -60,8 +62,8 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObse
 def strange_content(
     apply_target: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
 ) -> list[str]:
-    """Return the paths whose bytes are not the merged ones: changed since, or hidden from git by the user,
-    whose index may mark a changed file as "assume unchanged".
+    """Return the paths whose content is not the merged one. Either the file changed since the merge, or the
+    user's index hides its change from git ("assume unchanged").
     """
     doubtful: dict[str, str] = {}
     strange: list[str] = []
@@ -88,7 +90,7 @@ def strange_content(
 class Staging:
     """New contents being written to `directory` in the background.
 
-    Leaving the block waits for git, whatever happened. Not thread-safe: use it in the call that made it.
+    Leaving the block waits for git, even after an error. Not thread-safe: use it in the call that made it.
     """
 
     def __init__(
@@ -207,8 +209,8 @@ def index_line_of(path: str, change: Difference) -> bytes:
 
 
 def _keep_link(place: Place, change: Difference, found: Metadata | None, original: Metadata | None) -> None:
-    """Replace a file that git wrote for a link (`core.symlinks=false`) by a link, if there is or
-    was a link.
+    """Replace a file that git wrote instead of a symbolic link (`core.symlinks=false`) by a link, if the user
+    has or had a link at this path.
     """
     directory, name = place
     known = found or original

@@ -1,12 +1,12 @@
 """The current state of the resource: its files as a tree, and obstacles to a change.
 
 The tree is captured through our own index, a copy of the user's, so that only files changed since the user's
-last git command are read. Ignored files count if the plan touches them: those copied into the sandbox, and
-those in the place of a new file.
+last git command are read. Ignored files are included if the plan touches them: files that were copied into
+the sandbox, and files at the path of a new file.
 
 Merges follow renames only to tracked files, and list each followed rename. git detects a rename by
-similarity: a file that is gone and a similar new one. If git tracks the new file, that is a rename. An
-untracked file may merely resemble the deleted one, and is never changed for it.
+similarity: a file that is gone and a similar new one. If git tracks the new file, it counts as renamed. An
+untracked file may merely resemble the deleted one, so it never receives the changes to that file.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ Untracked = Callable[[Collection[str]], Collection[str]]
 class ApplyTarget:
     """A resource and the repository that stores its trees. `git_directory` is None outside of git.
 
-    `forms` is set if the trees hold the bytes of files, which may differ from what git would commit;
-    `converts` is True if they differ even without a .gitattributes file.
+    `forms` is set if the trees hold the exact bytes of files, which may differ from what git would commit.
+    `converts` is True if git's settings make them differ even without a .gitattributes file.
     """
 
     resource: Path
@@ -81,7 +81,7 @@ class ApplyTarget:
         return self.git_directory or self.resource / ".git"
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
-        """Raise `ApplyRefused` if an interrupted apply left files here that are not in our journal."""
+        """Raise `ApplyRefused` if an apply that is not in our journal was interrupted and left files here."""
         found = set_aside_directories(self.resource, self.git_directory)
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
@@ -92,7 +92,7 @@ class ApplyTarget:
             )
 
     def begin(self) -> None:
-        """Copy the index of known files: the user's, or ours of the last apply.
+        """Copy the index of known files: the user's index, or outside of git our index of the last apply.
 
         The copy belongs to this preparation alone, so the lock of a killed git does not block it.
         """
@@ -101,8 +101,9 @@ class ApplyTarget:
             reveal(self.repository, self.resource, self.index)  # guard: include edits that the index hides
 
     def know(self, states: Mapping[str, FileState]) -> None:
-        """Record the executable bit and link type of these files where the file system or a setting
-        (`core.fileMode`, `core.symlinks`) leaves them to the index. Their content is read again.
+        """Record the executable bit and link type of these files in the index. This is needed where the file
+        system or a setting (`core.fileMode`, `core.symlinks`) does not represent them. The content of the
+        files is read again.
         """
         lines = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
         self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
@@ -113,7 +114,9 @@ class ApplyTarget:
         return said.strip() == b"false"
 
     def end(self) -> None:
-        """Keep the updated index outside of git, where the user has none."""
+        """End the preparation. Outside of git, where the user has no index, the updated index is kept for the
+        next apply.
+        """
         if self.git_directory is None and self.index.exists():
             self.index.replace(self._known)
         self.index.unlink(missing_ok=True)
@@ -156,8 +159,8 @@ class ApplyTarget:
         return replace(merge, conflicts=blocked) if blocked else merge
 
     def keep(self, merge: MergeResult) -> None:
-        """Copy everything that an undo needs into our own store: the user's may be pruned of uncommitted
-        content.
+        """Copy everything that an undo needs into our own object store, because git may prune uncommitted
+        content from the user's store.
         """
         if merge.ours == merge.base:
             return  # the base lives as long as the sandbox
@@ -179,7 +182,9 @@ class ApplyTarget:
         return frozenset(paths).difference(listed)
 
     def _overlooked(self, merge: MergeResult) -> list[str]:
-        """Return existing files that another side has, but that git ignores here."""
+        """Return files that exist here although the tree of `ours` lacks them, because git ignores them, and
+        that another side of the merge has.
+        """
         lacking = {path for path, change in merge.changes.items() if change.before is None}
         lacking |= {path for path, change in merge.drift.items() if change.after is None}
         return sorted(path for path in lacking if _is_file(self.resource, path))
@@ -232,8 +237,8 @@ class ApplyTarget:
         )
 
     def _blocked(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
-        """Return conflicts for untracked files in the place of a new file: never
-        overwritten, never followed.
+        """Return conflicts for untracked files or links in the place of a new file. They are never
+        overwritten, and links are never followed.
         """
         leaving = {path for path, change in changes.items() if change.after is None}
         sound: set[str] = set()
@@ -303,7 +308,9 @@ def set_aside_directories(resource: Path, git_directory: Path | None) -> list[Pa
 
 
 def names_of_content(repository: PrivateRepository, resource: Path, paths: Iterable[str]) -> dict[str, str]:
-    """Return git's names for the current content of these files, including conversions of line endings."""
+    """Return git's object names of the current content of these files, after conversions such as line
+    endings.
+    """
     named = sorted(paths)
     if not named:
         return {}
@@ -362,8 +369,8 @@ def merge_following_renames(
 ) -> MergeResult:
     """Merge the change base → theirs into `ours`, and list the followed renames.
 
-    `untracked` returns the files added by `ours` to which no rename is followed. `hint` is added to conflicts
-    that may be due to that.
+    `untracked` returns those of the given files, added by `ours`, that must not be taken for renamed files.
+    `hint` is added to conflicts that may result from this.
     """
     drift = changed_between(repository, base, ours)
     if not drift or theirs in (base, ours):
@@ -383,7 +390,7 @@ def _merged_apart(
     drift: Mapping[str, Difference],
     apart: Sequence[str],
 ) -> MergeResult:
-    """Merge without the files in `apart`, then add them to the result."""
+    """Merge the trees without the files in `apart`, then add these files to the result."""
     base, ours, theirs = trees
     scratch = repository.directory / f"merge-{secrets.token_hex(8)}.index"
     tracked = repository.tree_with(ours, (index_line(0, "0" * len(ours), path) for path in apart), scratch)
@@ -406,9 +413,10 @@ def _collisions(
     states: Mapping[str, FileState],
     scratch: Path,
 ) -> tuple[FileConflict, ...]:
-    """Return conflicts between the files that are apart and files or directories arriving in their place.
+    """Return conflicts between the files that were kept apart and files or directories that the merge writes
+    in their place.
 
-    Only these are merged, so that git detects no renames among them.
+    Only these files are merged with each other, on an empty base, so that git detects no renames among them.
     """
     arriving = {path: change.after for path, change in changes.items() if change.after is not None}
     arriving = {path: state for path, state in arriving.items() if states.get(path) != state}
@@ -443,7 +451,9 @@ def _hinted(conflict: FileConflict, hint: str) -> FileConflict:
 
 
 def _named(repository: PrivateRepository, merge: MergeResult) -> MergeResult:
-    """Add the followed renames to the merge; a change that no rename explains becomes a conflict."""
+    """Add the followed renames to the merge result. A change at another path that no rename explains becomes
+    a conflict.
+    """
     drift, changes = merge.drift, merge.changes
     gone = {path for path, change in drift.items() if change.after is None}
     added = {path for path, change in drift.items() if change.before is None}

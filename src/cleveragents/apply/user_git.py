@@ -1,4 +1,6 @@
-"""The user's repository, as far as a commit needs it. No hook runs, no configuration is written."""
+"""The git operations on the user's repository that a commit needs. They run no hooks and write no
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class UserGit:
         return Head(ref, commit, self.text("rev-parse", f"{commit}^{{tree}}") if commit else "")
 
     def has_identity(self) -> bool:
-        """Return whether the user has configured an identity; a guess is not enough."""
+        """Return whether the user has configured an identity; one that git guesses is not enough."""
         try:
             for role in ("AUTHOR", "COMMITTER"):
                 self.git("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT")
@@ -99,7 +101,9 @@ class UserGit:
         return self.text("rev-parse", "-q", "--verify", f"{ref}^{{commit}}", succeeds=(0, 1, 128))
 
     def has_moved(self, ref: str, commit: str, mark: str) -> bool:
-        """Return whether the ref was moved to that commit under that mark, even if it moved on since."""
+        """Return whether the ref was moved to that commit with `mark` in its reflog, even if the ref has
+        moved on since.
+        """
         now = self.value_of(ref)
         if now == commit or not now:
             return bool(now)
@@ -115,10 +119,11 @@ class UserGit:
         return True
 
     def move_ref(self, ref: str, new: str, old: str, *, reason: str) -> None:
-        """Move the ref from `old` to `new`. Raises `GitFailed` if it was elsewhere. Empty means no such ref.
+        """Move the ref from `old` to `new`; an empty value means that the ref does not exist. Raises
+        `GitFailed` if the ref is not at `old`.
 
-        The reason goes to the reflog. It also identifies our process on the command line, if that outlives
-        us.
+        The reason goes to the reflog. It also identifies the git process by its command line, in case that
+        process outlives ours.
         """
         none = "0" * len(new or old)
         # guard: the ref moves only from its expected commit

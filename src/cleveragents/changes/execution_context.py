@@ -1,13 +1,14 @@
 """Changesets of a running plan: the store, the current changeset, and the sum of all changes.
 
-Several graph nodes share one context, each with its own changeset. "The latest changeset" is therefore no
-address, even under a lock: between two statements of one node it may become another node's. So the handle is
-the identity. Without a handle, the changeset *current* in this task or thread is used, or, if none is
-current, the only active one; otherwise the call raises. The current changeset travels in `contextvars`: a
-child task inherits its parent's, a plain thread starts with none.
+Several graph nodes share one context, each with its own changeset. "The latest changeset" is therefore
+ambiguous, even under a lock: between two statements of one node, another node may start a newer one. So a
+changeset is named by its handle. Without a handle, the changeset *current* in this task or thread is used,
+or, if none is current, the only active one; otherwise the call raises. The current changeset travels in
+`contextvars`: a child task inherits its parent's, a plain thread starts with none.
 
 The changeset is chosen under the lock and the store is called outside it, so a changeset may be closed in
-between. That misfiles nothing: the store itself refuses a closed changeset.
+between. Even then no change is recorded in the wrong changeset, because the store itself refuses a closed
+one.
 
 `ChangeFold` adds up the recorded changes of a plan while a run records more, and reads each change once. A
 closed changeset never changes and later ones come after it, so folded changes stay folded. An open changeset
@@ -44,8 +45,8 @@ class PlanExecutionContext:
         Lock: `_changeset_lock` guards `_active_changeset_ids`, for arithmetic only, never across the store.
         Guarantee: a change is recorded exactly once, in the changeset it names or, without a handle, in the
             one current in this task or thread, or in the only active one; or the call raises and nothing is
-            recorded. A changeset that another task closed stays current here, and recording raises
-            `ChangesetClosed`: it never goes to another one instead.
+            recorded. A changeset that another task closed stays current in this one, and recording raises
+            `ChangesetClosed`; the change never goes to another changeset instead.
     Cancel safety: an interrupted `start_changeset` may leave an open, empty changeset in the store; an
         interrupted `record_change` has recorded the entry or not, and a retry under the same key is safe.
     """
@@ -69,7 +70,7 @@ class PlanExecutionContext:
 
     @property
     def current_changeset(self) -> str | None:
-        """The changeset of a change that is recorded here without a handle; None if none is current."""
+        """The changeset that is current in this task or thread; None if none is."""
         stack = self._stack()
         return stack[-1] if stack else None
 
@@ -124,7 +125,7 @@ class PlanExecutionContext:
 
     @contextmanager
     def recording_into(self, changeset: str) -> Iterator[None]:
-        """Make a changeset current for the block: the way to carry a handle into a thread."""
+        """Make a changeset current for the block. Use it to continue a changeset in another thread."""
         changeset_id = self._address(changeset)
         outer = self._stack()
         self._set_stack((*outer, changeset_id))
@@ -200,7 +201,7 @@ class ChangeFold:
 
     def caught_up(self, changesets: ChangesetStore, plan_id: str) -> dict[str, Difference]:
         """Return the first and last state of every changed path; paths that returned to their first state are
-        left out. Reads only what was recorded since the last call.
+        left out. Reads only the changes that were recorded since the last call.
         """
         still_open = [changesets.get(changeset_id) for changeset_id in self._open]
         if any(self._grew_behind(changeset) for changeset in still_open):  # guard: changes are ordered
@@ -216,7 +217,7 @@ class ChangeFold:
         return {path: step for path, step in self._steps.items() if step.before != step.after}
 
     def _grew_behind(self, changeset: Changeset) -> bool:
-        """Return whether the changeset has new changes that belong before folded ones."""
+        """Return whether the changeset has new changes that come before changes that are already folded."""
         return changeset.id != self._last and changeset.length > self._open[changeset.id]
 
     def _take(self, changesets: ChangesetStore, changeset: Changeset) -> None:
@@ -235,8 +236,9 @@ class ChangeFold:
 class ChangesetStore(Protocol):
     """Changesets and their entries. Every method may be called from any thread.
 
-    A started changeset is durable: when `start` returns, it survives a kill -9. So is a recorded entry. The
-    handle is the identity: an entry lands in the changeset it names, or the call raises.
+    A started changeset is durable: when `start` returns, it survives a kill -9. So is a recorded entry. A
+    changeset is named by its handle: an entry is recorded in the changeset that the call names, or the call
+    raises.
     """
 
     def start(self, plan_id: str) -> str:
@@ -274,9 +276,9 @@ class ChangesetStore(Protocol):
         ...
 
     def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
-        """Return all changesets of a plan, oldest first, or those started after that one; empty if there are
-        none.
+        """Return the changesets of a plan, oldest first: all of them, or those started after the changeset
+        `after`.
 
-        The cost of `after` does not depend on the number of earlier ones. Raises `UnknownChangeset`.
+        With `after`, the cost does not depend on the number of earlier changesets. Raises `UnknownChangeset`.
         """
         ...

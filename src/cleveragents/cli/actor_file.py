@@ -69,8 +69,8 @@ def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSour
 
 
 def runnable_name(session: Session, name: str) -> str:
-    """Return the name under which a plan finds the actor again after a resume. Prints all mistakes of a file
-    and exits.
+    """Return a name by which the plan can still find the actor when it is resumed. Prints all mistakes of a
+    file and exits.
     """
     if name == "-":
         raise click.UsageError("pass a file, not -: a resume reads the actor again")

@@ -1,7 +1,7 @@
 """Error messages of the command line: what failed and what to do, never a trace-back.
 
-Expected errors carry both. For any other error, the details go to a file, without secrets, and the message
-names the file, for a bug report.
+Expected errors contain both. For any other error, the details are written to a file, without secrets, and the
+message names that file for a bug report.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _NO_SUCH_CHOICE = re.compile(r"'([^']*)' is not one of ")
 
 
 def report(error: Exception, prefix: str = "agents") -> int:
-    """Print an error on stderr and return the exit code. `prefix` begins remedies for the same server."""
+    """Print an error on stderr and return the exit code. Commands in remedies begin with `prefix`, so that
+    they use the same server.
+    """
     if isinstance(error, CleverAgentsError):
         say_error(_in_full(error))
         _say_remedies(error.remedies, prefix)
@@ -82,7 +84,9 @@ def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
 
 
 def _in_full(error: CleverAgentsError) -> str:
-    """Return the message of an error; for a script, also the file names that servers do not reveal."""
+    """Return the message of an error. For an unknown scripted model, it includes the available files, which
+    servers do not reveal.
+    """
     if isinstance(error, UnknownModel):
         from cleveragents.models.providers.scripted import what_is_there
 

@@ -65,7 +65,9 @@ def _forget_secrets(context: click.Context | None) -> None:
 
 
 def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
-    """Print a hint if an option of the command stands before it, or an option of `agents` after it."""
+    """Print a hint if an option of a command was passed before the command, or an option of `agents` after
+    it.
+    """
     names: list[str] = []
     command: click.Command = cli
     for word in arguments:
@@ -109,7 +111,7 @@ def _reported(error: Exception, prefix: str) -> int:
 
 
 def _prefix(context: click.Context | None) -> str:
-    """Return how a command begins that goes to the same server."""
+    """Return the beginning of a command line that uses the same server: `agents`, or with `--server`."""
     if context is None:
         return "agents"
     from cleveragents.cli.servers import prefix_in

@@ -27,7 +27,7 @@ allow_unisolated_option = click.option(
 def ensure_isolated(
     settings: SandboxSettings, *, allowed: bool, probe: BubblewrapProbe | None = None
 ) -> None:
-    """Return if commands of plans are isolated; print a warning if they are not, but `allowed`.
+    """Check that the commands of plans are isolated. If they are not and that is `allowed`, print a warning.
 
     Raises `NotIsolated` if running without isolation is not allowed, or `sandbox.isolation` is `required`.
     """

@@ -1,7 +1,7 @@
 """Command groups that import a command's module only when the command runs.
 
-`agents --help` must be quick, so the one-line help of each command stands in a table beside its module. A
-test compares the table with the docstrings of the commands.
+`agents --help` must be quick, so a table contains the module and the one-line help of each command. A test
+compares the table with the docstrings of the commands.
 """
 
 from __future__ import annotations

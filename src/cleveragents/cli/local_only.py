@@ -38,14 +38,16 @@ def goes_to_server(context: click.Context) -> bool:
 
 
 def repository_here(resource: str | None) -> Path | None:
-    """Return the directory of the command, unless it names a resource or goes to a server."""
+    """Return the current directory; None if the command names a resource or goes to a server."""
     if resource is not None or goes_to_server(click.get_current_context()):
         return None
     return Path()
 
 
 class LocalCommand(click.Command):
-    """A command for this machine only. With a server it is refused, and does not act on this machine."""
+    """A command for this machine only. If a server is selected, the command is refused instead of acting on
+    this machine.
+    """
 
     def __init__(self, *args: Any, reason: str, **more: Any) -> None:
         super().__init__(*args, **more)

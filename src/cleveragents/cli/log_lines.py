@@ -13,7 +13,9 @@ __all__ = ["logs_to"]
 
 
 class _Lines(io.StringIO):
-    """A file that passes on each line. The logger serializes writes."""
+    """A file object that passes each written line to a function. It needs no lock, because the logger
+    serializes writes.
+    """
 
     def __init__(self, write: Callable[[Text], None]) -> None:
         super().__init__()

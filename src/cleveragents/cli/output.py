@@ -2,8 +2,8 @@
 
 `rich` is for a terminal, `plain` for pipes and screen readers, `json` is one document, `stream-json` one
 object per line. The first two escape the control characters of values, line feeds included, so that a value
-stays on its line; JSON has its own escapes. Only `write` and `console` style text: the streams of the
-terminal escape everything else (`config.terminal`).
+stays on its line; JSON has its own escapes. Only `write` and `console` may style text; control characters in
+all other output to a terminal are escaped (`config.terminal`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def printable(text: str) -> str:
 
 
 def continued(text: str) -> list[str]:
-    """Return the text with all lines but the first indented, so that none of them looks like a message."""
+    """Return the lines of the text, all but the first indented, so that they do not look like separate
+    messages.
+    """
     first, *others = text.rstrip("\n").split("\n")
     return [first, *(f"  {other}".rstrip() for other in others)]
 
@@ -164,7 +166,7 @@ def progress(message: str) -> None:
 
 
 def printed(line: str) -> None:
-    """Print a line on stderr unchanged: a terminal wraps it, and copying joins it again."""
+    """Print a line on stderr without breaking it, so that it can be copied from a terminal as one line."""
     click.echo(printable(line), err=True)
 
 
@@ -240,7 +242,7 @@ class Output:
                 self._field(name.ljust(width), _cell(value))
 
     def line(self, row: Row, columns: Sequence[str]) -> None:
-        """Print one row at once; for programs, one object per line, in `json` as well."""
+        """Print one row immediately. Programs get one JSON object per line, also in the format `json`."""
         if self.machine_readable:
             write(_dumps(row))
         else:
@@ -289,8 +291,8 @@ def _heading(column: str) -> str:
 
 
 def _fitted(natural: dict[str, int], room: int, cut: Sequence[str], spare: Sequence[str]) -> dict[str, int]:
-    """Return the columns that fit, each with its width; wider than the room only if nothing more can be
-    shortened.
+    """Return the columns to show, each with its width. Their total width exceeds `room` only if nothing more
+    can be dropped or shortened.
     """
 
     def taken(widths: dict[str, int]) -> int:

@@ -1,6 +1,6 @@
 """Questions on a terminal, repeated until the answer is valid.
 
-Ctrl-C and Ctrl-D raise `click.Abort`; its context tells which of them it was.
+Ctrl-C and Ctrl-D raise `click.Abort`; its `__context__` tells them apart.
 """
 
 from __future__ import annotations

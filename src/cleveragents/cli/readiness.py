@@ -19,8 +19,8 @@ _LONGEST_PAUSE_SECONDS = 10.0
 
 
 def wait_until_reachable(container: Container, *, engine: bool = True) -> WorkerParts:
-    """Return when the database answers and, if it matters, the job engine, however long that takes. Nothing
-    has begun by then, so a signal ends the process at once.
+    """Wait, however long it takes, until the database answers and, with `engine`, the job engine, too.
+    Nothing has been started at this point, so a signal ends the process at once.
     """
     from cleveragents.app.worker_parts import WorkerParts
 

@@ -17,7 +17,7 @@ _SERVED = (
 
 
 class RootGroup(LazyGroup):
-    """A group whose commands refuse `--server` if no server can run them."""
+    """A group that refuses `--server` for commands that cannot use a server."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._lazy and not ctx.resilient_parsing:

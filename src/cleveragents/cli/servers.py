@@ -121,12 +121,14 @@ def selected_url(ctx: click.Context, session: Session) -> str | None:
 
 
 def prefix_of(session: Session) -> str:
-    """Return how a command begins that uses the same server as this one."""
+    """Return the beginning of a command line that uses the same server as this one: `agents`, with `--server`
+    if needed.
+    """
     return prefix_in(click.get_current_context())
 
 
 def prefix_in(ctx: click.Context) -> str:
-    """Return the same as `prefix_of`, also after the command has ended."""
+    """Return the prefix as `prefix_of` does. It also works after the command has ended."""
     said = given_server(ctx)
     if said is None or said in _DIRECTLY:
         return "agents"
@@ -137,7 +139,9 @@ def prefix_in(ctx: click.Context) -> str:
 
 
 def token_for(session: Session, url: str) -> str | None:
-    """Return the token of `agents login`; without one, for the own server, its first token."""
+    """Return the token of `agents login`. If there is none and the server runs in this state directory,
+    return its first token.
+    """
     kept = kept_token(logins_file(os.environ), url)
     return kept or _own_token(Path(session.configuration().settings.state.directory), url)
 
@@ -156,7 +160,7 @@ def _own_token(state_directory: Path, url: str) -> str | None:
 
 
 def normal_url(text: str, said_by: str = "--server") -> str:
-    """Return the URL of a server in one spelling. Raises `ConfigurationError` if it is not a URL."""
+    """Return the URL of a server in its normal form. Raises `ConfigurationError` if it is not a URL."""
     parts = urlsplit(text.strip())
     try:
         port = parts.port
@@ -221,7 +225,9 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _change(file: Path, changed: Callable[[dict[str, str]], dict[str, str]]) -> None:
-    """Replace the file. A second change waits for the first; a reader finds the old file or the new one."""
+    """Replace the content of the file. Concurrent changes wait for each other; a reader finds the old file or
+    the new one.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(file.with_name(".servers.lock"), os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
     with os.fdopen(lock):
@@ -247,7 +253,7 @@ def _written(known: Mapping[str, str]) -> str:
 
 
 class CommandTransport(HttpTransport):
-    """A transport that reports options of the command line instead of fields of a request."""
+    """A transport whose errors name options of the command line instead of fields of a request."""
 
     def problem_of(self, response: httpx.Response) -> Exception:
         said = problem_in(response)

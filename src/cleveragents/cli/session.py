@@ -1,4 +1,4 @@
-"""The session of one command: settings and parts, each built on first use."""
+"""The session of one command: its settings and components, each built on first use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class Session:
 
     def container(self, *, serves: bool = False) -> Container:
         """Return the container, built on first use and closed when the command ends. The log of a command
-        that `serves` others is for its operator; the log of any other is for its user.
+        that `serves` others, such as a server, is written for its operator; the log of any other command is
+        written for its user.
         """
         from cleveragents.app.container import Container
         from cleveragents.config.logging import configure_logging
@@ -83,7 +84,9 @@ def collect_often() -> None:
 
 
 def _is_news(told: Path, sentence: str) -> bool:
-    """Return whether this message is new to the user of this state, and record it."""
+    """Return whether the message was not yet shown to the user of this state directory, and record it as
+    shown.
+    """
     with suppress(OSError, UnicodeDecodeError):  # where it cannot be recorded, the message is repeated
         before = told.read_text(encoding="utf-8") if told.exists() else ""
         if f"{sentence}\n" in before:
@@ -93,7 +96,9 @@ def _is_news(told: Path, sentence: str) -> bool:
 
 
 def _forget(told: Path, probe: BubblewrapProbe | None = None) -> None:
-    """Forget the message once commands are isolated, so that it is shown again if that changes."""
+    """Forget that the message was shown if commands are isolated now, so that it is shown again if isolation
+    is lost.
+    """
     if told.exists():
         from cleveragents.processes.bubblewrap import shared_probe
 

@@ -16,7 +16,9 @@ _SHOWN_PROBLEMS = 20
 
 
 def yaml_content(file: Path) -> tuple[bytes, str]:
-    """Return the content of the file, up to a limit, and its name; - is standard input."""
+    """Return the content of the file, up to a limit, and its name for messages. The file `-` is standard
+    input.
+    """
     from cleveragents.config.yaml.document import SIZE_LIMIT_BYTES
     from cleveragents.core.errors import ConfigurationError
 

@@ -2,8 +2,8 @@
 
 An edit changes one setting in the user's file and keeps its comments. The new content is complete and valid
 before it is written to a temporary file, synced and renamed, so a kill at any moment leaves the old file or
-the new one. Concurrent editors take turns with a lock file: the settings file itself is replaced, so a lock
-on it would be lost.
+the new one. Concurrent editors take turns by a separate lock file, because the settings file itself is
+replaced and a lock on it would be lost.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _check_section(section: str, content: object, path: Path, text: str) -> None
 def _check_theirs(key: Key, source: str) -> None:
     """Raise `ConfigurationError` for a setting that a repository may not set.
 
-    Ignoring it would look like success.
+    It is not ignored, because that would look like success.
     """
     if key.repository is RepositoryPolicy.NEVER:
         own = Remedy("config.set", options={"key": key.dotted, "value": None}, text="Set it in your own file")
@@ -174,9 +174,9 @@ def _place(path: Path, text: str, section: str, name: str) -> str:
 def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = None) -> Scalar:
     """Set a key in the file at `path` and return the parsed value.
 
-    On return the value is on disk. Other mistakes in the file stay. Raises `ConfigurationError` before the
-    write if the value is invalid, contradicts another setting, or the file is not TOML. Raises `StoreBusy` if
-    another editor holds the lock, and `StoreFull`.
+    On return the value is on disk. Mistakes in other settings of the file are not touched. Raises
+    `ConfigurationError` before the write if the value is invalid, contradicts another setting, or the file is
+    not TOML. Raises `StoreBusy` if another editor holds the lock, and `StoreFull`.
     """
     value = parse_value(key, text, "config set")
     _edit(path, lambda target: _with_value(target, key, value), faults)
@@ -186,9 +186,9 @@ def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = N
 def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> bool:
     """Remove a key from the file at `path`; return False, without a write, if the file does not have it.
 
-    On return the removal is on disk. The removed value may be invalid, and other mistakes stay. Raises
-    `ConfigurationError` before the write if the remaining settings contradict each other or the file is not
-    TOML, and `StoreBusy` and `StoreFull` as `set_value` does.
+    On return the removal is on disk. The removed value may be invalid, and mistakes in other settings are not
+    touched. Raises `ConfigurationError` before the write if the remaining settings contradict each other or
+    the file is not TOML, and `StoreBusy` and `StoreFull` as `set_value` does.
     """
     if read_bounded(path) is None:
         return False  # does not create the directory or the lock file
@@ -196,7 +196,9 @@ def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> b
 
 
 def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints | None) -> bool:
-    """Replace the file under the lock with the content from `edited`; return False if that is None."""
+    """Replace the file, under the lock, by the content that `edited` returns. Return False, without a write,
+    if that is None.
+    """
     # A symbolic link, for example into a dotfiles repository, stays a link; a circular link is not followed.
     target = Path(os.path.realpath(path))
     try:
@@ -238,8 +240,8 @@ def _without_value(path: Path, key: Key) -> str | None:
 def _read(path: Path, key: Key) -> tuple[tomlkit.TOMLDocument, MutableMapping[str, Any], dict[str, Scalar]]:
     """Return the parsed file, the section of the key, and all other valid settings.
 
-    Other invalid settings are ignored here: otherwise two mistakes would block each other's correction. Every
-    read of the file still reports them.
+    Other invalid settings are ignored: otherwise, with two mistakes in the file, neither could be corrected
+    first. They are still reported whenever the settings are loaded.
     """
     import tomlkit
 

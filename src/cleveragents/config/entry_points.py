@@ -35,7 +35,9 @@ def installed(group: str) -> tuple[EntryPoint, ...]:
 
 @cache
 def built_in(package: ModuleType) -> frozenset[str]:
-    """Return the names of the modules in a package of ours, which do not change while the process runs."""
+    """Return the names of the modules in a package of CleverAgents. They do not change while the process
+    runs.
+    """
     return frozenset(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
@@ -55,12 +57,16 @@ def _read(group: str, path: _SearchPath) -> tuple[EntryPoint, ...]:
 
 @lru_cache(maxsize=1)
 def _select(path: _SearchPath) -> Callable[..., Iterable[EntryPoint]]:
-    """Read all groups at once, because they are in the same files."""
+    """Return a function that selects entry points. All groups are read at once, because they are in the same
+    files.
+    """
     return entry_points().select
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this installation, be it by uv, pipx or pip."""
+    """Return the command that adds an extra to this installation, which may have been made with uv, pipx or
+    pip.
+    """
     prefix = Path(sys.prefix)
     wanted = f"'cleveragents[{extra}]'"
     if (prefix / "uv-receipt.toml").is_file():

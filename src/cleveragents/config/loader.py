@@ -3,8 +3,8 @@
     defaults < ~/.config/cleveragents/config.toml < .cleveragents.toml < CLEVERAGENTS_* < --set key=value
 
 Each layer is validated by itself: a mistake is reported at its source even if a stronger layer hides it, and
-one error lists all mistakes of all layers. The repository's file may only tighten (`settings.Repository`):
-between it and the user's file the tighter value wins.
+one error lists all mistakes of all layers. The repository's file may only make settings stricter
+(`settings.RepositoryPolicy`): of its value and the user's, the stricter one is used.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Configuration:
         return redact_text(value) if isinstance(value, str) else value
 
     def tightened_beyond(self, settings: Settings) -> list[str]:
-        """Return the keys that the repository's file decides and that have another value in `settings`."""
+        """Return the keys whose value comes from the repository's file and differs from the value in
+        `settings`.
+        """
         return [
             key.dotted
             for key in known_keys().values()

@@ -69,10 +69,10 @@ _BYPASSES = frozenset({"buffer", "detach", "reconfigure"})
 def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
     """Configure logging to stderr for this process.
 
-    An event may carry a sentence for people in `told`. If `is_news` is given, which a command for people
-    does, and the log format is `auto`, such an event prints only that sentence; on a terminal nothing, if it
-    is not news. All other events are logged in full: as lines for people, in a service without a terminal as
-    JSON.
+    An event may carry a sentence for people in `told`. If `is_news` is given (by commands for people) and the
+    log format is `auto`, only that sentence of such an event is printed; on a terminal, it is printed only if
+    `is_news` returns True for it. All other events are logged in full: as text, or as JSON in a service
+    without a terminal.
     """
     for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
         sys.meta_path.remove(finder)
@@ -231,8 +231,7 @@ def _escaped(value: Any, name: str) -> Any:
 class GuardedStream:
     """A terminal's text stream whose `write` escapes control characters.
 
-    It has all other attributes of the stream except those that bypass `write`, and is as thread-safe as the
-    stream.
+    It has all attributes of the stream except those that bypass `write`, and is as thread-safe as the stream.
     """
 
     def __init__(self, stream: TextIO) -> None:

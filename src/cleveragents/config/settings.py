@@ -3,10 +3,12 @@
 The key of a setting is `section.name`. Its environment variable is the key in capitals with `_` for the dot:
 `CLEVERAGENTS_LOG_LEVEL` sets `log.level`. This is unambiguous because all keys are known.
 
-msgspec does not validate defaults, so a few settings have an empty default that users cannot set.
+A few settings have an empty default, although users cannot set an empty value; this works because msgspec
+does not validate defaults.
 
-The file of a repository comes from an untrusted author, so it may only *tighten* the user's settings: fewer
-parallel jobs, less grace time, more durability. It cannot change any other setting.
+The file of a repository comes from an untrusted author, so it may only *tighten* the user's settings, that
+is, make them stricter: fewer parallel jobs, less grace time, more durability. It cannot change any other
+setting.
 """
 
 from __future__ import annotations
@@ -258,7 +260,9 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How relevant code is found. Components are executable code, so no repository may set one."""
+    """How relevant code is found. Components of the pipeline are executable code, so the file of a repository
+    cannot set them.
+    """
 
     budget_tokens: Annotated[
         int, Meta(ge=64, le=10_000_000, description="default token budget of a context search")

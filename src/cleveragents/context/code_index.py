@@ -30,8 +30,8 @@ __all__ = [
 class CodePlace:
     """The code to search: a directory in its current state, or a commit of the repository that contains it.
 
-    `home` is the repository whose index is shared; by default, the one that contains `root`. For a plan's
-    sandbox, it is the user's repository.
+    `home` is the repository whose index is used; by default, the one that contains `root`. For a plan's
+    sandbox, it is the user's repository, so that both share an index.
 
     `git_dir` is the git directory to use for the files of a sandbox. The `.git` among these files is ignored,
     because the plan's commands can write to it.
@@ -45,7 +45,7 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """The state of an index: `files` in the place, and how many of them are `indexed`.
+    """The state of an index: the number of `files` in the place, and how many of them are `indexed`.
 
     `notes` report problems.
     """
@@ -130,8 +130,8 @@ class CodeIndex(Protocol):
         progress: IndexProgress | None = None,
         cancelled: CancelSignal | None = None,
     ) -> AbstractContextManager[CodeSnapshot]:
-        """Open a snapshot with everything indexed; after `seconds`, with what is indexed by then, as its
-        status reports.
+        """Open a snapshot in which everything is indexed. After `seconds`, open it with what is indexed by
+        then; its status tells how much.
 
         A damaged or outdated index is rebuilt, and a note says so; an index that cannot be written is kept in
         memory. Raises `SourceMissing` if the directory or commit does not exist, and `Cancelled`.

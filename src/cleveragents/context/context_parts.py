@@ -2,8 +2,8 @@
 
 Replace a part by configuration (`context.<part>`) or an entry point of the group `cleveragents.context`. Add
 a strategy as a module of `context/strategies` or an entry point of `cleveragents.context_strategies`. The
-pipeline trusts none of them: if one raises, hangs or returns invalid data, the pipeline continues without it
-and says so in the answer.
+pipeline trusts none of them: if a part or strategy raises, hangs or returns invalid data, the pipeline
+continues without it and notes this in the answer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CountTokens = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class PastCommit:
-    """A commit of the history, without the changes of its merged parents."""
+    """A commit of the history. A merge commit does not include the changes of its merged parents."""
 
     id: str
     at: datetime
@@ -69,7 +69,9 @@ class CommitHistory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StrategyGround:
-    """The data that a strategy may use for one question. `decisions` are those of the asking plan."""
+    """The data that a strategy may use for one question. `decisions` are the decisions of the plan that asks
+    the question.
+    """
 
     code: CodeSnapshot
     history: CommitHistory
@@ -104,7 +106,7 @@ class StrategyExecutor(Protocol):
 
 class Deduplicator(Protocol):
     def merge(self, fragments: Sequence[ContextFragment]) -> Sequence[Candidate]:
-        """Return each place once, with all findings about it."""
+        """Return each place of the fragments once, with all findings about it."""
         ...
 
 

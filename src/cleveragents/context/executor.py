@@ -56,18 +56,18 @@ _MAX_ERROR_CHARACTERS: Final = 500
 class ParallelStrategyExecutor:
     """Runs strategies in parallel on at most `max_workers` threads, shared by all callers of `execute`.
 
-    It returns by the deadline whatever the strategies do. A hung strategy keeps its thread, which is replaced
-    until there are `max_stragglers` of them. When hung strategies hold every thread, further ones are
-    reported as saturated immediately. Code that never releases the GIL cannot be abandoned, so a strategy
-    must bound its inputs and regular expressions itself.
+    It returns by the deadline whatever the strategies do. A hung strategy keeps its thread; the thread is
+    replaced by a new one until there are `max_stragglers` hung strategies. When hung strategies hold every
+    thread, further ones are reported as saturated immediately. Code that never releases the GIL cannot be
+    abandoned, so a strategy must bound its inputs and regular expressions itself.
 
     Thread safety:
         Owner: the creator closes it; any number of threads may execute at once.
         Lock: none of its own; the breaker and the pool of threads have theirs, never held together.
-        Guarantee: each strategy of each execution is reported exactly once, and what ends after it was
-            reported changes neither the report nor the breaker.
-    Cancel safety: an execution that is cancelled or interrupted gives its permits back uncounted; what
-        it had begun runs on as a straggler, sees its cancel signal, and is not waited for.
+        Guarantee: each strategy of each execution is reported exactly once, and a strategy that ends after it
+            was reported changes neither the report nor the breaker.
+    Cancel safety: an execution that is cancelled or interrupted gives its permits back uncounted. Strategies
+        that had begun run on as stragglers, see their cancel signals, and are not waited for.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class ParallelStrategyExecutor:
         strategy_seconds: float | None = None,
         cancelled: CancelSignal | None = None,
     ) -> ExecutionReport:
-        """Return the results of the strategies within `deadline_seconds`, and the status of each, in their
-        order.
+        """Return, within `deadline_seconds`, the results and the status of each strategy, in the order of
+        `strategies`.
 
-        `strategy_seconds` bounds each strategy from its start. Raises `ValueError` for a time that is not
+        `strategy_seconds` bounds each strategy from its start. Raises `ValueError` unless both times are
         finite and greater than 0, and `Closed` after `close`.
         """
         terms = ExecutionOptions(
@@ -122,7 +122,7 @@ class ParallelStrategyExecutor:
         return StrategyExecution(terms, self._circuit_breaker, self._pool).run(strategies)
 
     def statistics(self) -> ThreadPoolStatistics:
-        """Return a snapshot of the threads; the breaker has its own."""
+        """Return the statistics of the threads; the breaker has its own statistics."""
         return self._pool.statistics()
 
     def close(self, timeout: float = 5.0) -> tuple[str, ...]:
@@ -243,8 +243,8 @@ class StrategyExecution:
                 self._leave(call, StrategyStatus.LATE, now)
 
     def _latest_first(self) -> list[tuple[ThreadCall[_Answer], _Attempt]]:
-        """Return queued calls before running ones: otherwise, abandoning a running call could start a queued
-        one.
+        """Return all calls, queued ones before running ones: otherwise, abandoning a running call could start
+        a queued one.
         """
         return list(reversed(self._waiting.items()))
 
@@ -295,7 +295,7 @@ class _Attempt:
     """One strategy in one execution; for the strategy, it is the cancel signal.
 
     Shared by two threads without a lock: `began` is written once by the pool's thread, `given_up` once by the
-    caller's, and each is one attribute that the other only reads.
+    caller's, and the other thread only reads it.
     """
 
     __slots__ = ("_strategy", "_terms", "began", "given_up", "index", "name", "permit")
@@ -322,7 +322,7 @@ class _Attempt:
     def retrieve(self) -> _Answer:
         """Run the strategy on a thread of the pool.
 
-        Returns whatever the strategy does, if the strategy ever ends.
+        Returns an answer however the strategy ends, and does not return if it never ends.
         """
         began = self._terms.clock()
         self.began = began

@@ -1,6 +1,6 @@
 """The parts of the context pipeline that the settings replace.
 
-Nothing is loaded here; the pipeline loads parts on a thread that it can abandon. A setting names a part as
+This module loads no part; the pipeline does that, on a thread that it can abandon. A setting names a part as
 `module:attribute` or as an entry point of `cleveragents.context`. An installed part is not used unless a
 setting names it.
 """

@@ -1,7 +1,7 @@
-"""The context of one plan: at the start of each actor, and on request.
+"""The context of one plan: code that is given to each actor at its start, and code that actors request later.
 
 A plan has a total limit of context tokens, not counting the context at the start. The tokens used are read
-from the plan's records, so a resumed plan continues with what it had left.
+from the plan's records, so a resumed plan continues with the tokens that it had left.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MUCH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """The limits of a plan's context: the tokens at the start, the total on request, and the time of a
-    search. `index_seconds` applies to a repository that is not indexed yet.
+    """The limits of a plan's context: the tokens at the start of an actor, the total tokens on request, and
+    the seconds of a search. `index_seconds` applies to a repository that is not indexed yet.
     """
 
     starting_tokens: int
@@ -44,8 +44,8 @@ class ContextLimits:
 class PlanContext:
     """Answers the questions of one plan about its sandbox.
 
-    Any thread may ask. The remaining tokens are shared, so an actor's calls run one after the other, as all
-    calls of a plan do.
+    Any thread may ask. The remaining tokens are shared, so the calls of actors run one after the other, as
+    all calls of a plan do.
     """
 
     pipeline: ContextPipeline
@@ -101,7 +101,9 @@ class PlanContext:
 
 
 class _Once:
-    """Reports once that many files need indexing, so that the first wait is explained. Used by one search."""
+    """A progress listener that reports once, if many files need indexing, to explain the wait. Used by one
+    search.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

@@ -27,7 +27,7 @@ ENTRY_POINTS = "cleveragents.context_strategies"
 class StrategyRegistry:
     """Built-in and installed strategies.
 
-    Any thread may use it: a value that is computed twice is the same.
+    Any thread may use it: if two threads compute a value at once, both get the same result.
     """
 
     def __init__(self, entries: Iterable[EntryPoint] | None = None) -> None:
@@ -84,7 +84,7 @@ class _Installed:
 def _is_offered(name: str) -> bool:
     """Return whether a strategy is offered.
 
-    One that cannot be imported is offered as well: its report will state the error.
+    A strategy that cannot be imported is offered as well, so that its report states the error.
     """
     try:
         module = import_module(f"{strategies.__name__}.{name}")

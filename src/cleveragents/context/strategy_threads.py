@@ -25,7 +25,9 @@ Answer = TypeVar("Answer")
 
 
 class ThreadCallState(Enum):
-    """queued → running → done; or withdrawn before the start, abandoned after it."""
+    """The state of a call: queued → running → done. A call is withdrawn before its start, or abandoned after
+    it.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -52,7 +54,7 @@ class ThreadCall(Generic[Answer]):
 
 
 class CallBatch(Generic[Answer]):
-    """The calls of one caller, which waits for any of them to end. Guarded by the pool's lock."""
+    """The calls of one caller. The caller waits for any of them to end. Guarded by the pool's lock."""
 
     __slots__ = ("changed", "ended")
 
@@ -75,9 +77,9 @@ class ThreadPoolStatistics:
 class ThreadPool(Generic[Answer]):
     """Runs calls on at most `max_workers` threads, not counting up to `max_stragglers` abandoned ones.
 
-    A straggler beyond the limit keeps its place; when stragglers hold every place, calls are refused
-    immediately. An idle thread ends after `idle_seconds`, so a pool that was never closed leaves nothing
-    behind.
+    A straggler beyond that limit counts as one of the `max_workers` threads; when stragglers occupy all of
+    them, calls are refused immediately. An idle thread ends after `idle_seconds`, so a pool that was never
+    closed leaves nothing behind.
 
     Thread safety:
         Owner: the creator closes it; any thread may submit, collect and abandon.
@@ -124,9 +126,9 @@ class ThreadPool(Generic[Answer]):
         return CallBatch(threading.Condition(self._lock))
 
     def submit(self, call: ThreadCall[Answer]) -> bool:
-        """Queue the call; return False if the queue is full or stragglers hold every place.
+        """Queue the call; return False if the queue is full or stragglers occupy all threads.
 
-        If the pool was closed meanwhile, the call is withdrawn immediately, as the queued ones were.
+        If the pool was closed meanwhile, the call is withdrawn immediately, like all queued calls.
         """
         with self._lock:
             if self._closed:  # guard: close has looked through the queue already
@@ -211,9 +213,9 @@ class ThreadPool(Generic[Answer]):
         return True
 
     def _start_reserved(self, call: ThreadCall[Answer] | None) -> bool:
-        """Start the thread that was counted before.
+        """Start the thread that `_reserve_thread` has counted. Return False if `call` was withdrawn instead.
 
-        If the system refuses it, `call` leaves the queue as well.
+        If the system refuses the thread and no other thread took `call`, it is withdrawn from the queue.
         """
         try:
             self._start_thread(self._serve, f"strategy-{next(self._numbers)}")

@@ -1,12 +1,12 @@
 """One generation of cancellation: the view that a run holds and `CancellationToken` replaces on `reset`.
 
-Why generations: a flag that can be cleared loses cancels, even with a lock: a waiter wakes up, and before it
-looks, the flag is cleared again. So nothing is ever cleared here. A generation is cancelled once and stays
-cancelled for every thread that waits or works under it.
+A flag that can be cleared loses cancels, even with a lock: a waiter wakes up, and before it reads the flag,
+another thread clears it. So nothing is ever cleared here. A generation is cancelled once and stays cancelled
+for every thread that waits or works under it.
 
-A job may end because of a cancel, or because its surroundings stop for now and it can resume later (a mere
-stop). Both arrive as a reason. A reason from a person or program that looks like a mere stop is quoted, so
-that it is not mistaken for one.
+A job may end because of a cancel, or because its process stops for now and the job can resume later (a
+resumable stop). Both are passed as the reason of a cancellation. A reason from a person or another program
+that looks like a resumable stop is quoted, so that it is not mistaken for one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Registration:
     """A callback registered on a generation. Leaving the `with` block closes it.
 
     Thread safety: the cancelling thread and `close` claim the callback by the same atomic `dict.pop`, so it
-        runs exactly once, or `close` returned True and it never runs. No lock: a finalizer may close.
+        runs exactly once, or `close` returned True and it never runs. There is no lock, because a finalizer
+        may call `close`.
     """
 
     __slots__ = ("_key", "_listeners", "_view")
@@ -69,8 +70,8 @@ class CancellationView:
         Owner: the token that made it; any thread may hold it.
         Lock: the token's `_lock`, to attach and to cancel. Reading, waiting and registering take none.
         Guarantee: `is_cancelled` and `reason` change together, once; a thread that sees a generation
-        cancelled
-            sees all below it cancelled; a registered callback runs exactly once or was closed in time.
+            cancelled sees all generations below it cancelled; a registered callback runs exactly once or was
+            closed in time.
     Cancel safety: an interrupted `wait` or `wait_async` leaves nothing behind, nor does a closed loop.
     """
 
@@ -90,7 +91,7 @@ class CancellationView:
 
     @property
     def reason(self) -> str | None:
-        """The reason of the cancel; None if it has none, or if there was no cancel."""
+        """The reason of the cancel; None if there was no cancel, or if it has no reason."""
         cause = self._cause
         return None if cause is None else cause.reason
 
@@ -108,7 +109,7 @@ class CancellationView:
         return self._cause is not None
 
     async def wait_async(self) -> None:
-        """Return on the running loop once this generation is cancelled, from any thread."""
+        """Wait on the running loop until this generation is cancelled, by any thread."""
         import asyncio
 
         gate = asyncio.get_running_loop().create_future()
@@ -137,7 +138,9 @@ class CancellationView:
         parent._children.discard(weakref.ref(self))
 
     def cancel(self, reason: str | None) -> bool:
-        """For tokens: cancel this generation and all below it; True for the one call that did."""
+        """For tokens: cancel this generation and all below it. Return True for the one call that cancelled
+        it.
+        """
         cause = _Cause(reason)
         fallen = [self]
         with self._lock:
@@ -204,11 +207,11 @@ def resumable_stop(why: str) -> str:
 
 
 def is_resumable_stop(reason: str | None) -> bool:
-    """Return whether the reason is a stop, not a cancel: the work can resume later."""
+    """Return whether the reason is a resumable stop, after which the work can resume, and not a cancel."""
     return reason is not None and reason.startswith(_MARK)
 
 
 def user_reason(reason: str) -> str:
-    """Return the reason given by a person or another program, quoted if it looks like a mere stop."""
+    """Return the reason given by a person or another program, quoted if it looks like a resumable stop."""
     # guard: foreign text is not mistaken for ours
     return f'"{reason}"' if is_resumable_stop(reason) else reason

@@ -1,7 +1,7 @@
 """Changes to files, recorded in changesets, and the file states between them.
 
-The rules for recording and closing are here, once for every store: a store adds only the critical section in
-which the decision is made and stored.
+This module contains the rules for recording and closing, which all stores share. A store adds only the
+critical section in which a rule is applied and its result stored.
 
 A file state is what git keeps of a file: its mode and the hash of its content; `None` means that there is no
 file. All functions that compare, fold or reverse changes are here and never access a file.
@@ -106,7 +106,7 @@ class Changeset:
         return longer, RecordedChange(self.id, longer.length, entry, key)
 
     def sealed(self) -> Changeset:
-        """Return the changeset, closed; closing twice is harmless."""
+        """Return a closed copy of the changeset. Closing twice is harmless."""
         return replace(self, closed=True)
 
 
@@ -137,7 +137,7 @@ def states_after(entries: Iterable[ChangeEntry]) -> dict[str, FileState | None]:
 
 
 def differences_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
-    """Return the first and last state of every path that changed between them."""
+    """Return the first and last state of every path whose states differ."""
     return {path: step for path, step in _steps_of(entries).items() if step.before != step.after}
 
 
@@ -151,7 +151,9 @@ def _steps_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
 
 
 def split_renames(entry: ChangeEntry) -> Iterator[tuple[str, FileState | None, FileState | None]]:
-    """Return the effect of the change on each path: a rename removes one and creates another."""
+    """Yield each path that the change affects, with its state before and after. A rename removes one path and
+    creates another.
+    """
     before = _state(entry.before_mode, entry.before_hash)
     after = _state(entry.mode, entry.after_hash)
     if entry.old_path is None:

@@ -1,8 +1,9 @@
 """A circuit breaker: refuses calls to a name that keeps failing.
 
-A lock around `is_open` and `record_*` would count correctly and still be wrong: the state changes between the
-question and the verdict, so a slow success that was admitted before the breaker opened would close it. A call
-is therefore made under a *permit*, which belongs to a generation and settles once.
+A lock around `is_open` and `record_*` would count correctly and still be wrong: the state may change between
+the check and the result of the call, so a slow call that was admitted before the breaker opened could close
+it when it succeeds. A call is therefore made under a *permit*, which belongs to a generation and settles
+once.
 
 `BreakerEvents` publishes openings and closings on the event bus. Half-open is momentary and not published;
 callers that need it listen to the breaker itself.
@@ -47,7 +48,7 @@ _ANY_TIME: Final = 0.0  # a success needs no clock, and reading it would be a te
 
 @dataclass(slots=True)
 class Circuit:
-    """The state of one name, except its consecutive failures and whether it is disabled.
+    """The state of the circuit for one name, except its consecutive failures and whether it is disabled.
 
     Not thread-safe: guarded by the lock of the breaker that owns it.
     """
@@ -98,7 +99,9 @@ _TYPES = {BreakerState.OPEN: EventType.BREAKER_OPENED, BreakerState.CLOSED: Even
 
 
 class Permit:
-    """Permission for one call. The first verdict counts and returns True; any later one returns False."""
+    """Permission for one call. The first call of `success`, `failure` or `release` counts and returns True;
+    any later one returns False.
+    """
 
     __slots__ = ("_breaker", "_circuit", "_generation")
 
@@ -119,7 +122,7 @@ class Permit:
         return breaker._settle(self, verdict, breaker._clock())
 
     def release(self) -> bool:
-        """Report a call without a verdict: it was cancelled, or never made."""
+        """Report that the call neither succeeded nor failed, because it was cancelled or never made."""
         breaker = self._breaker
         return breaker._settle(self, breaker._release, breaker._clock())
 
@@ -130,11 +133,10 @@ class CircuitBreaker:
     An open breaker refuses calls for `cool_down_seconds`. Then it is half-open and admits one trial: success
     closes it, failure opens it again. Each transition starts a new generation, and the verdict of a permit
     counts only in its own. `record_*` need no permit and apply to the current generation; `is_open` returns
-    False to a caller that would get the trial.
-    `on_transition` is called for each transition once, in order, one at a time, outside the lock, on the
-    thread that made it or on one that is already announcing. A listener that falls 1024 transitions behind
-    loses the oldest.
-    One small record is kept per name forever: names are those of configured strategies, not of users.
+    False if the next call would be admitted as the trial. `on_transition` is called for each transition once,
+    in order, one at a time, outside the lock, on the thread that made it or on one that is already
+    announcing. A listener that falls 1024 transitions behind loses the oldest. One small record is kept per
+    name forever: names are those of configured strategies, not of users.
 
     Thread safety:
         Owner: the executor that built it, or the container; any thread may share it.
@@ -398,8 +400,9 @@ class BreakerStatistics:
 class BreakerEvents:
     """A listener for `on_transition` that emits events in the order of the transitions.
 
-    The thread that runs a strategy calls it under a deadline, so it never waits for room on the bus. A
-    refused event is lost; the breaker logs it by name, and the bus counts it.
+    It is called by the thread that runs a strategy under a deadline, so it never waits for room on the bus.
+    An event that the bus refuses is lost; the breaker logs the loss with the name of the circuit, and the bus
+    counts it.
     """
 
     def __init__(self, publisher: EventPublisher, clock: Clock, identifiers: IdentifierSource) -> None:

@@ -18,7 +18,9 @@ class Clock(Protocol):
     """
 
     def monotonic(self) -> float:
-        """Return the seconds since an arbitrary point, the same for all processes since the last boot."""
+        """Return the seconds since an arbitrary point in time, which is the same for all processes until the
+        next boot.
+        """
         ...
 
     def now(self) -> datetime:

@@ -32,7 +32,7 @@ class NewDecision:
 
     `confidence` is between 0 and 1, or None if unknown. `checkpoint` is the number of the tool call before
     which the decision was made; returning to the decision restores that checkpoint. `context` is the
-    information available then.
+    information that was available for the decision.
     """
 
     question: str

@@ -130,8 +130,8 @@ class DomainEvent:
     def sequenced(self, sequence: int) -> DomainEvent:
         """Return the same event with its sequence number on a bus.
 
-        Every emit pays for this, so it fills a mutable draft and turns it into an event. That costs a fifth
-        of the constructor, whose checks this event has already passed.
+        Runs in every emit, so it fills a mutable draft and turns the draft into an event. That takes a fifth
+        of the time of the constructor, whose checks this event has already passed.
         """
         draft: Any = _Draft()
         draft.event_type = self.event_type
@@ -149,7 +149,7 @@ EventHandler = Callable[[DomainEvent], None]
 
 
 class _Draft:
-    """The slots of an event in the same layout, while no other code can see it."""
+    """A mutable object with the slots of `DomainEvent`, from which `sequenced` makes an event."""
 
     __slots__ = DomainEvent.__slots__
 
@@ -189,9 +189,9 @@ class PreparedEvent(NamedTuple):
 class AuditSink(Protocol):
     """The durable end of an event bus. Any thread may append; an append never runs foreign code.
 
-    Appended events are stored in order. `append` is `prepare`, then `append_nowait`, with `wait_for_room` as
-    often as needed. A bus calls these parts itself, because it orders events under a lock in which no thread
-    may wait.
+    Appended events are stored in order. `append` calls `prepare` and `append_nowait`, and `wait_for_room`
+    while the queue is full. A bus calls these three itself, because it orders events under a lock, and no
+    thread may wait under that lock.
     """
 
     def append(self, event: DomainEvent, timeout: float | None = None) -> Receipt:
@@ -219,7 +219,10 @@ class AuditSink(Protocol):
         ...
 
     def read(self, *, after: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
-        """Return sequenced records above position `after`, in order: a cursor never skips or repeats."""
+        """Return sequenced records above position `after`, in order.
+
+        A reader that passes the last position it got as `after` misses no record and gets none twice.
+        """
         ...
 
 
@@ -229,7 +232,7 @@ class EventPublisher(Protocol):
     def emit(self, event: DomainEvent, *, wait: bool = True) -> int:
         """Publish the event and return its sequence number in this process.
 
-        Raises `QueueFull` if a subscriber or the sink has no room; `wait` controls whether to wait for room
-        first. The event is then not published, and the publisher has counted it.
+        With `wait`, waits for a while until every subscriber and the sink have room. Raises `QueueFull` if
+        one of them has none; the event is then not published, but counted as refused.
         """
         ...

@@ -8,7 +8,7 @@ __all__ = ["FaultPoints", "NoFaults"]
 
 
 class FaultPoints(Protocol):
-    """A hook that durable steps call before and after; production ignores it.
+    """A hook that is called before and after each durable step; in production it does nothing.
 
     Names are dotted: `job.finish.before`, `audit.head.after`. An implementation may return, raise, or end the
     process, so a step must leave a correct state in each case.

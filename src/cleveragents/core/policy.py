@@ -94,14 +94,14 @@ class Policy:
             raise NetworkNotDenied(what, self.name, Capability.COMMAND.value)
 
     def is_at_least_as_strict_as(self, other: Policy) -> bool:
-        """Return whether no capability has a more lenient answer here than in the other policy."""
+        """Return whether this policy answers no capability more leniently than the other one."""
         return all(
             self.verdict(capability).strictness >= other.verdict(capability).strictness
             for capability in Capability
         )
 
     def tightened(self, other: Policy) -> Policy:
-        """Return a policy with the stricter answer of the two for each capability, under this one's name."""
+        """Return a policy with this policy's name and, for each capability, the stricter of both answers."""
         joined = {
             capability: max(
                 self.verdict(capability), other.verdict(capability), key=lambda verdict: verdict.strictness
@@ -172,7 +172,7 @@ DEFAULT_PROFILE = "supervised"
 
 
 def weaker(one: Isolation | None, other: Isolation | None) -> Isolation | None:
-    """Return the weaker isolation of a plan with runs under both; None if neither is known."""
+    """Return the weaker of two isolations, for a plan that ran under both; None if neither is known."""
     known = {isolation for isolation in (one, other) if isolation is not None}
     if Isolation.NONE in known:
         return Isolation.NONE

@@ -39,7 +39,10 @@ def record_of(kind: type[R], facts: Mapping[str, Any]) -> R:
 
 @cache
 def readers_of(kind: type[Any], leaves: tuple[tuple[type, Reader], ...] = ()) -> Mapping[str, Reader]:
-    """Return a reader for each field of the record; `leaves` returns the readers of other types."""
+    """Return a function for each field of the record type that converts a plain value to the field's type.
+
+    `leaves` adds such functions for further types.
+    """
     types = get_annotations(kind, eval_str=True)
     return {each.name: _reader(types[each.name], dict(leaves)) for each in fields(kind)}
 

@@ -50,7 +50,7 @@ _ROUNDS = 50_000
 class ToolSpec:
     """A tool as a model, a policy and a reader of the docs see it. Schemas are JSON Schema.
 
-    `writes`: the tool may change files, so it gets a checkpoint before each call and a changeset.
+    `writes`: the tool may change files, so each call has a checkpoint before it and a changeset.
     `runs_commands`: its changes are found by comparing the whole sandbox afterwards.
     """
 
@@ -114,7 +114,7 @@ class ToolCall:
 
     @property
     def stopped_its_run(self) -> bool:
-        """Whether this is a failed call of an external agent: its actor stopped here, and resumes here."""
+        """Whether this is a failed call of an external agent: the actor stopped at it and resumes it."""
         return self.tool == AGENT_TOOL and self.error is not None
 
     @property
@@ -124,7 +124,7 @@ class ToolCall:
 
     @property
     def is_part(self) -> bool:
-        """Whether this is one of several calls made by a step, not the step itself."""
+        """Whether this is one of several calls that a step makes."""
         return self.step is not None and "." in self.step
 
 

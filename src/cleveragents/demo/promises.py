@@ -114,7 +114,7 @@ def _sent_back(found: Evidence) -> Promise:
 
 
 def _refused_whole(story: Story, found: Evidence) -> Promise:
-    """The plan changed three files, one of which another plan had changed: none is written."""
+    """The plan changed three files, one of which another plan had changed: none of the three is written."""
     states = [found.accounts[label].plan.state for label in ("discount", "tax")]
     both_sides = "* 90 / 100" in story.refusal and "* 119 / 100" in story.refusal
     prices = found.files.get("prices.sh", "")
@@ -192,7 +192,7 @@ def _verified(found: Evidence) -> Promise:
 
 
 def _nothing_left(story: Story, found: Evidence) -> Promise:
-    """Only the plan that awaits a decision keeps its sandbox and its ref."""
+    """Only the plan that still waits for a person keeps its sandbox and its ref."""
     wanted = set(story.ids.values()) if story.keeps_sandboxes else {story.ids["tax"]}
     ended = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
     kept = found.sandboxes == wanted and found.pins == len(wanted)
@@ -230,7 +230,10 @@ class PlanRecords:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence. `files` lacks missing files; `refs` lacks our own, which are in `pins`."""
+    """The evidence that promises are judged by.
+
+    `files` has no entry for a missing file. `refs` leaves out CleverAgents' own refs, which `pins` counts.
+    """
 
     accounts: Mapping[str, PlanRecords]
     records: Sequence[AuditRecord]

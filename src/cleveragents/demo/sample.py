@@ -192,7 +192,7 @@ class SampleRepository:
 
 
 def write_script(directory: Path) -> Path:
-    """Write the script of the model to a file there, and return its path."""
+    """Write the script of the model to a file in `directory`, and return its path."""
     script = directory / _SCRIPT
     script.write_bytes(files("cleveragents.demo").joinpath(_SCRIPT).read_bytes())
     return script

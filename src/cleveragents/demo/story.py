@@ -74,7 +74,7 @@ class Story:
 
 
 def demo_settings(directory: Path) -> Settings:
-    """Return settings with all state in that directory and short times."""
+    """Return settings with all state in `directory`, short intervals and short time limits."""
     return msgspec.convert(
         {
             "state": {"directory": str(directory)},
@@ -208,7 +208,7 @@ class DemoDriver:
         self._say("Execute", f"{killed}; {crew.name} takes it over")
 
     def _cancel(self) -> None:
-        """Cancel a plan twice whose processes ignore SIGTERM and hide from their parent."""
+        """Cancel, twice, a plan whose processes ignore SIGTERM and hide from their parent."""
         processes = self._container.processes
         until("the simulation's job", lambda: self._owner("simulation") is not None)
         job = self._container.jobs.get(str(self._plan("simulation").job_id))

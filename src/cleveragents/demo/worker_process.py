@@ -1,4 +1,4 @@
-"""Worker processes of the demo, from its side: started, killed, or asked to finish."""
+"""Start, kill and stop the worker processes of the demo."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WorkerProcess:
             raise DeadlineExceeded(f"starting {self.name}", _READY_SECONDS)
 
     def assign(self, plans: Sequence[str]) -> None:
-        """Assign the plans that it may run."""
+        """Tell the worker the ids of the plans that it may run."""
         self._input.write(f"{' '.join(plans)}\n".encode())
         self._input.flush()
 
@@ -69,7 +69,7 @@ class WorkerProcess:
         self._process.wait(_FINISH_SECONDS)
 
     def stop(self) -> None:
-        """Ask it to end now and to return its jobs; does not wait. Harmless after its end."""
+        """Ask the worker to return its jobs and exit now. Does not wait; harmless if it has ended."""
         self._process.terminate()
 
     def retire(self) -> None:
@@ -78,7 +78,7 @@ class WorkerProcess:
             self._input.close()
 
     def finish(self) -> int:
-        """Let it complete its running jobs and return its exit code. A hanging worker is killed."""
+        """Let the worker finish its running jobs and exit; return its exit code. Kills a hanging worker."""
         self.retire()
         try:
             return self._process.wait(_FINISH_SECONDS)

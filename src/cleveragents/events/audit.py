@@ -1,8 +1,8 @@
 """The audit log of all processes: durable, totally ordered, verifiable.
 
 Events enter it in two ways: as rows of the `outbox`, in the transaction of the change they report, or through
-a `DurableAuditSink` (see `sink`). The `Sequencer` assigns their positions: in this process, or, if several
-state directories share a database, under the one that is the home of the log.
+a `DurableAuditSink` (see `sink`). The `Sequencer` assigns their positions. If several state directories share
+a database, only processes of one of them, the home of the log, assign positions.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class FollowSignal(Protocol):
 class DurableAuditLog:
     """The log in `database`, whose head and key are in `directory`.
 
-    Any thread and any process may use it concurrently; it has no state of its own. With `durability` "full"
-    of the database, the head survives a power cut, too. A call waits at most `timeout` seconds for another
+    Any thread and any process may use it concurrently; it has no state of its own. If the `durability` of the
+    database is "full", the head survives a power cut, too. A call waits at most `timeout` seconds for another
     sequencer. `home` names this state directory if others share the database. `key_file` is a key that the
     operator keeps outside `directory`.
     """
@@ -74,17 +74,17 @@ class DurableAuditLog:
         return self._database
 
     def begin(self) -> None:
-        """Attest the log of an unused database as empty: call this before the first commit to a database.
+        """Attest that the log of an unused database is empty. Call this before the first commit.
 
-        From then on a database in use without a head counts as broken, whatever it holds.
+        After that, a database in use whose head is missing counts as broken, whatever it holds.
         """
         if not self.is_attested_elsewhere():
             self._sequencer.begin()
 
     def sequence(self, batch: Sequence[PreparedEvent]) -> list[Placed]:
-        """Place the outbox, then the batch. See `Sequencer.sequence`.
+        """Give positions to the events in the outbox, then to the batch. See `Sequencer.sequence`.
 
-        If another home sequences, the batch is stored in the outbox, and each position is 0: not known here.
+        If another home sequences, the batch is stored in the outbox, and each position is 0 (unknown).
         """
         if not self._is_elsewhere():
             with suppress(AuditElsewhere):  # the home moved at this moment
@@ -93,13 +93,12 @@ class DurableAuditLog:
         return [0] * len(batch)
 
     def sequence_pending(self, *, look_first: bool = True, wait: bool = True) -> None:
-        """Place the events in the outbox, and attest rows that a crash left unattested.
+        """Give positions to the events in the outbox, and attest rows that a crash left unattested.
 
-        Raises `AuditLogBroken`.
-
-        A caller that knows of waiting events can skip the check. Does nothing if another home sequences.
-        Raises `StoreBusy` if others sequence all the time or, without `wait`, at this moment: then they place
-        most of the events.
+        With `look_first`, first checks whether there is anything to do; a caller that knows of waiting events
+        can skip the check. Does nothing if another home sequences. Raises `AuditLogBroken`. Raises
+        `StoreBusy` if other sequencers hold the lock for the whole timeout or, without `wait`, at this
+        moment; they then place most of the events.
         """
         if self._is_elsewhere():
             return
@@ -108,7 +107,10 @@ class DurableAuditLog:
                 self._sequencer.sequence(wait=wait)
 
     def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Return up to `limit` records above position `after`, in order: a cursor never skips or repeats."""
+        """Return up to `limit` records above position `after`, in order.
+
+        A reader that passes the last position it got as `after` misses no record and gets none twice.
+        """
         records: list[AuditRecord] = []
         with self._database.read() as connection:
             for row in rows_after(connection, after, page=max(1, min(limit, 1000))):
@@ -134,8 +136,11 @@ class DurableAuditLog:
         """Verify the whole log and report every row that changed since it was written.
 
         Events in the outbox are placed first, so that none is missed. The log may grow meanwhile; one
-        snapshot of it is verified. Raises `AuditElsewhere` if another home attests the log. In that case, and
-        without `use_head`, only anchors tell where the log ends, and no key is needed.
+        snapshot of it is verified.
+
+        If anchors are given, and `use_head` is False or another home attests the log, only the anchors tell
+        where the log ends: no key is needed, and the outbox is not read. Raises `AuditElsewhere` if another
+        home attests the log and no anchors are given.
         """
         if anchors and (not use_head or self.is_attested_elsewhere()):
             with self._database.read() as connection:
@@ -151,8 +156,8 @@ class DurableAuditLog:
     def end_to_anchor(self, known: AnchorSet) -> tuple[str, Tip] | None:
         """Return the hash of the first event and the end of the log, for a new anchor; None for an empty log.
 
-        Raises `AuditLogBroken` if the log contradicts a known anchor or the head: then it must not be signed.
-        If another home attests the log, its events are verified from the last known anchor instead.
+        Raises `AuditLogBroken` if the log contradicts a known anchor or the head, and must not be signed. If
+        another home attests the log, the events since the last known anchor are verified instead of the head.
         """
         elsewhere = self.is_attested_elsewhere()
         if not elsewhere:
@@ -171,8 +176,8 @@ class DurableAuditLog:
     def adopt(self) -> int:
         """Attest the current log, after a restored backup or a lost head; return its number of rows.
 
-        If several homes share the database, this one sequences from now on. Raises `AuditLogBroken` if the
-        log is not even a chain: such a log must not be attested.
+        If several state directories share the database, this one becomes the home of the log. Raises
+        `AuditLogBroken` if the log is not a valid chain: such a log must not be attested.
         """
         adopted = self._sequencer.adopt()  # first: a log that cannot be attested stays where it is
         if self._home is not None:

@@ -5,9 +5,10 @@ predecessor's hash and the row's text, but not its position. A changed row there
 hash, while a moved row still does but does not match its neighbours, and a verification can tell the two
 apart.
 
-The head attests the log on this machine, and an attacker with its key can attest another log. An anchor is
-the same statement, signed and kept outside the machine: the number of events, the hash of the last, and the
-time. Each hash covers all events before it, so one anchor covers the log from its first event.
+The head attests the log on this machine: the number of its events and the hash of the last one. An attacker
+with the key of the head can attest a different log. An anchor makes the same statement, with the time, signed
+and kept outside the machine. Each hash covers all events before it, so one anchor covers the log from its
+first event.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class LogRow(NamedTuple):
 
 
 def row_hash(previous_hash: str, event: PreparedEvent) -> str:
-    """Return the SHA-256 of an unambiguous text of both."""
+    """Return the SHA-256 of the previous hash and the event, encoded unambiguously."""
     text = json.dumps([previous_hash, *event], ensure_ascii=False, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 
 
 def extend(tip: Tip, batch: Iterable[PreparedEvent]) -> list[LogRow]:
-    """Return the rows that the events become after `tip`."""
+    """Return the rows that append the events of `batch` to a chain that ends with `tip`."""
     rows: list[LogRow] = []
     position, previous = tip
     for event in batch:

@@ -75,7 +75,7 @@ class HeadFile:
             os.close(descriptor)
 
     def exists(self) -> bool:
-        """Return whether this machine ever attested anything: a head, or a key made to seal one, exists."""
+        """Return whether a head was ever written here: a head exists, or the key that was made to seal it."""
         return self.path.exists() or (not self._key_is_elsewhere and self.key_path.exists())
 
     def load(self) -> Tip:
@@ -151,7 +151,10 @@ class HeadFile:
         return key
 
     def _finish_new_key(self) -> None:
-        """Rename the first key after the first head: a crash in between leaves both, or neither."""
+        """Give the new key its final name, once the first head is stored.
+
+        So a crash before the head is stored leaves neither a head nor a key, and after it, both can be found.
+        """
         if self._key_is_elsewhere:
             return
         if self._new_key_path.exists() and self.path.exists() and not self.key_path.exists():
@@ -195,7 +198,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def lock_within(descriptor: int, timeout: float) -> None:
-    """Lock an open file for this process. Raises `StoreBusy` if another holds it for the whole timeout."""
+    """Lock an open file for this process. Raises `StoreBusy` if another process holds it too long."""
     give_up = time.monotonic() + timeout
     while True:
         try:

@@ -9,11 +9,11 @@ close, and may take any lock of the application, without a deadlock in the bus.
 An emit that a required receiver cannot accept (a full queue, a sink that refuses) raises, and nothing is
 emitted: no number is used, and no handler sees the event.
 
-`stand_back` prevents lock convoys. The interpreter gives a free lock to a thread that sleeps in it before
-that thread can run. Once some threads sleep in a lock that all of them need repeatedly, every other thread
-finds it taken and falls asleep in it, too: each turn then costs a thread switch, while threads that find a
-free lock take thousands of turns between two switches. One interrupted turn starts such a convoy, and it ends
-only when a thread stays away for a moment.
+`stand_back` prevents lock convoys. The interpreter gives a released lock to a thread that sleeps on it before
+that thread can run. Once some threads sleep on a lock that all of them need repeatedly, every other thread
+finds it taken and falls asleep, too. Each acquisition then costs a thread switch, while threads that find a
+free lock take it thousands of times between two switches. A thread that is interrupted while it holds the
+lock starts such a convoy, which ends only when a thread stays away from the lock for a moment.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ class ReactiveEventBus:
     ) -> int:
         """Publish the event; return its sequence number when all inline handlers have returned.
 
-        `receipts`, if given, gets the sink's receipt, to wait on later. `kept` means that the event is
-        already in the outbox, so the sink is skipped. Raises `Closed`; `QueueFull` if an ordered subscriber
-        or the sink had no room in time, or immediately without `wait`; `InvalidPayload` if the sink cannot
-        store the event. In these cases nothing was emitted.
+        The sink's receipt, to wait on later, is appended to `receipts` if given. `kept` means that the event
+        is already in the outbox, so the sink is skipped. Raises `Closed`; `QueueFull` if an ordered
+        subscriber or the sink had no room in time, or immediately without `wait`; `InvalidPayload` if the
+        sink cannot store the event. In these cases nothing was emitted.
         """
         me = get_ident()
         prepared = None if kept or self._sink is None else self._sink.prepare(event)
@@ -144,8 +144,9 @@ class ReactiveEventBus:
 
         Use it as a commit listener of the database.
 
-        An event that a subscriber has no room for is logged and counted, without affecting others; it is
-        stored anyway. After the first such event the committing thread does not wait for the next.
+        If a subscriber has no room for an event, the refusal is logged and counted; the event is stored
+        anyway, and the other events are not affected. After the first refusal, the committing thread no
+        longer waits for room.
         """
         patient = True
         for event in events:
@@ -243,8 +244,9 @@ class ReactiveEventBus:
     ) -> Observable[DomainEvent]:
         """Return the events as an Observable; each observer is an ordered subscriber.
 
-        An observer gets events emitted after it subscribed. Disposing ends it, without waiting for a running
-        `on_next`; closing the bus completes it. An exception in an observer is logged and counted.
+        An observer gets events emitted after it subscribed. Disposing its subscription ends it, without
+        waiting for a running `on_next`; closing the bus completes it. An exception in an observer is logged
+        and counted.
         """
         from cleveragents.events.stream import observable_of
 
@@ -260,13 +262,14 @@ class ReactiveEventBus:
         wait: bool = True,
         timeout: float = 5.0,
     ) -> bool:
-        """End a subscription, given as such or as type and handler (then the oldest that matches).
+        """End a subscription; given a type and a handler, the oldest subscription that matches them.
 
-        When it returns, the handler runs in no other thread and starts in none. It waits for running calls in
-        other threads, at most `timeout` seconds, and then raises `DeadlineExceeded`. It does not wait inside
+        Waits at most `timeout` seconds for running calls in other threads, then raises `DeadlineExceeded`.
+        After it returns, the handler runs in no other thread and starts in none. It does not wait inside
         a handler of this bus (two of them could wait for each other) or with `wait=False` (for example, under
-        a lock that the handler takes): then calls that had begun may still run, and none begins. Events still
-        queued for an ordered subscriber are discarded. Returns False if it was no longer subscribed.
+        a lock that the handler takes): then no call begins, but calls that had begun may still run. Events
+        still queued for an ordered subscriber are discarded. Returns False if the subscription had already
+        ended.
         """
         if isinstance(subscription, Subscription):
             return self._detach(subscription, wait, timeout)
@@ -355,11 +358,11 @@ class ReactiveEventBus:
     def close(self, *, wait: bool = True, timeout: float = 10.0) -> None:
         """Refuse new events and subscribers; closing twice is harmless.
 
-        With `wait`, all events emitted before are delivered first, and when it returns no handler runs or
+        With `wait`, all events emitted before are delivered first, and after it returns no handler runs or
         will start. If that takes longer than `timeout`, it raises `DeadlineExceeded` and discards the queued
-        events, and only calls that had begun may still run. Inside a handler it cannot wait for itself: it
-        returns immediately, and delivery completes in the background. Without `wait`, nothing starts from now
-        on, and queued events are discarded.
+        events, and only calls that had begun may still run. Inside a handler, `close` cannot wait for that
+        handler: it returns immediately, and delivery completes in the background. Without `wait`, no further
+        call starts, and queued events are discarded.
         """
         with self._lock:
             self._closed = True
@@ -395,7 +398,7 @@ class ReactiveEventBus:
         return tuple(self._audit_log.copy())
 
     def statistics(self) -> BusStatistics:
-        """Return the current counts. The table is replaced, never changed, so reading it needs no lock."""
+        """Return the current counts. Takes no lock: the table of subscriptions is replaced, never changed."""
         everyone = [s for group in self._subscriptions.values() for s in group]
         return BusStatistics(
             emitted=self._sequence,
@@ -408,5 +411,5 @@ class ReactiveEventBus:
 
 
 def stand_back() -> None:
-    """After a contended turn, stay away from the lock until the threads sleeping in it have had theirs."""
+    """Sleep for a moment after a contended acquisition, so that threads waiting for the lock get it first."""
     time.sleep(_STAND_BACK_SECONDS)

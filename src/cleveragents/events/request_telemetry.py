@@ -14,7 +14,7 @@ __all__ = ["AnsweredRequest", "Telemetry"]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that a server has answered; its route is a template without the values of the request."""
+    """A request that a server has answered. `route` is the path template, without the request's values."""
 
     method: str
     route: str
@@ -26,8 +26,8 @@ class AnsweredRequest:
 class Telemetry(Protocol):
     """Exports traces.
 
-    Any thread may report; it never waits and never raises: data that exceeds its buffer, or that no collector
-    accepts, is lost.
+    Any thread may call any method. No method except `close` waits, and none raises: data that exceeds the
+    buffer, or that no collector accepts, is lost.
     """
 
     def heard(self, events: Sequence[DomainEvent]) -> None:

@@ -1,8 +1,9 @@
 """The sequencer: gives events their position in the order that all processes share.
 
-Database sequences are assigned before the commit, so readers by such a number miss transactions that commit
-late. Here positions are assigned inside the transaction that makes them visible, by the process that holds
-the lock: a reader that has seen position n has seen, or can read, everything up to n.
+A database assigns the numbers of a sequence before the commit, so a reader that continues after the last
+number it has seen misses transactions that commit late. The sequencer assigns positions inside the
+transaction that makes them visible, in the process that holds the lock: when position n is visible, every
+position below n is visible, too.
 
 The order of steps is the guarantee: commit the rows, then attest them in the head file, then release the
 lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer verifies
@@ -10,8 +11,8 @@ that they continue the chain from the head and attests them.
 
 Several state directories may share a database. The head and key are in one of them, the *home* of the log,
 which assigns all positions; processes of the others leave their events in the outbox, durably, and never need
-the key. The first directory that opens an unused database is its home. If a database in use names no home, it
-is the directory that has a head.
+the key. The first directory that opens an unused database becomes its home. If a database in use names no
+home, the directory that has a head becomes its home.
 
 Reading the log tolerates any content. SQLite stores any value in any column: bytes, or text that is not
 UTF-8. Such a row must be reported as changed, instead of making the whole log unreadable.
@@ -108,12 +109,12 @@ class Sequencer:
         self._faults = faults
 
     def sequence(self, batch: Sequence[PreparedEvent] = (), *, wait: bool = True) -> list[Placed]:
-        """Place the events in the outbox, then the batch; return the position of each event of the batch.
+        """Assign positions to the events in the outbox, then to the batch; return those of the batch.
 
         An event that is already in the log keeps its position; if its content differs, its result is
         `DuplicateKey`. Raises `AuditLogBroken` if the log does not match its head, and `AuditElsewhere` if
-        another home has the log: then nothing is placed. Raises `StoreBusy` if others sequence all the time
-        or, without `wait`, at this moment.
+        another home has the log: then nothing is placed. Raises `StoreBusy` if other sequencers hold the lock
+        for the whole timeout or, without `wait`, at this moment.
         """
         while True:
             done = self._sequence_some(batch, self._timeout if wait else 0.0)
@@ -139,7 +140,7 @@ class Sequencer:
                 self._begin_if_unused()
 
     def attested(self) -> Tip:
-        """Return the head after it attests rows that a crash left unattested. Raises `AuditLogBroken`."""
+        """Attest rows that a crash left unattested, and return the head. Raises `AuditLogBroken`."""
         with self._head.exclusively(self._timeout):
             head = self._begun()
             with self._database.read() as connection:
@@ -170,7 +171,7 @@ class Sequencer:
     def _begun(self) -> Tip:
         """Return the head; create one for the empty log of an unused database.
 
-        A database in use without a head has lost it: raises `AuditLogBroken` until it is adopted.
+        Raises `AuditLogBroken` if a database in use has lost its head; `adopt` creates a new one.
         """
         if self._head.exists():
             return self._head.load()
@@ -270,7 +271,7 @@ def last_of(connection: Connection) -> Tip:
 
 
 def _tip(connection: Connection, head: Tip) -> Tip:
-    """Return the verified end of the log; after a crash or a write elsewhere it is beyond the head."""
+    """Return the verified end of the log, which is beyond the head after a crash or a write elsewhere."""
     last = last_of(connection)
     return last if last == head else _chain_on(connection, head, last)
 
@@ -311,15 +312,15 @@ def _end(tip: Tip, rows: list[LogRow]) -> Tip:
 
 @dataclass(frozen=True, slots=True)
 class AuditHome:
-    """The single row that names the home. Stateless but for the database: any thread may share it."""
+    """The database row that names the home of the log. Has no state of its own: any thread may share it."""
 
     database: Database
     home: str
 
     def is_elsewhere(self, *, has_head: bool) -> bool:
-        """Return whether another home sequences.
+        """Return whether another state directory is the home of the log.
 
-        If there is none yet, this one becomes the home if the database is unused or the log is attested here.
+        If there is no home yet, this state directory becomes it if the database is unused or `has_head`.
         """
         with self.database.read() as connection:
             holder = _holder(connection)
@@ -330,7 +331,7 @@ class AuditHome:
     def ensure_here(self, connection: Connection) -> None:
         """Raise `AuditElsewhere` if another home has the log.
 
-        For the transaction that sequences: it holds the lock, so the home cannot move meanwhile.
+        Call it in the transaction that sequences, which holds the lock: the home cannot move meanwhile.
         """
         holder = _holder(connection)
         if holder != self.home:  # guard: this key attests all events that are sequenced here
@@ -344,7 +345,7 @@ class AuditHome:
             raise AuditElsewhere(str(holder))
 
     def take_unused(self) -> bool:
-        """Make this the home of an unused database; return False if the database is in use."""
+        """Make this directory the home of an unused database; return False if the database is in use."""
 
         def unit(connection: Connection) -> bool:
             lock_audit_log(connection)
@@ -358,7 +359,7 @@ class AuditHome:
         return self.database.write(unit)
 
     def move_here(self) -> None:
-        """Make this the home; the previous one notices in its next transaction."""
+        """Make this directory the home of the log; the previous home notices in its next transaction."""
 
         def unit(connection: Connection) -> None:
             lock_audit_log(connection)
@@ -385,7 +386,7 @@ def lock_audit_log(connection: Connection) -> None:
 
 
 def is_unused(connection: Connection) -> bool:
-    """Return whether nothing with events was ever committed: no plan, no job, no event in outbox or log."""
+    """Return whether the database holds no plan, no job, and no event in the outbox or the log."""
     columns = (plans.c.id, jobs.c.id, outbox.c.number, events.c.position)
     return not any(connection.execute(select(column).limit(1)).first() for column in columns)
 
@@ -396,7 +397,7 @@ def _holder(connection: Connection) -> str | None:
 
 
 def log_rows(connection: Connection, query: Select[Any]) -> list[LogRow]:
-    """Return the rows of a query on `events`; a value that is not text becomes one that no hash matches."""
+    """Return the rows of a query on `events`; a value that is not text gets one that no hash matches."""
     try:
         return [_row(*found) for found in connection.execute(query)]
     except OperationalError:

@@ -4,8 +4,8 @@ The thread takes all queued events and sequences them in one transaction (group 
 temporarily refuses stay queued and are retried: an accepted event is lost only if the process dies before it
 is acknowledged. Meanwhile the queue fills up and slows emitters down.
 
-Events that others commit to the outbox are already durable, and no caller waits for their position. They are
-collected for a moment, because placing many events costs little more than placing one.
+Events that other code commits to the outbox are already durable, and no caller waits for their positions. The
+thread lets them accumulate for a moment, because placing many events costs little more than placing one.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DurableAuditSink:
     def append(self, event: DomainEvent, timeout: float | None = None) -> AuditReceipt:
         """Queue the event for storage.
 
-        Raises `QueueFull`, `Closed` or `InvalidPayload`: then it is not stored.
+        If it raises `QueueFull`, `Closed` or `InvalidPayload`, the event is not stored.
         """
         prepared = self.prepare(event)
         give_up = time.monotonic() + self._seconds(timeout)
@@ -136,7 +136,7 @@ class DurableAuditSink:
     def wait_for_room(self, timeout: float) -> None:
         """Return when the queue has room or is closed.
 
-        Raises `QueueFull`, or the error that keeps it full.
+        Raises `QueueFull`, or the error that keeps the queue full.
         """
         with self._lock:
             if self._moved.wait_for(lambda: self._closing or len(self._queue) < self._bound, timeout):
@@ -164,7 +164,7 @@ class DurableAuditSink:
             self._wake()
 
     def wait_for(self, receipt: AuditReceipt, timeout: float | None) -> Placed:
-        """Return the position of the receipt once it has one. For `AuditReceipt.wait`."""
+        """Wait until the event of the receipt has a position, and return it. For `AuditReceipt.wait`."""
         seconds = self._seconds(timeout)
         with self._lock:
             self._moved.wait_for(lambda: receipt.place is not None or self._is_hopeless(), seconds)
@@ -177,8 +177,7 @@ class DurableAuditSink:
     def close(self, *, timeout: float | None = None) -> None:
         """Store all appended events, then refuse new ones. Closing twice is harmless.
 
-        If that takes longer than the timeout, the remaining receipts get the reason, which is also raised
-        here.
+        If that takes longer than the timeout, the remaining receipts get the error, and `close` raises it.
         """
         seconds = self._seconds(timeout)
         self._stop_listening()
@@ -223,9 +222,10 @@ class DurableAuditSink:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _take(self) -> list[AuditReceipt] | None:
-        """Return the queued events without removing them; None at the end.
+        """Wait for events and return the queued ones without removing them; None once the sink is closed and
+        empty.
 
-        The result is empty if only the outbox may have events.
+        The list is empty if only the outbox may have events.
         """
         with self._lock:
             while not self._queue and not self._woken:

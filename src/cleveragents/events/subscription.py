@@ -2,12 +2,12 @@
 
 No call starts after an unsubscribe has returned. This is ensured here, once, for inline and ordered delivery:
 a call adds itself to `_calls` *before* it checks whether the subscription is open, and an unsubscribe closes
-it *before* it checks for running calls. So either the call sees that it is closed, or the unsubscribe sees
-the call. Both sequences use `list.append` and `list.copy`, which are atomic with the GIL and, by the list's
-own lock, without it: no lock of ours is taken per call.
+the subscription *before* it checks for running calls. So either the call sees that the subscription is
+closed, or the unsubscribe sees the call. No lock of ours is taken per call: `list.append` and `list.copy` are
+atomic, under the GIL and, by the list's own lock, in an interpreter without the GIL.
 
 An ordered handler gets every event in sequence order, one at a time, on its own thread. Each ordered
-subscription has a bounded queue and a policy for a full one. One thread serves one queue, so a slow handler
+subscription has a bounded queue and an overflow policy. One thread serves one queue, so a slow handler
 delays only itself. The bus adds events under its own lock, so the queue has the order of the sequence
 numbers; the thread takes them out in batches and is woken only when it sleeps, so a busy stream costs no
 signal per event.
@@ -48,9 +48,9 @@ _IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BusStatistics:
-    """A snapshot.
+    """A snapshot of the counts of a bus.
 
-    `failures`, `dropped` and `refused` count since the bus was made, `waiting` is the current value.
+    `failures`, `dropped` and `refused` count from the creation of the bus; `waiting` is the current value.
 
     `dropped` counts events that were emitted but not delivered to a subscriber; `refused` counts events that
     were not emitted at all, because a receiver had no room.
@@ -178,7 +178,7 @@ class Subscription:
         self._open = False
 
     def wait_idle(self, timeout: float) -> bool:
-        """Return whether no other thread is in the handler within the timeout.
+        """Wait until no other thread is in the handler; return False if the timeout passes first.
 
         Requires a shut subscription.
         """
@@ -219,7 +219,7 @@ class FullQueue(Protocol):
     """A receiver without room for an event."""
 
     def wait_for_room(self, timeout: float) -> None:
-        """Return when there may be room. Raises `QueueFull` if it stays full."""
+        """Return when there may be room. Raises `QueueFull` if there is none within the timeout."""
         ...
 
 
@@ -319,7 +319,7 @@ class OrderedSubscription(Subscription):
         return len(self._queue) < self._settings.bound
 
     def put(self, event: DomainEvent) -> None:
-        """Queue the event; if the policy says so, drop the oldest one to make room."""
+        """Queue the event; with the policy `DROP_OLDEST`, drop the oldest event if the queue is full."""
         with self._queue_lock:
             if len(self._queue) >= self._settings.bound:  # guard: the queue stays within its bound
                 self._queue.popleft()
@@ -330,10 +330,10 @@ class OrderedSubscription(Subscription):
                 self._filled.notify()
 
     def wait_for_room(self, timeout: float) -> None:
-        """Return when there is room or the subscription has ended. Raises `QueueFull` if it stays full.
+        """Return when there is room or the subscription has ended. Raises `QueueFull` after the timeout.
 
-        Raises immediately if the policy says so, or if the caller is the very thread that would have to make
-        room.
+        Raises `QueueFull` immediately if the policy is `RAISE`, or if the caller is the thread that serves
+        this queue and would have to make room.
         """
         full = QueueFull(f"the queue of ordered subscriber {self._name()}", self._settings.bound)
         if self._settings.overflow is Overflow.RAISE:  # guard: this policy never waits
@@ -363,11 +363,11 @@ class OrderedSubscription(Subscription):
         self._ended.set()
 
     def wait_ended(self, timeout: float) -> bool:
-        """Return whether it ends within the timeout: no call runs or will start."""
+        """Wait until no call runs or will start; return False if the timeout passes first."""
         return self._ended.wait(timeout)
 
     def finish(self) -> None:
-        """Accept no more events: the thread delivers the queued ones, and ends."""
+        """Accept no more events; the thread delivers the queued events and then ends."""
         with self._queue_lock:
             self._ending = True
             self._filled.notify()

@@ -19,7 +19,7 @@ _HASHES_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """A problem at this position, or (position 0) with the head or an anchor."""
+    """A problem with the event at `position`; position 0 means the head or an anchor."""
 
     position: int
     problem: str
@@ -109,10 +109,9 @@ def hashes_at(connection: Connection, positions: Iterable[int]) -> dict[int, str
 
 
 def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> Iterator[LogFinding]:
-    """Return the findings of the anchors in a log with this number of rows and these hashes.
+    """Yield the problems of the anchor set, and where its anchors contradict a log of `rows` rows.
 
-    Of several anchors with the same finding, one is reported: the first that does not match, and the one that
-    records the most events.
+    `hashes` are those of the log, by position. Each kind of contradiction is reported for one anchor only.
     """
     for problem in anchors.problems:
         yield LogFinding(0, f"{anchors.source}: {problem}")

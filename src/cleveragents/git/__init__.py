@@ -1,1 +1,1 @@
-"""The git command and git's files, used so that nothing in a repository can run code."""
+"""Run git and read its files in such a way that nothing in a repository can run code."""

@@ -1,4 +1,4 @@
-"""Read contents by name from a repository through one git process: starting a process per read costs more."""
+"""Read objects of a repository by name through one git process, because a process per read is slow."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class BlobReader:
         self._closed = False
 
     def read(self, name: str) -> bytes | None:
-        """Return the content with that name. Raises `ToolRefused`.
+        """Return the content of the object `name`. Raises `ToolRefused` if there is no git program.
 
-        None if it does not exist, git does not answer in time, or the reader is closed.
+        Returns None if the object does not exist, git does not answer in time, or the reader is closed.
         """
         with self._lock:
             if self._closed:

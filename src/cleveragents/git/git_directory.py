@@ -57,7 +57,10 @@ _DECOMPOSED = "a\u0308"
 
 @dataclass(frozen=True, slots=True)
 class GitDirectory:
-    """The content of a git directory. `settings` are added to those that `faithful` takes from the user's."""
+    """The content of a git directory.
+
+    Its configuration has the settings of `faithful` (the user's) that affect file contents, then `settings`.
+    """
 
     object_format: str = "sha1"
     faithful: Mapping[str, str] = field(default_factory=dict)
@@ -107,7 +110,7 @@ class GitDirectory:
 
 
 def copy_index(source: Path, target: Path) -> bool:
-    """Copy an index with its time; return False if there is none.
+    """Copy an index with its modification time; return False if there is no index.
 
     git trusts an entry only if it is older than the index. A copy with a newer time would hide a file changed
     at the moment the index was written.
@@ -125,7 +128,7 @@ def copy_index(source: Path, target: Path) -> bool:
 def copy_shared_indexes(source: Path, target: Path) -> list[Path]:
     """Copy the shared parts of a split index from the git directory `source`, and return them.
 
-    git expects them in its own directory.
+    git expects them in the git directory that it uses.
     """
     found = list(source.glob("sharedindex.*"))
     for shared in found:
@@ -146,7 +149,7 @@ class LooseObjects:
     durable: bool = False
 
     def keep(self, data: bytes) -> str:
-        """Store a blob with that content; return its name."""
+        """Store a blob with the content `data`; return its name."""
         head = b"blob %d\0" % len(data)
         name = hashlib.new(self.algorithm, head + data, usedforsecurity=False).hexdigest()
         if not self._path(name).exists():
@@ -180,7 +183,10 @@ class LooseObjects:
         return zlib.decompress(packed).partition(b"\0")[2]
 
     def _draft(self, parts: Iterable[bytes]) -> tuple[Path, str, int]:
-        """Write the parts to a file; return it, the object's name, and the length without the first part."""
+        """Write the parts to a temporary file.
+
+        Return the file, the name of the object, and the length of all parts but the first.
+        """
         digest = hashlib.new(self.algorithm, usedforsecurity=False)
         packer = zlib.compressobj(_LEVEL)
         length = 0
@@ -236,9 +242,9 @@ def flush_all(directory: Path) -> None:
 
 
 def ignores_case(directory: Path) -> bool:
-    """Return whether the directory is also found under its name in the other case. Writes nothing.
+    """Return whether the file system ignores case: the directory also exists under its name in swapped case.
 
-    Checks a directory, because a file could have a second name on purpose.
+    Writes nothing. Tests with a directory, because a file could have a second name on purpose.
     """
     other = directory.with_name(directory.name.swapcase())
     if other == directory:

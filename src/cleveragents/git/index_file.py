@@ -3,8 +3,8 @@
 Supports only versions 2 and 3. git writes others only if configured to, and our own git directories are not.
 
 An index can tell git to skip files: assume-unchanged, skip-worktree and sparse checkouts. git then takes the
-index entry as the file's content. We use the existing file; only a file that is not checked out counts as its
-index entry.
+index entry as the file's content. We read the file instead if it exists; if it is not checked out, its
+content is that of its index entry.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class PlainIndex:
-    """An index without extensions, and the paths and modes of its entries: up to three for one path."""
+    """An index without extensions, and the path and mode of each entry. A conflicted path has up to three."""
 
     data: bytes
     entries: tuple[tuple[str, int], ...]
@@ -122,9 +122,9 @@ def entries_of(path: Path, *, name_bytes: int) -> dict[str, IndexEntry]:
 
 
 def plain_index(data: bytes, *, name_bytes: int) -> PlainIndex | None:
-    """Return the entries of an untrusted index, in bytes that we wrote.
+    """Return the entries of an untrusted index, rewritten as an index without extensions.
 
-    None unless git and we read the same entries in it, and all of them are there.
+    Returns None if the index is damaged or incomplete, or if git could read other entries in it than we do.
     """
     limit = max(0, len(data) - name_bytes)
     entries: list[tuple[str, int]] = []
@@ -175,8 +175,8 @@ def stat_key(status: os.stat_result) -> tuple[int, ...]:
 def with_stats(path: Path, stats: Mapping[str, os.stat_result | None], *, name_bytes: int) -> frozenset[str]:
     """Write the stat data of these files into their entries, as git does after reading the files itself.
 
-    None marks a file to be read again the next time. Return the files that have an entry. Rewrites the index
-    at `path`, the caller's own copy, in place.
+    None marks a file that git must read again the next time. Return the files that have an entry. Rewrites
+    the index at `path` in place, so it must be the caller's own copy.
     """
     if not stats:
         return frozenset()
@@ -237,8 +237,8 @@ def _spans(data: bytes, called: str, name_bytes: int) -> Iterator[tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class HiddenFiles:
-    """The files that an index hides. `assumed` are marked assume-unchanged. Of those marked skip-worktree,
-    `present` exist all the same, and `absent` are not checked out.
+    """The files that an index hides. `assumed` are marked assume-unchanged. Of the files marked
+    skip-worktree, `present` exist nevertheless, and `absent` are not checked out.
     """
 
     assumed: tuple[str, ...] = ()
@@ -247,7 +247,7 @@ class HiddenFiles:
 
 
 def marked_in(listed: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files marked assume-unchanged, and those marked skip-worktree."""
+    """Return the files marked assume-unchanged and the files marked skip-worktree in git's listing."""
     entries = [(entry[0], entry[2:]) for entry in os.fsdecode(listed).split("\0")[:-1]]
     assumed = tuple(path for tag, path in entries if tag.islower())
     return assumed, tuple(path for tag, path in entries if tag.upper() == _SKIPPED)
@@ -265,7 +265,7 @@ def hidden_files(repository: PrivateRepository, work_tree: Path, index: Path) ->
 
 
 def reveal(repository: PrivateRepository, work_tree: Path, index: Path) -> HiddenFiles:
-    """Remove the marks from every existing file in the caller's own index; return what they hid."""
+    """Remove both marks from every existing file in the caller's own index; return the files they hid."""
     hidden = hidden_files(repository, work_tree, index)
     for option, paths in (
         ("--no-assume-unchanged", hidden.assumed),

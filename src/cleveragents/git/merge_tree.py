@@ -47,7 +47,7 @@ class GitMergeResult:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Paths for which git reports a side without its content."""
+        """Paths of which git reports a side (base, ours or theirs) without naming its content."""
         return tuple(
             path
             for path, states in self.stages.items()
@@ -55,7 +55,7 @@ class GitMergeResult:
         )
 
     def named(self, path: str) -> str:
-        """Return the path before git renamed it to resolve a clash."""
+        """Return the path that `path` had before git renamed it to resolve a clash of names."""
         return re.sub(f"~({'|'.join(self.sides)})(_[0-9]+)?$", "", path)
 
 
@@ -69,7 +69,7 @@ def merged_trees(
     work_tree: Path | None = None,
     index: Path | None = None,
 ) -> GitMergeResult:
-    """Merge both sides. Objects go to the repository; no file changes. Raises `GitFailed`.
+    """Merge the trees `ours` and `theirs`. Objects go to the repository; no file changes. Raises `GitFailed`.
 
     The attributes in `work_tree` decide how a file is merged.
     """
@@ -113,7 +113,7 @@ def _messages(fields: Iterator[bytes]) -> Iterator[MergeMessage]:
 
 
 def _wrapped(repository: PrivateRepository, base: str, ours: str, theirs: str) -> tuple[str, str]:
-    """Wrap these trees in commits whose parent is a commit of the base; one process writes all."""
+    """Return commits of `ours` and `theirs` whose parent is a commit of `base`. Starts one process."""
     root = _commit(base)
     commits = [_commit(tree, _name(root, base)) for tree in (ours, theirs)]
     with TemporaryDirectory(dir=repository.directory) as folder:
@@ -144,7 +144,7 @@ def merged_content(
 ) -> str | None:
     """Merge three contents and return the stored result; None if they conflict.
 
-    Without an ancestor, an empty one is used. With `favour`, that side wins each conflict.
+    Without an ancestor, an empty one is used. `favour` names the side ("ours", "theirs") that wins conflicts.
     """
     options = ("-p", "--quiet", *([f"--{favour}"] if favour else []))
     with tempfile.TemporaryDirectory(prefix="cleveragents-merge-") as place:

@@ -1,8 +1,8 @@
 """Run git's plumbing commands in a controlled environment.
 
-Our caller may have set GIT_DIR and the like (a hook does), and a repository's configuration may name programs
-to run: filters, hooks, file monitors. So no git variable is passed on, the user's and the system's
-configuration are read only on request, and hooks are off.
+The process that started us (a git hook, for example) may have set GIT_DIR and similar variables, and a
+repository's configuration may name programs to run: filters, hooks, file monitors. So no git variable is
+passed on, the user's and the system's configuration are read only on request, and hooks are off.
 
 The git program comes from an absolute entry of PATH. An empty or relative entry would mean the current
 directory: a repository, where a file `git` is not git.
@@ -120,7 +120,7 @@ def run_git(
 
 
 def within(seconds: float) -> SecondsLeft:
-    """Return a function for the seconds left of `seconds` from now."""
+    """Return a function that returns how many of the `seconds` from now are left."""
     end = time.monotonic() + seconds
     return lambda: end - time.monotonic()
 
@@ -220,7 +220,7 @@ class RunningGit:
 
 
 def user_environment() -> dict[str, str]:
-    """Return the environment for the user's own repository: theirs, without git's variables."""
+    """Return the environment for the user's own repository: the user's, without git's variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | _QUIET | {"PATH": search_path()}
 
@@ -280,8 +280,9 @@ class PrivateRepository:
         return self.git(*arguments, work_tree=work_tree, index=index).decode("utf-8").strip()
 
     def tree_with(self, tree: str, lines: Iterable[bytes], scratch: Path) -> str:
-        """Return the tree with these entries (`index_line`) changed; `scratch` is a free path
-        for an index.
+        """Return a copy of `tree` with the entries in `lines` (see `index_line`) changed.
+
+        `scratch` is an unused path for a temporary index.
         """
         try:
             self.git("read-tree", tree, index=scratch)
@@ -295,7 +296,7 @@ class PrivateRepository:
         """Return the tree of all current files in `work_tree` that are not ignored.
 
         `index` caches the result, so that the next call reads only changed files. A nested repository that is
-        not a submodule is left out; for a submodule, its commit is taken.
+        not a submodule is left out; a submodule is recorded as its commit.
         """
         self.stage(work_tree, index)
         return self.text("write-tree", index=index)
@@ -370,7 +371,7 @@ def index_line(mode: int, name: str, path: str) -> bytes:
 
 
 def _reached(work_tree: Path, paths: Sequence[str]) -> list[str]:
-    """Return the paths not reached through a symbolic link; git uses the link instead."""
+    """Return the paths without those below a symbolic link, for which git records the link instead."""
     return [
         path
         for path in paths

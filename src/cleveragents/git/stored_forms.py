@@ -1,9 +1,10 @@
 """Convert between the bytes of files on disk and the form in which git commits them.
 
 Attributes and settings (`text`, `eol`, `ident`, `working-tree-encoding`, `core.autocrlf`) make git store
-other bytes than those on disk, and the way back is ambiguous: many contents have one stored form. So our own
-trees hold the bytes on disk, and only a commit holds git's form. `EXACT_ATTRIBUTES` turns conversions off in
-one of our git directories; `StoredForms` converts with a second one that has the user's rules.
+other bytes than those on disk, and the way back is ambiguous: different contents can have the same stored
+form. So our own trees hold the bytes on disk, and only a commit holds git's form. `EXACT_ATTRIBUTES` turns
+conversions off in one of our git directories; `StoredForms` converts with a second one that has the user's
+rules.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class StoredForms:
     filters: frozenset[str] = frozenset()
 
     def read_exactly(self, work_tree: Path, index: Path, paths: Collection[str] | None = None) -> None:
-        """Replace the stored form of files by their bytes on disk, in an index of ours that is up to date.
+        """Replace the stored form of files by their bytes on disk, in `index`, our own up-to-date index.
 
-        A file has a stored form if its size is not that of its object, or an attribute rewrites it. Files
-        that go through a filter program (git-lfs) keep their stored form.
+        An entry holds a stored form if the size of its object differs from that of the file, or if an
+        attribute rewrites the file. Files that use a filter program (git-lfs) keep their stored form.
         """
         entries = self._entries(index)
         if paths is not None:
@@ -64,8 +65,9 @@ class StoredForms:
         return self._attributes(work_tree, index, paths)[1]
 
     def check_out(self, work_tree: Path, index: Path) -> None:
-        """Replace the stored form of all files by their bytes on disk, or by those of a checkout if
-        `work_tree` lacks or changed the file.
+        """Replace the stored form of all files in `index` by their bytes on disk.
+
+        For a file that is missing or changed in `work_tree`, use the bytes that a checkout would write.
         """
         options = ("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", "--ignore-submodules=all")
         listed = self.converting.git(*options, work_tree=work_tree, index=index)
@@ -78,10 +80,9 @@ class StoredForms:
             self.read_exactly(Path(export), index, changed)
 
     def to_commit(self, head: str, base: str, changes: Mapping[str, Difference]) -> tuple[str, str]:
-        """Return the stored form of the tree `base`, and of `base` with `changes`, to merge into the tree
-        `head`.
+        """Return two trees in stored form, `base` and `base` with `changes`, to merge into the tree `head`.
 
-        Unchanged files are as in `head`. Raises `GitFailed` if a file has no stored form.
+        Both contain unchanged files as in `head`. Raises `GitFailed` if a file has no stored form.
         """
         with TemporaryDirectory(prefix="commit-", dir=self.exact.directory) as place:
             index = Path(place, "index")
@@ -162,8 +163,8 @@ class StoredForms:
         return sorted((differing | rewritten) - filtered)
 
     def _attributes(self, work_tree: Path, index: Path, paths: Collection[str]) -> tuple[set[str], set[str]]:
-        """Return the paths that an attribute rewrites regardless of size, and those that use a filter
-        program.
+        """Return the paths that an attribute may rewrite without a change of size, and the paths that use a
+        filter program.
         """
         options = ("check-attr", "-z", "--stdin", "filter", *_REWRITING)
         told = self.converting.git(*options, work_tree=work_tree, index=index, feed=_listed(paths))

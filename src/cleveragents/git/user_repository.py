@@ -75,8 +75,8 @@ class UserRepository:
 
     @property
     def object_stores(self) -> tuple[Path, ...]:
-        """Its own object store first, then those it borrows. They become visible to commands, so anything
-        that is not an object store is excluded, whatever the repository says.
+        """The repository's own object store, then the stores it borrows from. Commands can see them, so a
+        directory that is not an object store is excluded even if the repository names it.
         """
         found = [self.common_dir / "objects"]
         secret = secret_places(Path.home().resolve())
@@ -95,11 +95,11 @@ class UserRepository:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it is a partial clone, which fetches objects on demand."""
+        """Whether the repository is a partial clone, which fetches objects on demand."""
         return any(name.startswith("remote.") and name.endswith(".promisor") for name in self.settings)
 
     def flag(self, name: str, *, otherwise: bool) -> bool:
-        """Return a setting as git reads booleans."""
+        """Return a boolean setting as git would read it; `otherwise` if it is not set."""
         value = self.settings.get(name)
         return otherwise if value is None else value.lower() not in ("false", "no", "off", "0")
 
@@ -171,8 +171,8 @@ def _pin_name(plan_id: str) -> str:
 def pin(repository: UserRepository, plan_id: str, commit: str) -> None:
     """Keep the commit from being pruned until `unpin`.
 
-    Written like git writes a ref, including the lock, if refs are files: a process would cost a tenth of the
-    time to create a sandbox. No other program writes a ref with this name.
+    If refs are files, writes the file as git does, including the lock: a git process would take a tenth of
+    the time that creating a sandbox takes. No other program writes a ref with this name.
     """
     name = _pin_name(plan_id)
     if "extensions.refstorage" not in repository.settings and _write_ref(
@@ -222,7 +222,7 @@ def _write_ref(path: Path, commit: str) -> bool:
 
 
 def _refs_environment(common_dir: Path) -> dict[str, str]:
-    """Return the environment to change a ref without a reflog, waiting for concurrent changes of refs."""
+    """Return the environment in which git changes a ref without a reflog and waits for other changes."""
     settings = {"core.logAllRefUpdates": "false", "core.packedRefsTimeout": "60000"}
     environment = user_environment() | {"GIT_DIR": str(common_dir), "GIT_CONFIG_COUNT": str(len(settings))}
     for number, (name, value) in enumerate(settings.items()):

@@ -24,8 +24,8 @@ __all__ = ["EmbeddedJobEngine", "EngineWorker", "JobEngine", "WorkerRequest"]
 class WorkerRequest:
     """The kinds and queues of jobs that a worker runs.
 
-    It runs jobs of any kind from `queues`, and private jobs of the kinds that have a handler. The handler of
-    `name` also runs jobs of the kind `name:id`.
+    The worker runs jobs of any kind from `queues`, and private jobs of the kinds that have a handler. The
+    handler of `name` also runs jobs of the kind `name:id`.
     """
 
     handlers: Mapping[str, JobHandler]
@@ -38,7 +38,7 @@ class EngineWorker(Protocol):
     """A running worker, until it is drained or closed."""
 
     def drain(self, timeout: float) -> bool:
-        """Claim no more jobs and let running ones end; return whether all did.
+        """Claim no more jobs and wait for the running ones; return whether all ended within the timeout.
 
         After the timeout, the remaining jobs are stopped and given back, for another worker to continue.
         """
@@ -52,9 +52,9 @@ class EngineWorker(Protocol):
 class JobEngine(Protocol):
     """Submits and runs jobs on one machine or many. Safe in any thread and process.
 
-    A job runs under a fence: a later owner has a higher one, and writes of an earlier owner are refused,
+    A job runs under a fence, a number that increases with each owner: writes of an earlier owner are refused,
     however the engine identifies its workers. A job that `submit` returned survives a kill -9 of all
-    processes and will be run by some worker. `list` may lag behind; `get` does not.
+    processes, and some worker will run it. `list` may return outdated jobs; `get` does not.
     """
 
     @property
@@ -82,7 +82,7 @@ class JobEngine(Protocol):
     def list(
         self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
     ) -> Sequence[Job]:
-        """Return jobs by id, oldest first, in any of the states (all, if empty), after this id."""
+        """Return up to `limit` jobs with ids above `after`, oldest first, in any of `states` (empty: all)."""
         ...
 
     def cancel(self, job_id: str, reason: str) -> Job:

@@ -2,8 +2,8 @@
 
 The collector scans young objects after every 700 allocations, and occasionally all objects: hundreds of
 thousands that belong to modules and live as long as the process. For running plans this was a tenth of the
-total time. Existing objects are therefore frozen when the first worker starts until the last one ends, and
-young objects are scanned less often.
+total time. Therefore, from the start of the first worker to the end of the last, existing objects are frozen
+(excluded from collection), and young objects are scanned less often.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class CollectorPause:
         Owner: the module; any thread may call `hold` and `release_hold`, in pairs.
         Lock: `_lock` guards the number of holders, the previous settings and whether we froze objects,
             including the calls to the collector.
-        Guarantee: it is relaxed from before the first `hold` returns until the last holder lets go; then
-            the previous settings are restored.
-    Cancel safety: an interrupt before `hold` returns may leave it relaxed for good, and nothing else.
+        Guarantee: the collector is relaxed from before the first `hold` returns until the last holder
+            releases it; then the previous settings are restored.
+    Cancel safety: an interrupt before `hold` returns may leave the collector relaxed permanently; it has no
+        other effect.
     """
 
     def __init__(self) -> None:

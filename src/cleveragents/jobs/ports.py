@@ -39,8 +39,8 @@ HandlerFunction = Callable[["AsyncJob"], object]
 class Heartbeat:
     """The answer to a heartbeat.
 
-    Without `heard`, the lease was not renewed: another transaction holds the job now, and the owner sends the
-    heartbeat again.
+    If `heard` is False, the lease was not renewed, because another transaction holds the job; the owner sends
+    the heartbeat again.
     """
 
     beat: int
@@ -50,7 +50,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
-    """The worker that claims a job, and the acceptable jobs. See `JobStore.claim`."""
+    """A request to claim a job: the worker, and the kinds and queues it accepts. See `JobStore.claim`."""
 
     worker: WorkerIdentity
     kinds: frozenset[str]
@@ -69,7 +69,7 @@ class JobStore(Protocol):
     """The job table. Every method is one atomic step, from any thread and any process.
 
     Each move is stored together with its event, in one transaction. A returned result survives a kill -9.
-    `now` is always the caller's wall clock: it orders the queue and is displayed; no lease depends on it.
+    `now` is always the caller's wall clock. It orders the queue and is displayed; no lease depends on it.
     """
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
@@ -88,7 +88,7 @@ class JobStore(Protocol):
     def list(
         self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
     ) -> Sequence[Job]:
-        """Return jobs by id, oldest first, in any of the states (all, if empty), after this id."""
+        """Return up to `limit` jobs with ids above `after`, oldest first, in any of `states` (empty: all)."""
         ...
 
     def claim(
@@ -96,25 +96,26 @@ class JobStore(Protocol):
     ) -> Job | None:
         """Claim the most urgent queued job of these kinds whose `not_before` has passed, or return None.
 
-        The job is from the queue "" or from one of `queues`, where a kind `name:id` also matches `name`.
-        Other queues are not touched.
+        The job is from the queue "" or from one of `queues`; in `queues`, a job of the kind `name:id` also
+        matches `name`. Other queues are not touched.
 
-        Highest priority first, then oldest. Fence and attempt are increased by one, beat is 0. At most one
-        caller ever gets a given fence. A job with a limit is skipped while `at_most` jobs of its kind run,
-        whatever their own limits are; the same holds for each of its shared limits.
+        The most urgent job has the highest priority; of several, it is the oldest. Fence and attempt are
+        increased by one, beat is 0. At most one caller ever gets a given fence. A job with a limit is skipped
+        while `at_most` jobs of its kind run, whatever their own limits are; the same holds for each of its
+        shared limits.
         """
         ...
 
     def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
-        """Increase the beat of each of these jobs, given with their fences, by one.
+        """Increase the beat of each of these jobs by one. `held` maps job ids to fences.
 
-        Jobs that no longer have this fence are unchanged and missing in the result. Never waits: a job that
-        another transaction is moving is unchanged, too, and its answer is not `heard`.
+        Jobs that no longer have their fence are unchanged and missing in the result. Never waits: a job that
+        another transaction is moving is unchanged, too, and its `Heartbeat` has `heard` False.
         """
         ...
 
     def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
-        """Return the cancel reasons of those jobs, given with their fences, that are to be cancelled."""
+        """Return the cancel reason of each of these jobs that has one. `held` maps job ids to fences."""
         ...
 
     def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
@@ -128,9 +129,9 @@ class JobStore(Protocol):
     def finish_and_claim(
         self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
     ) -> JobHandoff:
-        """Finish an attempt and claim the next job in one step: the freed place is available to the claim.
+        """Finish an attempt and claim the next job in one step, so that the claim can use the freed place.
 
-        Raises whatever `finish` raises; nothing is claimed then. It may return no job although one could be
+        Raises the errors of `finish`; then nothing is claimed. It may return no job although one could be
         claimed; the caller then uses `claim`.
         """
         ...
@@ -138,8 +139,9 @@ class JobStore(Protocol):
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         """Cancel a queued job immediately; mark a running one for its owner.
 
-        The first reason stays, unless it was a mere stop and this one is not. Raises `JobAlreadyEnded` if
-        there is nothing left to cancel. A second request for a running job changes nothing and returns it.
+        The first reason stays, unless it was for a stop that allows a resume and this request is a cancel.
+        Any other repeated request for a running job changes nothing and returns the job. Raises
+        `JobAlreadyEnded` if there is nothing left to cancel.
         """
         ...
 

@@ -17,11 +17,11 @@ def start_daemon(name: str, work: Callable[[], None]) -> None:
 
 
 class ServiceThread:
-    """Calls `step`, waits for as long as it returns or until woken, and calls it again.
+    """Calls `step` repeatedly; after each call, waits for the seconds that `step` returned, or until woken.
 
     An exception in a step is logged, and the next step follows `pause_seconds` later: a busy database must
-    not end a worker. An `Unavailable` error is logged when it begins and when it is over. Any thread may call
-    `wake` and `stop`; the state is in two events.
+    not end a worker. Of a series of `Unavailable` errors, only the beginning and the end are logged. Any
+    thread may call `wake` and `stop`; the state is in two events.
     """
 
     def __init__(self, name: str, step: Callable[[], float], *, pause_seconds: float) -> None:
@@ -48,7 +48,7 @@ class ServiceThread:
         self._wakeup.set()
 
     def join(self, timeout: float) -> bool:
-        """Return whether the thread has ended (or never started)."""
+        """Wait up to `timeout` seconds; return whether the thread has ended (or never started)."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()

@@ -3,9 +3,9 @@
 A call whose end was not observed (cancelled, cut off, timed out) counts at its worst case, because the
 provider may charge for it. A call that the provider rejected, or that never reached it, costs nothing.
 
-A call that does not fit the budget waits for running calls of the same plan tree in this process: they are
-reserved at their worst case and usually take less. Failing immediately would end the run, and its running
-calls would be cancelled and charged at their worst case.
+A call that does not fit the budget waits for running calls of the same plan tree in this process: their
+reservations cover the worst case, and they usually cost less. Failing immediately would end the run, and its
+running calls would be cancelled and charged at their worst case.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def out_of_time(plan_id: str) -> BudgetExhausted:
 class CallName:
     """The identity of a call.
 
-    `key` is unique within its plan: a repeated call with the same key forfeits the reservation of the first.
+    `key` is unique within its plan. If a call is made again under the same key, the reservation of the first
+    call counts as spent.
     """
 
     key: str
@@ -92,9 +93,9 @@ class OpenCalls:
 class ModelCalls:
     """Model calls on one budget. Any number may run concurrently, on one event loop.
 
-    An attempt that may have cost something is paid for before the next one, up to `retries` more times; the
-    model itself retries attempts that cost nothing. `patience_seconds` bounds an answer: after it, nothing is
-    retried and no running call is waited for. No call starts when `seconds_left` reaches 0.
+    A failed call that may have cost something is charged and made again, up to `retries` times; the model
+    itself retries calls that cost nothing. After `patience_seconds`, a call is not made again and does not
+    wait for running calls. No call starts when `seconds_left` reaches 0.
 
     Cancel safety: a cancelled call has closed its connection and counts at its worst case; a call that still
     waits for the budget has reserved nothing.
@@ -176,8 +177,10 @@ class ModelCalls:
     async def _leave(
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
-        """Reserve the call. Request a shorter answer if the budget has no room and no running call can still
-        return some.
+        """Reserve the call; return the reservation and the request to send.
+
+        If the budget has no room and no running call can free any, the request asks for a shorter answer.
+        Raises `BudgetExhausted`.
         """
         give_up = self.clock.monotonic() + self.patience_seconds
         alone = False
@@ -260,7 +263,7 @@ class ModelCalls:
         )
 
     def _affordable(self, model: Model, read: int) -> int:
-        """Return the longest answer that the rest of the budget pays for, after the input."""
+        """Return the maximum tokens of an answer that the rest of the budget pays for, after the input."""
         view = self.budgets.view(self.root_id)
         taken = view.spent + view.reserved
         bounds: list[int] = []
@@ -341,8 +344,7 @@ class OpenCallsOfTrees:
         Owner: the process that runs the plans; any thread may ask.
         Lock: `_lock` guards the dictionary, for a look-up or an insertion.
         Guarantee: while any caller holds the count of a tree, all callers get the same one; it is removed
-        with
-            its last holder.
+            with its last holder.
     Cancel safety: nothing here waits.
     """
 

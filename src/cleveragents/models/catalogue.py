@@ -7,8 +7,8 @@ retries.
 
 Facts about models (prices and token limits) come from the shipped list and the user's own list. A model that
 is in neither list has an unknown price; it is not free. A dated name (`gpt-4o-2024-08-06`) has the facts of
-the undated one unless it is listed itself. Listed names keep their prices behind a base URL, as a gateway
-charges about the same.
+the undated one unless it is listed itself. A listed model keeps its price if a base URL is configured,
+because a gateway charges about the same.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PriceList:
         self._own = _read(own) if own else {}
 
     def facts(self, name: str) -> ModelFacts:
-        """Return what is known of a model."""
+        """Return the listed facts about a model; its price is unknown if it is not listed."""
         for listed in (self._own, self._shipped):
             for spelling in (name, _DATED.sub("", name)):
                 if spelling in listed:
@@ -88,7 +88,7 @@ class PriceList:
         return next(iter(get_close_matches(name, list(every), n=1, cutoff=0.88)), None)
 
     def known_mode(self, name: str) -> ToolCallMode | None:
-        """Return how models of that family make tool calls on a server of the user's, if that is known."""
+        """Return how a model with this name makes tool calls on the user's own server; None if unknown."""
         spelling = name.lower()
         text = any(fnmatchcase(spelling, pattern) for pattern in self._text_callers)
         return ToolCallMode.TEXT if text else None
@@ -104,7 +104,7 @@ class ModelCatalogue:
 
     Any thread may use it: its dictionaries only grow, in single atomic steps. If two threads open the same
     model at once, both get the first one. All models of a provider share its concurrency limit and its
-    breaker. Keys are masked as long as `secrets` exists, or the catalogue if none is passed.
+    breaker. Keys are masked as long as `secrets` exists; without `secrets`, as long as the catalogue exists.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class ModelCatalogue:
         return found
 
     def is_file(self, name: str) -> bool:
-        """Return whether the model is a file whose facts must be read."""
+        """Return whether the model is a file that states its own facts, such as a script."""
         provider = name.partition("/")[0]
         return provider in self.providers() and self._provider(provider).reads_facts is not None
 
@@ -210,9 +210,10 @@ class ModelCatalogue:
         return self._wrapped(provider.open(opening), provider)
 
     def _mode(self, provider: Provider, facts: ModelFacts) -> ToolCallMode | None:
-        """Return how the model makes tool calls: as the user's list says, as probed, or as known of it.
+        """Return how the model makes tool calls; None if unknown.
 
-        The makers' own servers take native calls.
+        The listed facts decide first. A provider's own server accepts native calls. On another server, an
+        earlier probe decides, then the mode that is known for the model's name.
         """
         server = self._base_url(provider)
         if facts.tool_calls is not None:
@@ -223,8 +224,9 @@ class ModelCatalogue:
         return kept or self._prices.known_mode(facts.name)
 
     def probe(self, name: str) -> Callable[[], Awaitable[ToolCallMode]] | None:
-        """Return a function that probes how the model makes tool calls and keeps the result; None for a
-        script, which answers what it is written to answer."""
+        """Return a function that probes how the model makes tool calls and stores the result.
+
+        Returns None for a scripted model, whose answers would reveal nothing."""
         from cleveragents.models.text_calls import probe
 
         provider, _ = self._parted(name)
@@ -363,7 +365,7 @@ class ModelCatalogue:
 def _load_entry(entry: EntryPoint) -> Provider:
     """Load the provider of an installed package.
 
-    Raises `ConfigurationError` that names the package for any error of its code.
+    Any error in the code of the package is raised as a `ConfigurationError` that names the package.
     """
     try:
         offered = entry.load()

@@ -60,8 +60,8 @@ _TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "any
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """The model and request of a failed call: the tokens it needs, the model's limit and the variables of the
-    key. `place` is the base URL that the user configured and the setting it comes from.
+    """The facts of a failed call: the model, the tokens the request needs, the model's limit, and the
+    environment variables for the key. `place` is the configured base URL and the setting it comes from.
     """
 
     model: str
@@ -190,8 +190,8 @@ def _is_too_long(error: Exception, status: int | None, said: str) -> bool:
 
 
 def _too_long(subject: FailedCall, said: str) -> ContextTooLong:
-    """Return the error with the numbers of the provider's message if it has two: the smaller is the limit,
-    the larger is the size of the request.
+    """Return the error. If the provider's message contains two numbers, the smaller is the limit, and the
+    larger is the size of the request.
     """
     numbers = sorted(int(number) for number in _NUMBER.findall(said.replace(",", "")))
     if len(numbers) >= 2:

@@ -5,8 +5,8 @@ reveals a lost connection. Tool calls are assembled from their pieces here and p
 LangChain would complete a half-written call and return it as valid.
 
 Outgoing names and ids are restricted to what every provider accepts: letters, digits, `_` and `-` in names,
-and unique ids. Requests are renumbered from the start of the conversation each time, so that the same
-conversation is always sent as the same bytes and provider caches keep working.
+and unique ids. Tool requests are numbered anew from the start of the conversation for each call, so that the
+same conversation is always sent as the same bytes and provider caches keep working.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _LONGEST_NAME = 64
 class LangChainModel:
     """A `Model` that calls a LangChain chat model.
 
-    `options` converts a request into keyword arguments of the chat model. `sums_usage` says whether the
-    streamed usage values are increments or running totals. `tells_schema` adds the answer's schema to the
-    prompt. `place` is passed to `FailedCall`.
+    `options` converts a request into keyword arguments of the chat model. `sums_usage`: streamed usage values
+    are increments, to be summed, not running totals. `tells_schema` adds the answer's schema to the prompt.
+    `place` is passed to `FailedCall`.
 
     Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
     calls.
@@ -99,7 +99,7 @@ class LangChainModel:
         return self._estimator.count(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
-        """Return the answer, as `Model.reply`, without retries.
+        """Return the answer like `Model.reply`, but without retries.
 
         `on_token` receives an empty string when a tool call starts, which marks the start of the answer. An
         error states whether the provider may charge for the call. Every error after the first piece may be
@@ -230,7 +230,7 @@ class _Heard:
         return self.usage.input_tokens, self.usage.output_tokens, self.usage.cached_tokens
 
     def charged(self, failure: CleverAgentsError, error: Exception) -> CleverAgentsError:
-        """Return the error with its charge recorded."""
+        """Return the error, marked as charged, with the usage, if the provider may charge for the call."""
         if not isinstance(failure, ModelUnavailable | ModelRefused):
             return failure
         if not self.begun and not (isinstance(failure, ModelUnavailable) and may_have_cost(error)):
@@ -289,10 +289,10 @@ def _fitting(name: str) -> str:
 
 @dataclass(slots=True)
 class RequestNumbers:
-    """Unique ids for the requests of one conversation.
+    """Unique ids for the tool requests of one conversation.
 
-    An answer gets the id of the oldest open request with the same original id. Not thread-safe: create one
-    per conversation sent.
+    An answer gets the id of the oldest unanswered request with the same original id. Not thread-safe: create
+    one each time a conversation is sent.
     """
 
     given: int = 0
@@ -440,7 +440,7 @@ class StreamsChunks(Protocol):
 
 
 async def pieces_of(chat: BaseChatModel, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
-    """Stream the pieces of any LangChain chat model, as `StreamsChunks.pieces`."""
+    """Stream the pieces of any LangChain chat model, like `StreamsChunks.pieces`."""
     speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
     stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
     async with aclosing(stream):

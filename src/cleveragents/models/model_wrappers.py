@@ -147,7 +147,7 @@ class WrappedModel:
 class LimitedModel(WrappedModel):
     """A `Model` that holds a place of its provider during each call, including the waits between retries.
 
-    Another call in that place would meet the same refusal.
+    A call that used the place during such a wait would be refused by the provider, too.
     """
 
     def __init__(self, model: Model, places: FairSemaphore) -> None:
@@ -225,9 +225,9 @@ class RetryPolicy:
 class RetryingModel(WrappedModel):
     """A `Model` that retries a call while the provider is unavailable.
 
-    The wait doubles with each attempt, from half a second to 30 seconds, and is then randomised between half
-    and all of that. If the provider requests a wait, a random share is added to it, so that callers with the
-    same instruction do not return at the same moment.
+    The wait doubles with each attempt, from half a second to 30 seconds; the actual wait is a random value
+    between half of that and all of it. If the provider requests a wait, a random share is added to it, so
+    that callers that got the same request do not return at the same moment.
     """
 
     def __init__(self, model: Model, patience: RetryPolicy) -> None:

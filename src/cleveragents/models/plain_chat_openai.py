@@ -45,7 +45,7 @@ class PlainChatOpenAI(ChatOpenAI):
     """A `ChatOpenAI` that streams pieces directly. The request body is the same."""
 
     async def pieces(self, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
-        """Make one call and yield its pieces, as `StreamsChunks.pieces`.
+        """Make one call and yield its pieces, like `StreamsChunks.pieces`.
 
         Raises `openai.APIStatusError`, the errors of the library's transport, `StreamFailed`, and
         `ValueError` for a malformed chunk.

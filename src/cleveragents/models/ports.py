@@ -143,7 +143,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A record of one model call: its actual cost, or its worst case if that is unknown."""
+    """A record of one model call: its actual cost, or its worst case if the actual cost is unknown."""
 
     plan_id: str
     actor: str

@@ -89,7 +89,7 @@ class ScriptedUsage(_Part):
 class ScriptedFault(_Part):
     """A simulated failure.
 
-    An HTTP status is returned immediately; the others break the answer while it is sent.
+    An HTTP status is returned immediately; all other failures break the answer while it is sent.
     """
 
     status: Annotated[int, Field(ge=400, le=599)] | None = None
@@ -126,7 +126,7 @@ class ScriptedAnswer(_Part):
 
 
 class ScriptRule(_Part):
-    """A rule: its conditions and its answer, either always the same or one for each turn."""
+    """A rule: its conditions, and either one answer for all turns or one answer for each turn."""
 
     when: ScriptCondition = ScriptCondition()
     reply: ScriptedAnswer | None = None
@@ -202,7 +202,8 @@ class ScriptRunner:
     Thread safety:
         Owner: the model or server that created it; any thread may ask.
         Lock: `_lock` guards the counts of requests per rule, for arithmetic only.
-        Guarantee: each request is counted once by every rule that fits it, up to the one that answers.
+        Guarantee: a request is counted once by each rule that matches it, up to and including the rule that
+            answers it.
     Cancel safety: no call waits.
     """
 

@@ -89,7 +89,7 @@ def _fields_of(part: object) -> Mapping[str, FieldInfo]:
 
 
 def _part_in(annotation: object) -> object:
-    """Return the model class inside an annotation, alone or in a list."""
+    """Return the pydantic model class that an annotation contains, directly or as the element of a list."""
     return next(filter(_fields_of, (annotation, *map(_part_in, get_args(annotation)))), None)
 
 

@@ -1,11 +1,12 @@
 """Tool calls that a model writes as text.
 
-Small models, and endpoints without a parser for them, answer with a call in a fenced block, in `<tool_call>`
-tags or as bare JSON, often with single quotes, trailing commas or a missing brace. `calls_in` reads such a
-message. `TextCallingModel` does so for models that are known or probed not to make native calls.
+Small models, and servers that do not parse a model's tool calls, answer with a call in a fenced block, in
+`<tool_call>` tags or as bare JSON, often with single quotes, trailing commas or a missing brace. `calls_in`
+reads such a message. `TextCallingModel` does so for models that do not make native calls, as a list or a
+probe says.
 
 The text of a model is hostile input: a file can ask the model to repeat a call. A call that occurs verbatim
-in what the model was given is not made, and an incomplete text is never completed.
+in the model's input is not made, and an incomplete text is never completed.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _NO_JSON = "the call is not JSON; send one object with `name` and `arguments`"
 
 @dataclass(frozen=True, slots=True)
 class TextCall:
-    """A call in a text: where it stands, the tool and its arguments, or the problem with it."""
+    """A call in a text: its position, the tool and its arguments, or the problem with the call."""
 
     start: int
     end: int
@@ -84,8 +85,8 @@ class TextCall:
 def calls_in(text: str, tools: Sequence[str], *, cut_off: bool = False) -> list[TextCall]:
     """Return the tool calls in the text of a model, in order. `tools` are the names that it may call.
 
-    A call to another tool counts only where nothing else can be meant: in tags, or as an object of a name
-    and arguments alone.
+    A call to a tool that is not in `tools` counts only if the text is clearly meant as a call: in tags, or as
+    an object that has only a name and arguments.
     """
     if len(text) > _MOST_CHARACTERS:
         return []
@@ -205,7 +206,7 @@ def _parsed(written: str) -> Any:
 
 
 def _constant(part: ast.expr) -> ast.expr:
-    """Return a JSON constant, which is a name in Python, as the constant it stands for."""
+    """Return the Python constant for a JSON constant (`true`, `false`, `null`); other parts unchanged."""
     if isinstance(part, ast.Name) and part.id in _CONSTANTS:
         return ast.Constant(_CONSTANTS[part.id])
     return part
@@ -251,13 +252,13 @@ _NAME_HINT = re.compile(r"""["'](?:name|tool|tool_name)["']\s*:\s*["']([\w.-]{1,
 
 
 def _name_hint(written: str) -> str:
-    """Return the name of the tool in a call that cannot be read, or nothing."""
+    """Return the name of the tool in a call that cannot be parsed; empty if there is none."""
     match = _NAME_HINT.search(written[:500])
     return match.group(1) if match else ""
 
 
 def _problem(call: TextCall, shown: Collection[str]) -> str | None:
-    """Return why the call is not made. `shown` are the calls in what the model was given."""
+    """Return why the call must not be made, or None. `shown` are the calls in the model's input."""
     if call.problem is not None:
         return call.problem
     if _meaning(call) in shown:  # guard: a file makes no calls, however it is written or escaped
@@ -266,7 +267,7 @@ def _problem(call: TextCall, shown: Collection[str]) -> str | None:
 
 
 def _shown_calls(messages: Sequence[Message], tools: Sequence[str]) -> frozenset[str]:
-    """Return the calls in what the model was given, as `_meaning` spells them."""
+    """Return the calls in the model's input, in the canonical form of `_meaning`."""
     found: set[str] = set()
     for message in messages:
         if message.role is MessageRole.ASSISTANT:
@@ -299,22 +300,22 @@ def _without(text: str, calls: Sequence[TextCall]) -> str:
 class KeptModes:
     """The probed modes of models, in a JSON file, by server and name.
 
-    Any thread and any process may use it. Of two writers at once the later one counts; a mode that is lost,
-    or a file that cannot be read or written, costs another probe and nothing else.
+    Any thread and any process may use it. Of two concurrent writers, the later one wins. If a mode is lost,
+    or the file cannot be read or written, the only cost is another probe.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def get(self, name: str, server: str) -> ToolCallMode | None:
-        """Return the mode of a model on that server, if it was probed."""
+        """Return the mode of a model on `server`; None if it was not probed."""
         try:
             return ToolCallMode(self._read()[_key(name, server)])
         except (KeyError, ValueError):
             return None
 
     def keep(self, name: str, server: str, mode: ToolCallMode) -> None:
-        """Store the mode of a model on that server."""
+        """Store the mode of a model on `server`."""
         modes = self._read() | {_key(name, server): mode.value}
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}-{threading.get_ident()}")
         with suppress(OSError):
@@ -337,9 +338,9 @@ def _key(name: str, server: str) -> str:
 
 
 async def probe(model: Model) -> tuple[ToolCallMode, Usage | None]:
-    """Ask the model for one small call, and return how it made it and the tokens that took.
+    """Ask the model for one small tool call; return the mode in which it answered and the tokens it used.
 
-    A server that refuses requests with tools has a model without calls. Raises what `Model.reply` raises.
+    If the server refuses requests with tools, the model makes no calls. Raises the errors of `Model.reply`.
     """
     try:
         reply = await model.reply(_probe_request())
@@ -360,10 +361,10 @@ def _probe_request() -> ModelRequest:
 
 
 class TextCallingModel:
-    """A model whose calls in text are made like native ones, if its mode is `text`.
+    """A model whose tool calls in text are treated like native calls, if its mode is `text`.
 
-    A model of unknown mode is probed when it first writes a call as text, if the answer left enough of its
-    reservation for that; `keep` stores the result. Any number of calls may run at once.
+    A model of unknown mode is probed when it first writes a call as text, if the reservation of that answer
+    has enough left for the probe; `keep` stores the result. Any number of calls may run concurrently.
     """
 
     def __init__(
@@ -408,7 +409,10 @@ class TextCallingModel:
         return replace(reply, message=replace(message, text=_without(message.text, calls), requests=requests))
 
     async def _probed(self, request: ModelRequest, reply: ModelReply) -> ModelReply:
-        """Learn the mode. The reply has the tokens of the probe added, within what was reserved for it."""
+        """Probe the mode, if the reservation of the reply has room; return the reply with the probe's tokens.
+
+        The tokens of the probe are added to the usage of the reply.
+        """
         used, price = reply.usage, self.facts.price
         if used is None:
             return reply

@@ -24,13 +24,13 @@ _ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
 
 
 class ActionSource(Protocol):
-    """Returns an action by name, as a resource knows it."""
+    """Returns the action with a name, among those available in a resource."""
 
     def __call__(self, name: str, resource: str) -> Action: ...
 
 
 class IncludePatterns(Protocol):
-    """Returns the patterns of ignored files to copy into sandboxes that a trusted resource configures."""
+    """Returns the patterns, configured by a trusted resource, of ignored files to copy into sandboxes."""
 
     def __call__(self, resource: str) -> tuple[str, ...]: ...
 
@@ -75,7 +75,7 @@ class ActionStrategist:
 
 
 def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment | None:
-    """Return the actors of the plan: the one that the user named, or those of the action."""
+    """Return the actors of the plan: the one that the user named, or those of the action; None if none."""
     model = str(request.get("model") or "")
     if action.name == GOALS_ACTION and not model:
         return None  # its goals need no actor, and a person resolves their conflicts

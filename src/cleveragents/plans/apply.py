@@ -276,10 +276,10 @@ class PlanApply:
         return plan
 
     def settle(self) -> None:
-        """Complete or roll back every apply that a dead process left unfinished, and move its plan.
+        """Complete or roll back every apply that a dead process left unfinished, and update its plan.
 
-        A completed apply moved its plan in the same transaction. A plan that is still applying without an
-        owner was rolled back.
+        An apply and the new state of its plan are completed in one transaction. So a plan that is still
+        applying although no process applies it was rolled back.
         """
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
@@ -305,7 +305,7 @@ class PlanApply:
         return plan.id in self.applier.undecided() or self._is_lost(plan)
 
     def _is_lost(self, plan: Plan) -> bool:
-        """Return whether another machine applies the plan to its own files: if that machine is gone, its
+        """Return whether another machine applies the plan to its own files. If that machine is gone, the
         apply is never settled.
         """
         running = plan.phase is Phase.APPLY and plan.state.running
@@ -347,8 +347,8 @@ class PlanApply:
         return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
-        """Restore the recorded files where a check may have left the merged result. Any other content is an
-        edit by a person and stays.
+        """Restore the recorded content of files in which an interrupted check left the merged result. Any
+        other content is an edit by a person and stays.
         """
         sandbox = self.sandboxes.open(plan.id)
         if not sandbox.keeps(merged):
@@ -387,8 +387,8 @@ class PlanApply:
             self._constrained(self._begin(plan, None, request), refused, request.fence)
 
     def _begin(self, plan: Plan, merged: str | None, request: _Request) -> Plan:
-        """Move the plan to applying, inside the lock of its resource: an applying plan without a lock holder
-        has no owner.
+        """Move the plan to applying. Call it under the lock of the resource: an applying plan whose resource
+        is not locked counts as interrupted.
         """
         fence = request.fence
         if request.round == 1:
@@ -460,7 +460,9 @@ class PlanApply:
 
 
 def _fence_beside(plan: Plan, fence: Fence | None) -> Fence | None:
-    """Return no fence for a local directory: the lock holder owns the apply even if its job has ended."""
+    """Return the fence, or None for a local directory: there the lock holder owns the apply, even if its job
+    has ended.
+    """
     return None if remote_of(plan.resource) is None else fence
 
 

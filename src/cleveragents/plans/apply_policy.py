@@ -1,7 +1,7 @@
-"""Whether a finished result is applied automatically, and why it was not applied.
+"""Decide whether a finished result is applied automatically, and record why it was not applied.
 
 Every process that runs plans without a terminal ends them with `apply_if_allowed`. Objections to a result
-are found before anything is applied, and worded in one place.
+are found before anything is applied, and this module words all of them.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def reviewer_objection(parts: ApplyPolicyParts, plan: Plan) -> str | None:
 
 
 def may_apply_unattended(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
-    """Return whether a result that passed its checks may be applied without asking. Objections go to `tell`.
-    `yes` is the choice of the user and overrides the policy.
+    """Return whether a result that passed its checks may be applied without asking. Objections are passed to
+    `tell`. With `yes`, the user has allowed it, whatever the policy says.
     """
     wanted = yes or is_apply_allowed(plan)
     objections = held_back(parts, plan)
@@ -145,8 +145,8 @@ def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
 
 
 def should_apply(parts: ApplyPolicyParts, plan: Plan) -> bool:
-    """Return whether the plan has a result that is applied automatically unless its checks or its reviewer
-    object.
+    """Return whether the plan has a result that is to be applied automatically if its checks and its reviewer
+    do not object.
     """
     asked = plan.request.get("apply")
     if plan.phase_state != _DONE or plan.parent_id is not None or asked == "review":
@@ -167,7 +167,9 @@ def apply_if_allowed(
     stop: StopSignal | None = None,
     fence: Fence | None = None,
 ) -> Plan:
-    """Apply the plan if it is done, its policy or its user allows that, and nothing objects; return the plan.
+    """Apply the plan if it is done, its policy or its user allows that, and there is no objection.
+
+    Return the plan as it is stored afterwards.
 
     `apply` in the request is the choice of the user: `auto` applies the result, `review` never does. A failed
     apply does not raise: the plan stores the reason. Raises `Cancelled` if `stop` is set.
@@ -205,8 +207,8 @@ def apply_if_allowed(
 
 
 def _is_passing(parts: ApplyPolicyParts, plan: Plan, error: CleverAgentsError) -> bool:
-    """Return whether another attempt may succeed and is needed: the plan stores no reason, or one that may
-    pass.
+    """Return whether the job should try again: the error may be temporary, and the plan stores no lasting
+    reason for the failure.
     """
     if isinstance(error, (StalePlan, StaleFence)):
         return True  # guard: the other process may have taken us for dead, and no third one follows
@@ -232,7 +234,7 @@ def obstacle_of(error: BaseException) -> tuple[PlanState, PlanFacts]:
 
 
 def unknown(error: BaseException) -> str:
-    """Return the error of a plan whose push has an unknown outcome."""
+    """Return the error text for a plan whose push has an unknown outcome."""
     return f"the outcome of the apply is unknown: {error}. Apply it again when the remote answers"
 
 
@@ -248,7 +250,7 @@ def merged_tree_of(plan: Plan) -> str | None:
 
 
 def can_retry_apply(plan: Plan) -> bool:
-    """Return whether the apply failed for a reason that may have passed."""
+    """Return whether the apply failed for a temporary reason, which may no longer exist."""
     if plan.phase is not Phase.APPLY or plan.state not in (PlanState.ERRORED, PlanState.CONSTRAINED):
         return False
     away = isinstance(plan.waiting_for, Mapping) and _AWAY in plan.waiting_for

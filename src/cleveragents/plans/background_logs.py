@@ -39,8 +39,8 @@ def logged_plans(state_directory: Path) -> list[str]:
 
 
 def remove_log(state_directory: Path, plan_id: str) -> bool:
-    """Remove the log unless a process writes to it, and return whether it was removed. A log that several
-    plans share stays with the others.
+    """Remove the log unless a process writes to it, and return whether it was removed. If several plans share
+    the log, the other plans keep it.
     """
     if is_in_background(state_directory, plan_id):  # guard: its lock shows that the process is alive
         return False

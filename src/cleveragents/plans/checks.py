@@ -37,7 +37,7 @@ _TOLD = 2000
 
 
 class FindsOwnCheckout(Protocol):
-    """Returns a sentence if a check would test the user's own checkout instead of the sandbox."""
+    """Returns a warning if a check would test the user's own checkout instead of the sandbox, else None."""
 
     def __call__(
         self, resource: Path, runner: CommandRunner, command: Command, stop: StopSignal
@@ -46,9 +46,9 @@ class FindsOwnCheckout(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnvironment:
-    """The sandbox that checks run on, the states it is brought to, and the signal that stops them.
+    """The sandbox that checks run in, the file states to check, and the signal that stops the checks.
 
-    After each check the sandbox is brought to `recorded`, the states that the records of the plan add up to.
+    After each check the sandbox is restored to `recorded`, the file states according to the plan's records.
     """
 
     plan_id: str
@@ -81,8 +81,8 @@ class PlanChecks:
     ) -> Sequence[CheckRun]:
         """Run each check on the tree of `ground.states` and return the runs. Raises `Cancelled`.
 
-        The sandbox is brought to `ground.states` before each check and to `ground.recorded` afterwards.
-        Ignored files that steps made are hidden meanwhile.
+        The files in the sandbox are set to `ground.states` before each check and to `ground.recorded`
+        afterwards. Ignored files that steps made are hidden during the checks.
         """
         if not checks:
             return []
@@ -105,8 +105,10 @@ class PlanChecks:
         return runs
 
     def _passed(self, plan_id: str, tree: str) -> dict[str, CheckRun]:
-        """Return the passed checks of this tree by command; they need not run again. If the latest run was on
-        another tree, the pass is recorded again, because people see the latest run and it decides.
+        """Return the checks that passed on this tree, by command; they need not run again.
+
+        If the latest run of a check was on another tree, its pass on this tree is recorded again, because the
+        latest run is the one that people see and that decides.
         """
         last: dict[str, CheckRun] = {}
         on_tree: dict[str, CheckRun] = {}
@@ -190,7 +192,7 @@ class ChecksFor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SandboxSetup:
-    """Runs the setup of a strategy once per sandbox. Stateless but for its cache."""
+    """Runs the setup of a strategy once per sandbox. Its only state is the cache."""
 
     cache: SetupCache
 

@@ -2,8 +2,8 @@
 
 Cleanup removes only sandboxes that are no longer needed: the sandbox of a plan that was applied, undone,
 discarded or cancelled, or that changed nothing. A plan that needs a person (a pending request, or a result
-to review) keeps everything, however old. So does a plan whose sandbox has unrecorded edits. The result of a
-sub-plan belongs to its parent once it is merged, and exists nowhere else before.
+to review) keeps everything, however old. So does a plan whose sandbox has unrecorded edits, and a sub-plan
+whose result is not yet merged into its parent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DELETED = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class RemovedSandbox:
-    """A sandbox that was removed, or would be. `ends` lists the actions that the plan loses with it."""
+    """A sandbox that was removed, or would be. `ends` lists the actions that its plan no longer allows."""
 
     plan_id: str
     state: str
@@ -71,9 +71,9 @@ class PlanCleanup:
     def delete(self, plan: Plan) -> None:
         """Delete all records of the plan and its sub-plans, then their sandboxes.
 
-        Raises `PlanError` if the plan runs or is a sub-plan; `StalePlan`. The records go first, in one
-        transaction: a plan that is resumed meanwhile keeps both. `collect` removes a sandbox that a crash or
-        a reader left behind.
+        Raises `PlanError` if the plan runs or is a sub-plan; `StalePlan`. The records are deleted first, in
+        one transaction; if the plan is resumed meanwhile, its records and its sandbox stay. `collect` removes
+        a sandbox that could not be deleted because of a crash or a reader.
         """
         if plan.state.running:
             raise PlanError(plan.id, "still running; cancel it first")
@@ -157,7 +157,7 @@ class PlanCleanup:
         return found
 
     def _is_over(self, plan: Plan, told: Callable[[str], None] | None) -> bool:
-        """Return whether no person can miss the sandbox of the plan."""
+        """Return whether the sandbox of the plan can be removed: nothing in it is still needed."""
         if not plan.state.ended and self._is_undecided(plan):
             return False
         edited = self._edited(plan)
@@ -183,7 +183,7 @@ class PlanCleanup:
         return plan.key not in self.merged_parts(parent.id)
 
     def _has_unmerged(self, plan: Plan) -> bool:
-        """Return whether a sub-plan can still resume: it starts from this sandbox and is merged into it."""
+        """Return whether a sub-plan can still resume, which needs this sandbox to start and to merge."""
         merged = self.merged_parts(plan.id)
         children = self.plans.children(plan.id)
         return any(child.key not in merged and not child.state.ended for child in children)

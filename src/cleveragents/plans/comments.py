@@ -2,7 +2,7 @@
 
 A comment is sent in the transaction that gives the plan its next task. So a killed process leaves a comment
 either unsent, or sent with a task that a resume carries out. A comment that arrives while a revision runs is
-unsent, and belongs to the next one.
+unsent, and belongs to the next revision.
 """
 
 from __future__ import annotations
@@ -134,8 +134,9 @@ class PlanComments:
     ) -> Sequence[Comment]:
         """Store the findings of a reviewer as open comments and return them, one for each finding.
 
-        A finding with the text of an open one is that comment. Earlier findings of the same reviewer that the
-        review does not repeat are resolved: a reviewer reads the whole result each time.
+        If an open comment has the same text as a finding, that comment is returned, and none is added.
+        Earlier findings of the same reviewer that the review does not repeat are resolved: a reviewer reads
+        the whole result each time.
         """
         texts = [] if accepted else [redact_content_text(finding) for finding in findings]
         mine = [
@@ -158,7 +159,7 @@ class PlanComments:
         return [known[text] for text in texts]
 
     def _named(self, plan: Plan, text: str) -> Anchor | None:
-        """Return the anchor of the lines that a finding begins with; None if there are none in the result."""
+        """Return the anchor of the lines that a finding begins with; None without lines of the result."""
         named = named_lines(text)
         if named is None:
             return None

@@ -165,10 +165,10 @@ class _TaskExecutor:
 
 
 def _fix_part(ground: ActorPhase, number: int) -> str:
-    """Return the name of a fix attempt.
+    """Return the name of the run for fix attempt `number`.
 
-    A return to Strategize, added guidance and reverted work each start a new series of names, because a
-    finished run would return its old answer. The count never decreases.
+    A return to Strategize, added guidance and reverted work each start a new series of names, because a run
+    under the name of a finished run would return its old answer. The number of a series never decreases.
     """
     assert ground.execution is not None  # Execute always has one
     back = rollback_count(ground.execution.history.calls(ground.plan.id))
@@ -198,8 +198,8 @@ def _failures(failed: Sequence[CheckRun]) -> str:
 
 
 def _only_a_person_fixes(run: CheckRun) -> bool:
-    """Return whether no change of files can make the check run: its program is missing, or it tests other
-    files.
+    """Return whether the check fails for a reason that no change of files can remove: its program is missing,
+    or it tests other files than those in the sandbox.
     """
     if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
         return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)
@@ -213,8 +213,8 @@ def _first_words(details: str) -> str:
 
 
 def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
-    """Cut the diff so that the models of the actor can read it with the rest of the prompt. The files
-    themselves stay readable.
+    """Truncate the diff so that it and the rest of the prompt fit the actor's models. The actor can still
+    read the files themselves.
     """
     models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)]
     for model in models:

@@ -59,7 +59,7 @@ class FamilyParts(Protocol):
 
 
 def short_of(plan_id: str) -> str:
-    """Return the end of the id, which is enough to name the plan."""
+    """Return the last characters of the id, which are enough to identify the plan."""
     return plan_id[-_SHORT:]
 
 
@@ -121,8 +121,8 @@ def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[MergeConflict]:
 
 
 def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
-    """Return the name and the reason of each part that the result lacks because a sub-plan was cancelled,
-    including plans below.
+    """Return the name and the reason of each part that the result lacks because a sub-plan was cancelled. The
+    list includes the missing parts of sub-plans.
     """
     if not wanted_parts(plan):
         return []
@@ -172,7 +172,7 @@ def parts_of(parts: FamilyParts, plan: Plan) -> list[dict[str, JsonValue]]:
 
 
 def _left_out(parts: FamilyParts, plan: Plan, children: Sequence[Plan]) -> Mapping[int, str]:
-    """Return why tasks are left out, by number; looked up only if a sub-plan has ended."""
+    """Return the reasons of left-out tasks, by task number; empty unless a sub-plan has ended."""
     return parts.sub_plans.left_out_of(plan) if any(child.state.ended for child in children) else {}
 
 

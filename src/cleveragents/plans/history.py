@@ -77,7 +77,7 @@ class PlanHistory:
         ]
 
     def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
-        """Return the total difference from the base. With a `fold`, only new changes are read."""
+        """Return the total difference from the base. With a `fold`, reads only changes that it lacks."""
         return (fold or ChangeFold()).caught_up(self._changesets, plan_id)
 
     def states(self, plan_id: str, fold: ChangeFold | None = None) -> dict[str, FileState | None]:
@@ -125,21 +125,22 @@ class PlanHistory:
     def leading_to(
         self, plan_id: str, sandbox: Sandbox, tree: str, fold: ChangeFold | None = None
     ) -> dict[str, Difference]:
-        """Return the steps from the recorded states to a tree that the sandbox holds."""
+        """Return the differences between the recorded states and `tree`, which the sandbox stores."""
         return _between(self.differences(plan_id, fold), sandbox.changes_of(tree))
 
     def leading_back(self, plan_id: str, checkpoint: int) -> dict[str, Difference]:
-        """Return the steps from the recorded states back to those before the call with that number. Raises
-        `UnknownCheckpoint`.
+        """Return the differences that lead from the recorded states back to the states before the call with
+        the number `checkpoint`. Raises `UnknownCheckpoint`.
         """
         later = {call.changeset_id for call in self._calls_from(plan_id, checkpoint)}
         kept = [change.entry for change in self.changes(plan_id) if change.changeset_id not in later]
         return _between(self.differences(plan_id), differences_of(kept))
 
     def calls(self, plan_id: str) -> Sequence[ToolCall]:
-        """Return all calls in order; those undone by a rollback, or to be made again, are reverted.
+        """Return all calls in order. Calls that a rollback undid, or that are to be made again, have the
+        state REVERTED.
 
-        Reverted calls are computed here instead of stored, so that a rollback takes effect in one step, and a
+        This state is computed here instead of stored, so that a rollback takes effect in one step, and a
         rollback that is itself undone has no effect.
         """
         calls = self._calls.of_plan(plan_id)
@@ -148,7 +149,7 @@ class PlanHistory:
         return [replace(call, state=CallState.REVERTED) if call.number in gone else call for call in calls]
 
     def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
-        """Return the calls that are running, or were when their run was interrupted."""
+        """Return the calls that are running, or were running when their run was interrupted."""
         return [call for call in self.calls(plan_id) if call.is_open]
 
     def changeset_of(self, call: ToolCall) -> Changeset | None:
@@ -156,7 +157,7 @@ class PlanHistory:
         return None if call.changeset_id is None else self._changesets.get(call.changeset_id)
 
     def latest(self, plan_id: str, step: str) -> ToolCall | None:
-        """Return the last call of the step that is not reverted, without reading other steps."""
+        """Return the last call of the step that is not reverted. Does not read the calls of other steps."""
         made = self._calls.of_step(plan_id, step)
         if not made:
             return None
@@ -179,10 +180,10 @@ def named(paths: Iterable[str]) -> str:
 
 
 def restore_states(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
-    """Make the sandbox differ from its base in exactly these states. The caller holds `sandbox.writing()`.
+    """Restore the sandbox so that it differs from its base only in these file states.
 
-    Ignored files stay as they are. Files that cannot be recorded, and therefore not restored, are moved out
-    of the way.
+    The caller holds `sandbox.writing()`. Ignored files stay as they are. Files that cannot be recorded, and
+    therefore could not be restored later, are moved to a directory beside the sandbox.
     """
     try:
         found = sandbox.scan()
@@ -198,7 +199,7 @@ def restore_states(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> 
 
 
 def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> dict[str, Difference]:
-    """Return the steps from one set of differences to the other; both start from the same base."""
+    """Return the differences between two trees, given the differences of both from the same base."""
     steps: dict[str, Difference] = {}
     for path in sorted({*one, *other}):
         base = (other[path] if path in other else one[path]).before
@@ -211,7 +212,7 @@ def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> 
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """Computes results from records; reads the content of the sandbox, not its files. Stateless."""
+    """Computes results from records; reads file contents from the sandbox's object store. Stateless."""
 
     history: PlanHistory
     reviews: SqlReviewStore

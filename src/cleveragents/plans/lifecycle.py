@@ -1,8 +1,8 @@
 """Actions of a person on plans: create, approve, answer, cancel, resume, discard.
 
-A running plan belongs to the job that runs it. A cancel therefore goes to the job, and the owner of the job
-moves the plan. Only if no owner is alive is the plan moved from here. `reconciled` updates a plan whose job
-ended without moving it.
+A running plan belongs to the job that runs it. A cancel is therefore sent to the job, and the owner of the
+job moves the plan. This module moves the plan only if no owner is alive. `reconciled` updates a plan whose
+job ended without moving it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _RESUMED = ("budget", CONFLICT, SUB_PLANS)
 
 @dataclass(frozen=True, slots=True)
 class PlanLifecycle:
-    """Creates, resumes, cancels and discards plans. Stateless: any thread and process may use it, and one of
-    several concurrent decisions wins.
+    """Creates, resumes, cancels and discards plans. Stateless: any thread and process may use it; of several
+    concurrent calls for a plan, one wins.
     """
 
     plans: SqlPlanStore
@@ -82,8 +82,8 @@ class PlanLifecycle:
     lanes: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
 
     def create(self, new: PlanDraft, claim: IdempotencyClaim | None = None) -> Plan:
-        """Create a plan and queue a job for it. Raises `QueueFull` and keeps no plan if the queue is full.
-        `claim` works as in the store.
+        """Create a plan and queue a job for it. If the queue is full, raises `QueueFull` and keeps no plan.
+        For `claim`, see `SqlPlanStore.create`.
         """
         # The goal is only for people to read, so secrets are masked. The plan needs its arguments unchanged.
         new = replace(new, goal=redact_text(new.goal))
@@ -91,12 +91,12 @@ class PlanLifecycle:
         return self.queueing.started(plan, claim)
 
     def resume(self, plan: Plan, *, model: str | None = None) -> Plan:
-        """Queue a plan that failed or was interrupted to continue where it stopped.
+        """Queue a plan that failed or was interrupted, so that it continues where it stopped.
 
-        If it failed at a call, that call is made again; earlier calls are not. An unowned job of the plan is
-        reused, because a second one would compete with it. With `model`, the actors of the plan use that
-        model from now on. Its sub-plans resume as well, except cancelled ones if the plan failed and named
-        them.
+        If the plan failed at a call, that call is made again; earlier calls are not. A job of the plan that
+        has no owner is reused, because a second job would compete with it. With `model`, the actors of the
+        plan use that model from now on. Its sub-plans resume as well, except cancelled sub-plans that the
+        error of the plan names.
 
         Raises `PlanError` if the plan runs, waits for approval, is being cancelled, is merged or has ended;
         `NeedsHuman` if its sandbox has unrecorded edits.
@@ -171,8 +171,8 @@ class PlanLifecycle:
         """Approve or deny the pending call and queue the plan. `by` is recorded in the audit log; the agent
         reads the `reason` of a denial; `rule` approves later calls as well.
 
-        Raises `PlanError` if no call is pending or another one than `number`; `NeedsHuman` if the sandbox has
-        unrecorded edits.
+        Raises `PlanError` if no call is pending or the pending call is not `number`; `NeedsHuman` if the
+        sandbox has unrecorded edits.
         """
         plan = self.plans.get(plan.id)
         call = self.asking(plan) if plan.state is PlanState.WAITING else None
@@ -226,9 +226,9 @@ class PlanLifecycle:
     def cancel(self, plan: Plan, reason: str) -> Plan:
         """Cancel the plan and its unfinished sub-plans.
 
-        If a worker runs the plan, its `state` is still running on return and the worker cancels it. A
-        cancelled plan is returned unchanged. Raises `PlanError` if the plan ended otherwise, is being
-        applied, or is merged.
+        If a worker runs the plan, the returned plan is still running, and the worker cancels it. A cancelled
+        plan is returned unchanged. Raises `PlanError` if the plan ended otherwise, is being applied, or is
+        merged.
         """
         return self._ended_for(plan, user_reason(reason))
 
@@ -236,7 +236,7 @@ class PlanLifecycle:
         """Stop the plan and its sub-plans so that they can be resumed: they fail with this reason, a
         `resumable_stop`. A plan that has not started, is complete or is being cancelled stays as it is.
 
-        If a worker runs the plan, its `state` is still running on return and the worker stops it. Raises
+        If a worker runs the plan, the returned plan is still running, and the worker stops it. Raises
         `PlanError` if the plan has ended, is being applied, or is merged.
         """
         return self._ended_for(plan, reason)
@@ -251,8 +251,7 @@ class PlanLifecycle:
     def cancel_children(self, plan: Plan, reason: str) -> None:
         """Cancel every unfinished plan below this one.
 
-        Call it after the plan has moved to its end: a plan that does not run gets no further sub-plan, so
-        none is missed.
+        Call it after the plan itself has ended: then it gets no more sub-plans, and none is missed.
         """
         for child in self.plans.children(plan.id):
             if child.phase_state != (Phase.EXECUTE, PlanState.COMPLETE):
@@ -296,7 +295,7 @@ class PlanLifecycle:
         return self.queueing.queue(plan, more, wanted=wanted)
 
     def wake(self, plan: Plan) -> None:
-        """Queue the parent of a sub-plan that came to rest, if the parent waits for its sub-plans."""
+        """Queue the parent of a sub-plan that no longer runs, if the parent waits for its sub-plans."""
         self.queueing.wake(plan)
 
     @property
@@ -338,7 +337,7 @@ class PlanLifecycle:
         return moved
 
     def all_reconciled(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Reconcile many plans at a cost that depends on the number of unfinished ones. A plan that cannot be
+        """Reconcile many plans. The cost depends on the number of unfinished plans. A plan that cannot be
         reconciled is returned as it was, with an `error` that says why.
         """
         unfinished = self.queueing.unfinished_jobs()
@@ -389,7 +388,7 @@ class PlanLifecycle:
         return self._ended_for(plan, str(job.cancel_reason))
 
     def _children_wanted(self, plan: Plan) -> list[Plan]:
-        """Return the sub-plans that the current strategy has and that have started."""
+        """Return the sub-plans of the current strategy that have started."""
         tasks = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
         parts = {task.part(number) for number, task in enumerate(tasks, start=1) if task.sub_plan}
         if not parts:
@@ -398,8 +397,8 @@ class PlanLifecycle:
         return [child for child in children if child.key in parts and child.phase is not Phase.ACTION]
 
     def _taken_up(self, plan: Plan, model: str | None) -> Plan:
-        """Return a plan that should be running with a job that can be claimed. Raises `PlanError` if it does
-        run.
+        """Return the plan, whose worker is gone, with a job that can be claimed. Raises `PlanError` if a
+        worker does run the plan.
         """
         job = self.queueing.job_of(plan)
         if job is not None:
@@ -418,8 +417,9 @@ class PlanLifecycle:
         return plan
 
     def _let_go(self, job: Job | None) -> None:
-        """End the job of a plan that needs none, unless its owner is about to report. A job of a shared queue
-        is left to the worker that claims it next, because the worker also decides what happens to the result.
+        """End the job of a plan that no longer needs one, unless the owner of the job is alive and will end
+        it. A job of a shared queue is left to the worker that claims it next, because the worker also decides
+        what happens to the result.
         """
         if job is None or job.state.ended or job.queue or self._is_at_work(job):
             return
@@ -428,9 +428,10 @@ class PlanLifecycle:
             self._end_of_dead_owner(job)
 
     def _end_calls(self, plan: Plan, state: PlanState, error: str) -> None:
-        """End the open calls of a plan that is cancelled or discarded, before the plan moves. After a crash
-        here the plan has not moved and the next process repeats this, so the changes of its calls are
-        recorded. A plan that is only stopped makes its calls again.
+        """End the open calls of a plan that is cancelled or discarded, and record their changes.
+
+        Call it before the plan moves: after a crash in between, the next process repeats it. The open calls
+        of a plan that is only stopped stay open; a resume makes them again.
         """
         if state is PlanState.REJECTED:
             self.sandbox_edits.end_calls(plan, "its plan was discarded")

@@ -50,8 +50,8 @@ class OutputRecorder:
             masked or stored. Text being masked belongs to the recorder's own thread.
         Guarantee: the pieces that one thread reports for a plan are stored in order and masked as one text;
             a reporting thread never waits; dropped output is reported.
-    Cancel safety: reporting waits for nothing. `close` stores what was reported before, unless that takes
-        longer than its timeout.
+    Cancel safety: reporting never waits. `close` stores the pieces reported before, unless that takes longer
+        than its timeout.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class OutputRecorder:
             self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
 
     def _mark(self, plan_id: str, seen: Progress, **more: str) -> None:
-        """Report which node is running, with facts for programs that have no line for people."""
+        """Report which node is running, as JSON for programs; people see no line for it."""
         at = {"actor": seen.actor, "node": seen.node, **more}
         self._add(plan_id, _NODE, json.dumps(at, ensure_ascii=False))
 
@@ -182,7 +182,7 @@ class _Told:
 
 
 class _Thought(str):
-    """The complete answer of a model, whose pieces may have been reported before."""
+    """The complete answer of a model. Its pieces may already have been reported as they arrived."""
 
 
 _END: str = _Thought()
@@ -216,8 +216,8 @@ class _Texts:
             size -= len(self.ready.pop(0)[1])
 
     def pause(self) -> None:
-        """Store what is safe after a long silence, such as a prompt. Text that may be part of a secret waits
-        for the rest, or for the end of the job.
+        """After a long silence, store text that cannot be part of a secret, such as a prompt. Other text
+        waits until more text arrives or the job ends.
         """
         for source, mask in self._masks.items():
             self.ready.append((_kind(source), mask.pause()))
@@ -261,7 +261,7 @@ def _kind(source: str) -> str:
 
 
 def _joined(pieces: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Join neighbours of the same kind, except nodes, which are JSON objects."""
+    """Join adjacent pieces of the same kind, except `node` pieces, each of which is a JSON object."""
     kind, texts = "", list[str]()
     for each, text in pieces:
         if each != kind or each == _NODE:

@@ -1,8 +1,7 @@
 """Stop a plan without cancelling it, so that it can be corrected and resumed.
 
-The plan moves first, then its job is cancelled. From then on every move by the old run is refused, so the run
-can neither complete nor cancel the plan. A run that was faster has completed the plan, and there is nothing
-to stop.
+The plan moves first, then its job is cancelled. After the move, every move by the old run is refused, so the
+run can neither complete nor cancel the plan. If the run completed the plan first, there is nothing to stop.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ def waiting_for_correction(plan: Plan) -> JsonValue:
 
 
 def waiting_in(phase: Phase) -> tuple[PhaseState, ...]:
-    """Return the moves that bring an unowned plan to waiting in that phase."""
+    """Return the moves that bring a plan without an owner to `waiting` in this phase."""
     return (phase, PlanState.QUEUED), (phase, PlanState.PROCESSING), (phase, PlanState.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPause:
-    """Pauses plans. Stateless: any thread and process may pause any plan; a plan that moves meanwhile is
-    looked at again.
+    """Pauses plans. Stateless: any thread and process may pause any plan. If the plan moves meanwhile, it is
+    read again and the pause repeated.
     """
 
     plans: SqlPlanStore
@@ -104,8 +103,8 @@ class PlanPause:
         return plan
 
     def _end_job(self, plan: Plan, *, told: bool) -> None:
-        """Wait until the job has ended, and every process of its last attempt. With `told`, cancel the job
-        first; otherwise it is about to end.
+        """Wait until the job and every process of its last attempt have ended. With `told`, cancel the job
+        first; otherwise the job is about to end by itself.
         """
         job = self._job(plan)
         if job is None or job.state.ended:
@@ -167,8 +166,8 @@ class PlanPause:
 
 
 def _way_down(plan: Plan) -> tuple[PhaseState, ...]:
-    """Return the moves that bring the plan to waiting; none if it is at rest. A plan that waits for sub-plans
-    would wake up again, so it moves too.
+    """Return the moves that bring the plan to `waiting`; none if it is at rest. A plan that already waits for
+    sub-plans is moved, too, because these would wake it up.
     """
     if plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return waiting_in(Phase.EXECUTE)

@@ -1,8 +1,8 @@
 """Queueing of plans, and waking of plans that wait for sub-plans.
 
-A job is submitted for the version of the plan that was read, then the plan moves. If the job is claimed in
-between, or its submitter was killed there, the worker moves the plan itself. So a submitted job always
-continues its plan, unless a person decided otherwise.
+A job is submitted for the version of the plan that was read, then the plan moves. If the job is claimed
+before the plan moves, or the submitter dies before it moves the plan, the worker moves the plan. So a
+submitted job always continues its plan, unless a person has changed the plan meanwhile.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 class PlanQueue:
     """Queues plans.
 
-    Stateless: any thread and process may queue a plan, and one of two concurrent calls does.
+    Stateless: any thread and process may queue a plan; of two concurrent calls, one succeeds.
     """
 
     plans: SqlPlanStore
@@ -96,8 +96,8 @@ class PlanQueue:
             return now  # the job was claimed at once and moved the plan itself
 
     def queued(self, plan: Plan, more: Mapping[str, JsonValue] | None = None) -> Plan:
-        """Queue the plan; return it unchanged if another decision was faster, or if a job with another
-        payload or other settings is about to continue it.
+        """Queue the plan and return it. Returns the stored plan without queueing it if it was moved
+        meanwhile, or if a job with another payload or other settings is about to continue it.
         """
         try:
             return self.queue(plan, more)
@@ -108,7 +108,7 @@ class PlanQueue:
         """Queue a new plan; return a plan that already had a job unchanged.
 
         Raises `QueueFull` and deletes the plan if the queue is full; `RequestUnderWay` if another request
-        took over the claim, which then owns the plan.
+        took over the claim, and with it the plan.
         """
         if plan.phase_state != _MADE:
             return plan
@@ -119,8 +119,8 @@ class PlanQueue:
             raise
 
     def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
-        """Return the plan for a job that was claimed. If the submitter has not moved the plan yet, or was
-        killed before, the job moves it.
+        """Return the plan for a job that was claimed. If the submitter has not moved the plan yet, or died
+        before it did, the plan is moved here.
         """
         if plan.job_id == job_id:
             return plan
@@ -136,8 +136,8 @@ class PlanQueue:
     def wake(self, plan: Plan) -> None:
         """Queue the parent of a sub-plan that came to rest, if the parent waits for its sub-plans.
 
-        A sub-plan moves to rest first and then calls this. A parent starts to wait first and then looks at
-        its sub-plans again. So one of the two always sees the other.
+        A sub-plan comes to rest first and then calls this. A parent starts to wait first and then reads its
+        sub-plans again. So at least one of the two notices the other.
         """
         if plan.parent_id is None:
             return
@@ -156,8 +156,8 @@ class PlanQueue:
         return waits
 
     def woken(self, parent: Plan, children: Sequence[Plan]) -> Plan:
-        """Return the parent, queued if it waits for its sub-plans and one of these came to rest since it
-        looked.
+        """Return the parent; queue it first if it waits for its sub-plans and one of these came to rest after
+        the parent began to wait.
         """
         if not waits_for_sub_plans(parent) or not has_news(parent, children):
             return parent
@@ -178,11 +178,11 @@ class PlanQueue:
         return queue_of(self._request_of(plan))
 
     def _request_of(self, plan: Plan) -> Mapping[str, JsonValue]:
-        """Return the request of the root: sub-plans run where the root runs."""
+        """Return the request of the root plan, because sub-plans run in the same queue as the root."""
         return plan.request if plan.parent_id is None else self.plans.get(plan.root).request
 
     def _bound_for(self, plan: Plan, new: NewJob) -> int | None:
-        """Return how many jobs may wait in the queue of the plan. An admitted plan continues regardless."""
+        """Return the maximum length of the plan's queue; None for a plan that was admitted before."""
         is_new = plan.phase is Phase.ACTION and plan.parent_id is None
         return self.lanes.queue_bound if is_new and new.queue else None
 

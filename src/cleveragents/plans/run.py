@@ -2,7 +2,7 @@
 
 The job may be killed anywhere and claimed again: each phase continues from its records. A plan that needs
 approval moves to *waiting* and its job ends. The answer queues a new job, so no process has to stay alive
-meanwhile.
+while the plan waits.
 """
 
 from __future__ import annotations
@@ -130,8 +130,9 @@ class PlanRun:
     one_phase: bool = False
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Run the plan until it ends or needs a person, or to the end of one phase with `one_phase`. Returns
-        its phase and state.
+        """Run the plan until it ends or needs a person; with `one_phase`, only to the end of its phase.
+
+        Return its phase and state.
         """
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
@@ -151,8 +152,8 @@ class PlanRun:
         return _told(held.plan, held.left)
 
     def _rests(self, plan_id: str) -> None:
-        """Wake the parent of a plan that came to rest, and cancel the sub-plans of a cancelled one. Runs at
-        every end of a job, also for an earlier attempt that was killed before it got here.
+        """Wake the parent of a plan that came to rest, and cancel the sub-plans of a cancelled plan. Runs at
+        the end of every attempt, also on behalf of an earlier attempt that was killed before this step.
         """
         plan = self.plans.get(plan_id)
         if plan.state is PlanState.CANCELLED:
@@ -184,8 +185,8 @@ class PlanRun:
             raise
 
     def _heed_cancel(self, held: OwnedPlan, job: AsyncJob) -> None:
-        """Cancel the plan if a cancel was requested. A cancel marks the job and then looks at the plan; this
-        run moved the plan and now looks at the job. So one of the two always sees the other.
+        """Cancel the plan if a cancel was requested. A cancel first marks the job and then reads the plan;
+        this run first moved the plan and then reads the job. So at least one of the two notices the other.
         """
         reason = self.jobs.get(job.id).cancel_reason
         if reason is None:
@@ -207,7 +208,7 @@ class PlanRun:
             self.lifecycle.cancel(held.plan, heard)
 
     def _go_on(self, held: OwnedPlan, job: AsyncJob) -> None:
-        """Run both phases, again if the plan goes back to Strategize, or only one of them."""
+        """Run both phases, repeatedly while the plan goes back to Strategize; with `one_phase`, only one."""
         thinks = True
         while thinks:
             if self._strategize(held, job) and self.one_phase:
@@ -215,7 +216,7 @@ class PlanRun:
             thinks = self._execute(held, job) and not self.one_phase
 
     def _strategize(self, held: OwnedPlan, job: AsyncJob) -> bool:
-        """Plan the work unless that is done; return whether this call did it."""
+        """Run Strategize unless it is complete; return whether this call ran it."""
         if held.plan.phase is not Phase.STRATEGIZE:
             return False
         thinks = held.plan.state is not PlanState.COMPLETE
@@ -238,7 +239,7 @@ class PlanRun:
         return thinks
 
     def _terms(self, plan: Plan) -> Strategy:
-        """Return the strategy to plan with; a plan that goes back to Strategize keeps its first one."""
+        """Return the strategy that Strategize completes: the stored one, if the plan already has one."""
         if plan.strategy is not None:
             return Strategy.from_json(plan.strategy)
         made = self.make_strategy(plan)
@@ -290,7 +291,7 @@ class PlanRun:
     def _done(
         self, held: OwnedPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
     ) -> JsonValue | None:
-        """Return None if all is done and checked, or the pending request of the plan.
+        """Do the remaining work. Return None if all is done and checked, else the plan's pending request.
 
         Raises `RethinkNeeded`.
         """
@@ -305,7 +306,7 @@ class PlanRun:
         return waiting
 
     def _prepared(self, work: _Work) -> ToolExecution:
-        """Return the calls of this run, in a sandbox that matches the records and is set up."""
+        """Return the tool execution of this run, after the sandbox is restored to the records and set up."""
         plan, sandbox, setup = work.plan, work.sandbox, work.strategy.setup
         execution = self.open_execution(plan, work.strategy, sandbox, work.job)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
@@ -351,7 +352,7 @@ class PlanRun:
         return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
 
     def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorPhase:
-        """Return the ground for actors; without an execution they only read."""
+        """Return the phase as actors see it; without an `execution` they can only read."""
 
         def run_checks() -> Sequence[CheckRun]:
             return [] if execution is None else self._run_checks(work, execution)
@@ -361,7 +362,7 @@ class PlanRun:
         )
 
     def _time_left(self, work: _Work) -> Callable[[], float]:
-        """Return a function for the seconds that remain, less those of earlier runs."""
+        """Return a function that returns the seconds left for the plan, after the time of earlier runs."""
         limit = self.time_left(work.plan, work.strategy)
         started = self.clock.monotonic()
         return lambda: limit - (self.clock.monotonic() - started)
@@ -405,7 +406,7 @@ def start_of(plan: Plan) -> StartTree | None:
 
 
 def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
-    """Return the fields of the plan; `values` are what its executor left in its state."""
+    """Return id, phase and state of the plan; `values` is the masked state of its executor, if any."""
     fields = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
     return freeze(fields if not left else {**fields, "values": redact(left)})
 
@@ -420,7 +421,7 @@ def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
 
 
 def _cut(text: str) -> str:
-    """Return the text without secrets, at most so long: masked before it is cut, or half a secret stays."""
+    """Mask the text, then cut it to the maximum length: half a secret would not be recognized."""
     masked = redact_text(text)
     if len(masked) <= _LONGEST_ANSWER:
         return masked
@@ -440,7 +441,7 @@ class OwnedPlan:
     left: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def begin(self, isolation: Isolation) -> Plan:
-        """Start the phase, also one whose worker died: the version of that worker is stale from now on.
+        """Start the phase, or take it over from a worker that died, whose version of the plan is then stale.
         `isolation` is that of the commands of this run.
         """
         self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation, answer=""))

@@ -1,8 +1,8 @@
 """Rollbacks of a sandbox to a checkpoint, and recording of a person's edits in it.
 
-Both are recorded as a tool call with its own changeset: nothing is erased, and the sandbox always holds what
-the records add up to. The next process finishes an interrupted rewrite, and ends the calls of a run that died
-and is not resumed.
+Both are *rewrites*: each is recorded as a tool call with its own changeset, so nothing is erased, and the
+sandbox always matches the records. The next process finishes an interrupted rewrite, and ends the calls of a
+run that died and is not resumed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class SandboxEdits:
     is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
     def rollback(self, plan: Plan, checkpoint: int, *, discard: bool = False) -> ToolCall:
-        """Restore the sandbox to its state before the call with that number. That call and later ones count
-        as not made, so a resumed plan makes them again.
+        """Restore the sandbox to its state before the call with the number `checkpoint`. That call and all
+        later ones count as not made, so a resumed plan makes them again.
 
         Raises `UnknownCheckpoint`; `PlanError` if the plan runs or is merged; `NeedsHuman` if there are
         unrecorded edits and `discard` is not set.
@@ -69,7 +69,7 @@ class SandboxEdits:
             return self._finish(call, sandbox)
 
     def take_back(self, plan_id: str, checkpoint: int, sandbox: Sandbox) -> ToolCall:
-        """Roll back for the run that owns the plan; its `calls` carry the fence of the run."""
+        """Like `rollback`, for the run that owns the plan; `self.calls` has the fence of the run."""
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             self.settle(plan_id, sandbox)
             return self._finish(
@@ -86,8 +86,9 @@ class SandboxEdits:
             return self._finish(self._added(plan.id, REREAD, CallState.STARTED), sandbox)
 
     def bring_over(self, plan: Plan, edits: Mapping[str, FileState | None]) -> ToolCall | None:
-        """Write these files as a person left them and record that as a call; return None if nothing differs.
-        A crash in between leaves unrecorded edits. Raises the same errors as `reread`.
+        """Write these files, edited by a person, into the sandbox and record that as a call; return None if
+        nothing differs. A crash before the recording leaves unrecorded edits. Raises the same errors as
+        `reread`.
         """
         if not edits:
             return None
@@ -97,12 +98,12 @@ class SandboxEdits:
     def put_back(
         self, plan_id: str, edits: Mapping[str, FileState | None], sandbox: Sandbox
     ) -> ToolCall | None:
-        """Write back edits for the run that owns the plan, as in `take_back`."""
+        """Restore a person's edits after `take_back`, for the run that owns the plan."""
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
             return self._brought_over(plan_id, edits, sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
-        """Raise `NeedsHuman` if a run would throw away edits of a person.
+        """Raise `NeedsHuman` if the sandbox has unrecorded edits, which a run would throw away.
 
         The sandbox is locked meanwhile, so the changes of another run or rollback do not count as edits.
         Raises `PlanError`, `StalePlan` if the plan continued meanwhile.
@@ -111,9 +112,10 @@ class SandboxEdits:
             self.history.ensure_taken_in(plan.id, sandbox)
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
-        """Mark the failed call of the plan, so that a resume makes it again: from its checkpoint, or, if
-        edits were recorded since, on the present files. Return None if the plan did not fail at a call.
-        Raises `NeedsHuman` if there are unrecorded edits.
+        """Mark the call at which the plan failed, so that a resume makes it again. The sandbox is rolled back
+        to the checkpoint of the call, unless edits were recorded since; then the current files are used.
+
+        Return None if the plan did not fail at a call. Raises `NeedsHuman` if there are unrecorded edits.
         """
         self.ensure_taken_in(plan)
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
@@ -127,8 +129,9 @@ class SandboxEdits:
 
     @contextmanager
     def unmerged(self, plan: Plan) -> Iterator[None]:
-        """Keep a sub-plan from being merged while a decision about it is made. Raises `PlanError` if it is
-        merged already, because the decision would have no effect; `SandboxBusy`.
+        """Keep a sub-plan from being merged during the block, in which a person acts on it.
+
+        Raises `PlanError` if it is already merged, because the action would have no effect; `SandboxBusy`.
         """
         if plan.parent_id is None:
             yield
@@ -144,8 +147,8 @@ class SandboxEdits:
 
     @contextmanager
     def _parent_held(self, plan: Plan) -> Iterator[None]:
-        """Hold the parent's sandbox, as every merge does. Only complete sub-plans are merged, so others need
-        no lock.
+        """Lock the parent's sandbox, as every merge does. Only complete sub-plans are merged, so other
+        sub-plans need no lock.
         """
         done = plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
         with ExitStack() as held:
@@ -213,8 +216,8 @@ class SandboxEdits:
 
     @contextmanager
     def idle(self, plan: Plan) -> Iterator[Sandbox]:
-        """Return the locked sandbox of a plan that does not run: a run waits for the sandbox before it
-        begins. Interrupted rewrites are finished.
+        """Yield the locked sandbox of a plan that does not run. A run cannot start meanwhile, because it
+        waits for the lock. Interrupted rewrites are finished.
 
         Raises `PlanError` if the plan runs or has ended, `StalePlan` if it moved, `SandboxBusy`.
         """

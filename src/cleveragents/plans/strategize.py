@@ -95,7 +95,7 @@ class StrategizePhase:
         return replace(strategy, tasks=tasks)
 
     def _heeded(self, plan: Plan, corrections: Sequence[Correction]) -> tuple[str, ...]:
-        """Return the guidance of people for this plan and its parents, oldest first."""
+        """Return the guidance that people gave for this plan and its parents, oldest first."""
         own = tuple(one.made.guidance for one in corrections if not one.made.by_itself)
         if plan.parent_id is None:
             return own
@@ -157,7 +157,7 @@ def _about(plan: Plan, back: Sequence[Correction]) -> str:
 
 
 def _above(past: PlanningHistory, held: Sequence[int]) -> int | None:
-    """Return the parent of the last corrected decision, if that parent still holds."""
+    """Return the parent of the last corrected decision; None if that parent is superseded, too."""
     corrected = past.corrections[-1].made.decision if past.corrections else None
     parents = [one.made.parent for one in past.decisions if one.number == corrected]
     return next((parent for parent in parents if parent in held), None)
@@ -166,9 +166,10 @@ def _above(past: PlanningHistory, held: Sequence[int]) -> int | None:
 def decisions_in(
     said: JsonValue, actor: str, *, first: int, held: Collection[int], parent: int | None
 ) -> list[NewDecision]:
-    """Return the decisions of an answer, numbered from `first`. The parent of each is the one it names, if
-    that holds or comes before it; otherwise `parent` for the first decision and the first decision for the
-    others.
+    """Return the decisions of an answer, numbered from `first`.
+
+    A decision may name a parent, which must be in `held` or come before it in the answer. Otherwise the
+    parent of the first decision is `parent`, and that of all others is the first decision.
     """
     made = []
     for number, entry in enumerate(_objects(said), start=first):
@@ -196,9 +197,9 @@ def decisions_in(
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """The terms for new steps. `kept` tasks stay, by number; `decisions` are those that a step may name;
-    `sub_plans` limits how many steps may be sub-plans. `otherwise` is the task if there are no steps and no
-    kept tasks.
+    """Options for new steps. `kept` are the tasks that stay, by number; `decisions` are the numbers of the
+    decisions that a step may name; `sub_plans` limits how many steps may be sub-plans. `otherwise` is the
+    only task if there are no steps and no kept tasks.
     """
 
     kept: Mapping[int, Task]
@@ -209,8 +210,8 @@ class StepOptions:
 
 
 def tasks_in(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
-    """Return all tasks: the kept ones, and the new steps in their order in the free places. If there are
-    fewer steps than free places, kept tasks move up and their runs keep their names.
+    """Return all tasks. Kept tasks keep their numbers, and the new steps get the free numbers, in order. If
+    there are fewer steps than free numbers, kept tasks move up, but their runs keep their names.
     """
     # If tasks are kept, no steps means that no other work is needed.
     steps = _steps(said, terms) or (() if terms.kept else (terms.otherwise,))
@@ -229,14 +230,14 @@ def tasks_in(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
 
 
 def _moved(task: Task, old: int, numbers: Mapping[int, int], kept: Mapping[int, Task]) -> Task:
-    """Return the task under its new number. A kept task does not depend on a new one."""
+    """Return the task with its dependencies renumbered. A kept task does not depend on a new one."""
     needs = tuple(numbers[need] for need in task.needs if old not in kept or need in kept)
     place = old if task.place is None and numbers[old] != old else task.place
     return replace(task, needs=needs, place=place)
 
 
 def unread_in(said: JsonValue) -> list[str]:
-    """Return the unknown keys of the steps, sorted: `decision` may have been meant for `decisions`."""
+    """Return the unknown keys of the steps, sorted, such as `decision` instead of `decisions`."""
     return sorted({str(key) for entry in _objects(said) for key in entry if key not in _STEP})
 
 
@@ -259,7 +260,7 @@ def _steps(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
 
 
 def _objects(said: JsonValue) -> list[Mapping[str, Any]]:
-    """Return the objects of a model's answer with secrets masked; code stays as it is."""
+    """Return the JSON objects in a model's answer with secrets masked; code stays unchanged."""
     shown = redact_content(said)
     many = shown if isinstance(shown, Sequence) and not isinstance(shown, str) else ()
     return [entry for entry in many if isinstance(entry, Mapping)]
@@ -272,8 +273,8 @@ def _numbers(said: Any) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PlanningHistory:
-    """The history of a plan that goes through Strategize again: its decisions, the corrections, the tasks
-    that stay, by number, and the tasks to plan anew.
+    """The history of a plan that goes through Strategize again: its decisions, its corrections, the tasks
+    that stay, by number, and the tasks to plan again.
     """
 
     decisions: Sequence[Decision]

@@ -15,8 +15,8 @@ abstract sockets.
 The seccomp filter is assembled here as classic BPF for x86-64 (including 32-bit programs) and 64-bit ARM;
 other architectures get no filter. Kernel vulnerabilities are often found in the denied calls, and building
 and testing software needs none of them. A denied call fails with EPERM. `clone3` fails with ENOSYS, because a
-filter cannot see its flags; the C library then falls back to `clone`. A socket of a family outside network
-namespaces fails with EAFNOSUPPORT.
+filter cannot see its flags; the C library then falls back to `clone`. Creating a socket of a family that
+network namespaces do not cover fails with EAFNOSUPPORT.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def arguments_for(
 
 
 def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
-    """Yield the hidden places that a visible directory would expose."""
+    """Yield the hidden places that lie inside a visible directory, and must be covered."""
     spelled = spellings(shown)
     for place in dict.fromkeys(real_path(place) for place in hidden):
         if is_directory(place) and is_inside_spelled(place, spelled):
@@ -342,8 +342,8 @@ def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
 
 
 def _trees(command: Command) -> Iterator[str]:
-    """Yield the mounts that the caller requested, outer directories first: an inner mount covers its outer
-    one.
+    """Yield the options for the mounts that the caller requested. Outer directories come first, because an
+    inner mount must cover the outer one.
     """
     trees = dict.fromkeys(spellings(command.readable), "--ro-bind-try")
     trees |= dict.fromkeys(spellings([command.root]), "--bind")

@@ -2,7 +2,8 @@
 
 A process can leave its session with `setsid`, its parent with a double fork and its markers with `env -i`,
 but it stays in its cgroup, and the kernel kills a whole cgroup at once. Without a usable cgroup (no cgroup
-v2, not delegated to this user, not Linux), only the guard and the markers find the command's processes.
+v2, not delegated to this user, not Linux), the command's processes are found only by its guard and by the
+markers in their environment.
 
 A cgroup's name identifies the process that created it and the attempt, so any later process can end the
 cgroups of a dead creator. The guard imports this module, so the module imports little. The guard itself stays
@@ -93,7 +94,7 @@ def own_cgroup() -> Path | None:
 
 @cache
 def _root() -> tuple[Path, Path] | None:
-    """Return where cgroup v2 is mounted (alone or beside v1) and which part of the hierarchy is visible
+    """Return the mount point of cgroup v2 (alone or beside v1), and the part of the hierarchy that is mounted
     there.
     """
     with suppress(OSError):

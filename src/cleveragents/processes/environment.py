@@ -1,8 +1,8 @@
 """The environment variables of a command: few, and none that could hold a secret of the user.
 
-Variables are chosen by name, not filtered by content: an unknown variable stays out. Our own
-(`CLEVERAGENTS_*`) stay out even if allowed by name, because the server's token is among them; only markers
-are added.
+Variables are chosen by name, not filtered by content: an unknown variable is not passed on. Our own variables
+(`CLEVERAGENTS_*`) are not passed on even if allowed by name, because the server's token is among them; only
+the markers that identify a command's attempt are added.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def command_environment(
     """Return all variables of `command`. Its own `environment` overrides our values; its markers override
     everything.
 
-    Only the absolute entries of its own PATH count.
+    Of a PATH in the command's own `environment`, only the absolute entries count.
     """
     named = (*allowed_names, *command.passed)
     passed = {
@@ -100,7 +100,8 @@ def command_environment(
 
 
 def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
-    """Return the directories of tools installed neither on PATH nor beside it, keyed by their variable."""
+    """Return the directories of tools that are installed neither on PATH nor beside it, by the variable that
+    names them."""
     home = Path(inherited.get("HOME") or Path.home())
     named = {name: Path(inherited.get(name) or home / place) for name, place in _INSTALLATIONS.items()}
     return {name: place for name, place in named.items() if is_directory(place)}
@@ -109,8 +110,8 @@ def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
 def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path, ...]:
     """Return the directories of a PATH that a command may use, in order.
 
-    Directories in a hidden place, such as the user's own checkout, are dropped: their programs would run on
-    the sandbox. The sandbox's own directories stay.
+    Directories in a hidden place, such as the user's own checkout, are dropped, because their programs must
+    not be used in the sandbox. The sandbox's own directories stay.
     """
     covered, own = spellings(hidden), spellings([root])
     return tuple(
@@ -147,9 +148,7 @@ def spellings(places: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def is_inside_spelled(path: Path, spelled: Collection[Path]) -> bool:
-    """Return whether `path` lies inside places whose `spellings` are known. Avoids resolving them for each
-    path.
-    """
+    """Like `is_inside`, for places whose `spellings` are known, which saves resolving them for each path."""
     return _is_below(path, spelled) or _is_below(real_path(path), spelled)
 
 
@@ -159,7 +158,7 @@ def _is_below(path: Path, places: Collection[Path]) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """Resolve the links of `path`; only normalize it if the links change meanwhile."""
+    """Return `path` with its links resolved; only normalized, if the links change during that."""
     try:
         return Path(os.path.realpath(path))
     except OSError:

@@ -1,10 +1,11 @@
 """The process that supervises one command and ends all its processes.
 
-It runs as a file with `python -I -S`. A guard starts with every command, so it imports little, and nothing of
-ours until there are processes to end. The guard is a subreaper: every orphan becomes its child, so no child
-left means no process of the command left. It ends the tree when the command exits, times out or exceeds its
-process limit, on request (a second line, or SIGTERM), and when the caller dies. It notices the caller's death
-by the end of the control pipe and by a signal from the kernel, since a forked sibling may keep the pipe open.
+It runs as a file with `python -I -S`. A guard starts with every command, so it imports little, and no other
+module of ours until there are processes to end. The guard is a subreaper: every orphan becomes its child, so
+when no child is left, no process of the command is left. The guard ends the tree when the command exits,
+times out or exceeds its process limit, on request (a second line, or SIGTERM), and when the caller dies. It
+notices the caller's death by the end of the control pipe and by a signal from the kernel, since a forked
+sibling may keep the pipe open.
 
 The guard never runs foreign code: the command is exec'ed in a child, by this process's only thread, because
 bubblewrap's `--die-with-parent` follows the thread.

@@ -46,7 +46,7 @@ _LONGEST_CHARACTER = 4
 class GuardProcess:
     """A guard process, from start to end. Not thread-safe: the thread that creates it uses and closes it.
 
-    That thread must outlive the guard, which takes the thread's end for the caller's death.
+    That thread must outlive the guard, because the guard treats the end of the thread as the caller's death.
     """
 
     def __init__(self, program: GuardProgram, feed: bytes) -> None:
@@ -172,10 +172,10 @@ class GuardProcess:
 def _kill_groups(marker: str, spare: int | None) -> None:
     """Kill the process groups of all marked processes and of the guard's children.
 
-    A group dies at once and no fork escapes it, so this also ends a chain of processes that fork and exit
-    faster than they can be listed. Newest first, since the newest are about to exit. None of these groups is
-    ours, because the guard started a session. A living guard is spared: unmarked processes are found below
-    it.
+    A whole group is killed at once and no fork escapes it, so this also ends a chain of processes that fork
+    and exit faster than they can be listed. The newest processes are killed first, since they are about to
+    fork and exit. None of these groups is ours, because the guard started a session. `spare`, a living guard,
+    is not killed: unmarked processes are found below it.
     """
     import psutil
 
@@ -226,7 +226,7 @@ def _guard_environment(markers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _file_with(feed: bytes) -> int:
-    """Return a descriptor from which a command can read `feed` without a writer."""
+    """Return a descriptor from which a command can read `feed`, without a process that writes to it."""
     if not feed:
         return os.open(os.devnull, os.O_RDONLY)
     with tempfile.TemporaryFile() as file:
@@ -238,8 +238,8 @@ def _file_with(feed: bytes) -> int:
 class OutputTail:
     """The last `limit` bytes of a stream, in bounded memory; `tell` is called with each chunk as it arrives.
 
-    Known secrets are masked in both. The tail does not begin inside a secret recognized by its name or shape:
-    a later mask could not recognize the rest of it.
+    Known secrets are masked in the tail and in the chunks. The tail does not begin inside a secret that is
+    recognized by its name or shape, because a later mask could not recognize the rest of that secret.
 
     Not thread-safe: one reader fills it.
     """
@@ -285,7 +285,7 @@ class OutputTail:
 
 
 def _after_character(kept: bytes, start: int) -> int:
-    """Return where the first complete character begins."""
+    """Return the position at or after `start` where the first complete UTF-8 character begins."""
     rest = 0
     while rest < min(len(kept) - start, _LONGEST_CHARACTER) and kept[start + rest] & 0xC0 == 0x80:
         rest += 1

@@ -92,11 +92,11 @@ class GuardedCommandRunner:
     `isolation`: "auto" runs without isolation, with a warning, where bubblewrap does not work; "required"
     refuses instead; "off" never isolates. `hidden` are places, such as the user's own checkout and our state
     directory, that no command sees or finds programs in; without bubblewrap only the program search is
-    restricted. `allowed_names` are variables of ours that commands get. `grace_seconds`, at most 3, pass
-    between SIGTERM and SIGKILL, so that a cancelled command ends within 5 seconds.
+    restricted. `allowed_names` are variables of this process that commands get. `grace_seconds`, at most 3,
+    is the time between SIGTERM and SIGKILL, so that a cancelled command ends within 5 seconds.
 
     Stateless: any thread may share it. The calling thread reads the output and calls `on_output`, which must
-    not block: a cancellation is noticed between two calls of it.
+    not block: a cancellation is noticed only between two calls of `on_output`.
     """
 
     def __init__(
@@ -246,10 +246,10 @@ def guarded_program(
     grace_seconds: float,
     searched: bool = False,
 ) -> GuardProgram:
-    """Return what the guard runs.
+    """Return the program that the guard runs for the command.
 
     `places` are the home and the temporary directory of the command; the files of `command.home` are in
-    `private`. With `searched`, programs in `hidden` places are found, too.
+    `private`. With `searched`, programs in `hidden` places can be used, too.
     """
     home, temporary = places
     if command.home is not None:

@@ -1,6 +1,6 @@
 """The identity of a process, and a check of whether that process is alive.
 
-Pids are reused. A pid with its process's start time, on one machine since its last boot, is unique.
+Pids are reused. A pid together with the start time of its process is unique on one machine since its boot.
 """
 
 from __future__ import annotations

@@ -79,11 +79,12 @@ print(MARK + answer.encode('ascii', 'backslashreplace').decode('ascii'))
 def imports_from(
     resource: Path, runner: CommandRunner, command: Command, stop: StopSignal, *, user_path: str | None = None
 ) -> str | None:
-    """Return a problem if `command` would import from `resource`, or if an interpreter does not answer; else
-    None.
+    """Return the problem if `command` would import from `resource`, or if an interpreter does not answer;
+    else None.
 
-    `command` is the check. Only Python interpreters are asked: those on the command's PATH (`user_path`, by
-    default our own, as far as `runner` passes it on) and the one of the program it names. Raises `Cancelled`.
+    `command` is the check. Only Python interpreters are asked: those on the command's PATH, and the
+    interpreter of the program that the command runs. The PATH is the part of `user_path` (by default our own)
+    that `runner` passes on. Raises `Cancelled`.
     """
     path = command.environment.get("PATH") or user_path or os.environ.get("PATH", os.defpath)
     for interpreter in _interpreters(command, path):

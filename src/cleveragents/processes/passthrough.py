@@ -2,8 +2,8 @@
 
 Files are copied, so that nothing the command writes reaches the originals. The copies hold what is needed to
 identify the user, not the whole home. The values of passed variables are masked in all output of the command,
-whatever their names; values that may be secrets are never shown again by this process. Masking cannot find
-a value that a program encodes or splits before it prints it.
+whatever their names; values that may be secrets are masked in everything that this process shows from then
+on. Masking cannot find a value that a program encodes or splits before it prints it.
 
 Without isolation, a private directory takes the place of the command's home and temporary files. Its name
 identifies the process that created it, so it can be removed once that process is dead.
@@ -112,8 +112,8 @@ def copy_home(home: Path, wanted: CommandHome, program: str) -> None:
 def mask_for(names: Iterable[str], inherited: Mapping[str, str], secrets: KnownSecrets) -> SecretMask:
     """Return a mask for the values of these variables and all known secrets.
 
-    The values are added to `secrets`, except those of variables for a place or an option (such as `…_URL`):
-    they may legitimately occur in files, so only the program's output is masked.
+    The values are added to `secrets`, except those of variables for a place or an option (such as `…_URL`).
+    Such values may legitimately occur in files, so they are masked only in the program's output.
     """
     values = {name: inherited[name] for name in names if inherited.get(name) and not _is_everybodys(name)}
     for name, value in values.items():
@@ -132,7 +132,9 @@ def keep_secrets_of(names: Iterable[str], inherited: Mapping[str, str], secrets:
 
 
 def shown_by(argv: Sequence[str]) -> Iterator[Path]:
-    """Yield the paths to expose for absolute paths in `argv`: the program's directory, and other files."""
+    """Yield the paths that a command must see because `argv` names them: the directory of the program, and
+    the other files with an absolute path.
+    """
     home = Path(os.path.realpath(Path.home()))
     for number, word in enumerate(argv):
         path = Path(word)
@@ -157,8 +159,8 @@ class _Copying:
             raise self._refused(source, str(error.strerror)) from error
 
     def _copy(self, source: Path, target: Path) -> None:
-        """Copy a file or directory tree. A link to a file becomes a copy; kept as a link, it would lead
-        outside.
+        """Copy a file or directory tree. A link to a file becomes a copy of the file, because the link would
+        point outside the private directory.
         """
         found = source.stat()
         self._files += 1
@@ -210,8 +212,8 @@ class SecretMask:
         return _each_text(value, self.text)
 
     def exact(self, value: object) -> object:
-        """Mask only the known values. A person approves this text, and a longer match around a value may be
-        code.
+        """Mask only the known values, for a text that a person approves: a longer match around a value might
+        hide code.
         """
         return _each_text(value, lambda text: mask_spans(text, value_spans(text, self._spellings)))
 
@@ -261,7 +263,7 @@ def make_directory() -> Path:
 
 
 def owner_prefix() -> str:
-    """Return the beginning of a name that identifies this process as the creator."""
+    """Return the prefix of a directory name that identifies this process as the creator."""
     me = _me()
     return f"{PREFIX}{me.pid}.{me.started_ticks}.{_short(me.host)}-"
 

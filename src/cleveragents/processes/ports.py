@@ -86,9 +86,9 @@ class Command:
 
     `root` is the sandbox's tree, the only writable place besides a private temporary directory; the command
     starts in `directory`, inside `root`. `readable` lists further directories it may read, such as the object
-    store that the sandbox borrows. `environment` is added to the few variables that every command gets, and
-    so are our variables named in `passed`, if set; no other variable of ours reaches the command. `markers`
-    identify its attempt. With a `home`, `{home}` in `argv` is replaced by the path of the home directory.
+    store that the sandbox borrows. Besides the few variables that every command gets, it gets `environment`,
+    and those variables of this process that `passed` names. `markers` identify its attempt. With a `home`,
+    `{home}` in `argv` is replaced by the path of the home directory.
     With `network_denied`, the policy denies the network, so a runner that cannot isolate refuses the command.
     """
 
@@ -137,10 +137,10 @@ class CommandRunner(Protocol):
         ...
 
     def inputs_of(self, command: Command) -> Mapping[str, JsonValue]:
-        """Return everything except the files below `root` that affects the command, for cache keys:
+        """Return everything that affects the command, except the files below `root`, for cache keys:
         arguments, directory, variables with their values, isolation, network.
 
-        Two sandboxes give the same result, because their own directory is left out. The result may hold
+        The result does not contain the path of the sandbox, so it is the same in every sandbox. It may hold
         secrets; use it only for a keyed hash. Raises `ValueError` for a command with a home.
         """
         ...

@@ -1,9 +1,9 @@
 """Find every process of a tree and end it.
 
-A tree is found by two signs, because a process can shed each alone. The *marker* in the environment survives
-a double fork and `setsid`, but not `env -i`. *Descent* survives `env -i`, but not the parent's death, unless
-a subreaper adopts the orphan. Hence the order: all processes are stopped first, so that none can fork
-meanwhile, then killed from the leaves up. The roots (a subreaper is one) die last, because the others are
+A tree is found by two signs, because a process can lose either of them. The *marker* in the environment
+survives a double fork and `setsid`, but not `env -i`. *Descent* survives `env -i`, but not the parent's
+death, unless a subreaper adopts the orphan. So all processes are first stopped, so that none can fork, and
+then killed from the leaves up. The roots, such as a subreaper, die last, because the other processes are
 found through them.
 
 On Linux, the environment of a process looks empty in the middle of an exec: of 20,000 reads from a program
@@ -134,10 +134,10 @@ def marked(
 ) -> Tree:
     """Return the living processes that carry the variable, and their descendants, but never this process.
 
-    A process that forks and exits may escape a single look at the table, so looks are repeated until one
-    shows no new pid. With `stopping`, carriers are stopped as they are found, because the fastest would fork
-    again before the look ends. A process in the middle of an exec is examined again until its environment is
-    known, for at most 5 s.
+    A process that forks and exits may escape one scan of the process table, so scans are repeated until one
+    shows no new pid. With `stopping`, processes with the variable are stopped as they are found, because the
+    fastest would fork again before the scan ends. A process in the middle of an exec is examined again until
+    its environment is known, for at most 5 s.
     """
     found: dict[int, psutil.Process] = {}
     examined: set[int] = set()
@@ -160,10 +160,11 @@ def marked(
 
 
 def _wait_for_execs(unsure: set[int], look: _Look) -> None:
-    """Find the carriers among processes in the middle of an exec, once the exec is complete.
+    """Wait for processes in the middle of an exec, and find those with the marker.
 
-    A busy machine or a slow disk can delay an exec beyond all looks. Only these processes are waited for,
-    since new ones appear all the time, and only for a limited time, since an unrelated exec may hang.
+    A busy machine or a slow disk can delay an exec beyond all scans. Only the processes in `unsure` are
+    waited for, since new ones appear all the time, and only for a limited time, since an unrelated exec may
+    hang.
     """
     give_up = time.monotonic() + _EXEC_SECONDS
     while unsure and time.monotonic() < give_up:  # guard: they may carry the marker
@@ -173,14 +174,14 @@ def _wait_for_execs(unsure: set[int], look: _Look) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A search for a marker in the environments of processes; carriers are added to `found`."""
+    """A search for a marker in the environments of processes; `found` gets the processes with the marker."""
 
     sign: bytes
     environment_of: EnvironmentOf
     found: dict[int, psutil.Process]
 
     def at(self, pids: set[int], *, stopping: bool) -> set[int]:
-        """Examine the pids; return those that need no further look."""
+        """Examine the pids; return those that need not be examined again."""
         settled: set[int] = set()
         for pid in sorted(pids, reverse=True):  # newest first
             try:
@@ -206,7 +207,7 @@ def end_tree(
 ) -> Collection[int]:
     """End all processes that `find` finds, including new ones; return their pids.
 
-    `stop` finds the same processes and stops them meanwhile. Raises `DeadlineExceeded`.
+    `stop` finds the same processes and also suspends them. Raises `DeadlineExceeded`.
     """
     ended: set[int] = set()
     if grace_seconds > 0 and _end_politely(find, time.monotonic() + grace_seconds, ended):
@@ -285,7 +286,7 @@ def _is_dead(fields: list[bytes]) -> bool:
 def _has_none(fields: list[bytes]) -> bool:
     """Return whether the process has no environment, or is a kernel thread.
 
-    An environment that shows up here means that an exec happened after the read.
+    If the process does have an environment, an exec has completed since the empty environment was read.
     """
     if int(fields[_FLAGS]) & _KERNEL_THREAD:
         return True
@@ -303,8 +304,8 @@ def _of_another_thread(place: str) -> bytes:
 
 
 def _at_once(path: str) -> bytes:
-    """Read the whole file with one call: an open file belongs to the program before an exec, and ends with
-    it.
+    """Read the whole file with one call. A file opened before an exec shows the old program, and seems to end
+    when that program is gone.
     """
     size = _CHUNK_BYTES
     while True:

@@ -8,8 +8,8 @@ Interpreters are often installed in a home directory (pyenv, nvm, conda, uv, a v
 more than the directory of their program. The prefix is recognized by its content; it never includes a home
 directory itself or a place for secrets.
 
-Only the PATH of this process and the content of its directories decide. A sandbox also has links, shebangs
-and `pyvenv.cfg` files, and commands set their own PATH: none of these makes a directory visible.
+Only the PATH of this process and the content of its directories determine which directories are visible.
+Links, shebangs and `pyvenv.cfg` files in a sandbox do not count, and neither does the PATH of a command.
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ def find_program(command: Command, path: str, user_path: str, *, isolated: bool 
     """Return the file that will run. Raises `ToolRefused` if it is missing, not executable or not a regular
     file.
 
-    `path` is the command's PATH. A program found only on the user's own PATH is named in the error. For an
-    `isolated` command, places outside the sandbox and our own PATH are not examined: bubblewrap decides.
+    `path` is the command's PATH. If the program is only on the user's own PATH, the error says where. For an
+    `isolated` command, only the sandbox and the directories of our own PATH are examined; for other places,
+    bubblewrap finds out whether the program exists.
     """
     name = command.argv[0]
     if "/" in name:
@@ -177,7 +178,7 @@ def absence_of(program: str, install: str = "") -> str | None:
 
 
 def absence_of_acp() -> str | None:
-    """Return what the Agent Client Protocol lacks here; None if it is available."""
+    """Return why the Agent Client Protocol cannot be used on this machine; None if it can."""
     if find_spec("acp") is not None:
         return None
     return f"agents that speak ACP need the extra `acp`: {install_command('acp')}"
@@ -201,7 +202,7 @@ def tool_directories(
     `entries` are the trusted directories: those of our own PATH. `program` counts only if it lies in one of
     them. `root` is the sandbox, which is visible anyway. The result has no directory in a `forbidden` place,
     and none that contains a home. If a directory in the result contains a forbidden place, the caller must
-    cover it.
+    hide that place.
     """
     home = Path(os.path.realpath(Path.home()))
     closed = spellings((*forbidden, *secret_places(home)))
@@ -238,7 +239,8 @@ def _prefix(entry: Path) -> Iterator[Path]:
 
 
 def _chain(program: Path, own: Collection[Path], *, interpreters_only: bool) -> Iterator[Path]:
-    """Yield the prefixes along a program's links, and those of the interpreter in its shebang.
+    """Yield the installation prefixes of a program, of each target of its links, and of the interpreter in
+    its shebang.
 
     With `interpreters_only`, only directories that contain an interpreter count.
     """
@@ -286,7 +288,8 @@ def shebang(program: Path) -> Path | None:
 def _beginning(path: Path, most: int) -> bytes:
     """Return up to `most` bytes of a regular file; empty for anything else or on error.
 
-    Any process in the sandbox can put a pipe there at any time, and opening it would block without a timeout.
+    Does not open other files: any process in the sandbox can put a pipe in the place of a file, and opening a
+    pipe could block forever.
     """
     if not _is_file(path):  # guard: opening a device can trigger an action
         return b""

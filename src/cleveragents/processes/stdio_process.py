@@ -1,8 +1,8 @@
 """A long-running program below a guard, with messages over its standard streams: an MCP server or an agent.
 
 The guard is the same as for commands: a subreaper that ends the whole tree on request and when we die.
-Everything runs on the event loop's thread, which must outlive the program, because the guard takes that
-thread's end for our death.
+Everything runs on the event loop's thread, which must outlive the program, because the guard treats the end
+of that thread as our death.
 
 A program writes one message per line. Lines are limited in size, and lines that are not messages are skipped.
 """
@@ -256,7 +256,7 @@ class StdioProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramEnvironment:
-    """The surroundings of the programs of one stage.
+    """The settings that the programs of one stage share.
 
     `root` is the sandbox's tree; the programs start in `directory`, inside it. Unless `writable`, an isolated
     program can read the tree but not change it. `markers` identify the attempt, so that a search for its
@@ -296,7 +296,7 @@ def stdio_program(
     bubblewrap: str | None,
     own_places: tuple[str, str] | None = None,
 ) -> GuardProgram:
-    """Return what the guard runs. `private` is the program's own directory, which the caller removes.
+    """Return the program that the guard runs. `private` is its own directory, which the caller removes.
 
     Its home and temporary directory are empty unless `own_places` are given or the command defines its home.
     Raises `ToolRefused` if the program does not exist, or if a denied network cannot be enforced.
@@ -330,7 +330,7 @@ class ProtocolFaults:
         self.garbage_bytes = 0
 
     def pass_over(self, line: bytes) -> None:
-        """Count a line that is not a message; set `found` beyond the limit."""
+        """Count a line that is not a message; beyond the limit, set `found` to the reason to stop reading."""
         self.garbage_bytes += len(line)
         self.printed = line[-_PRINTED_BYTES:].decode("utf-8", "replace").strip() or self.printed
         if self.garbage_bytes > GARBAGE_BYTES:  # guard: it would keep us busy forever
@@ -340,8 +340,8 @@ class ProtocolFaults:
 async def next_message(
     reader: asyncio.StreamReader, parse: Callable[[bytes], T], faults: ProtocolFaults
 ) -> T | None:
-    """Return the next line that `parse` accepts; it rejects a line with `ValueError`. None at the end of the
-    stream, or once the program has been given up.
+    """Return the next message: the result of `parse` for the next line that it does not reject with
+    `ValueError`. None at the end of the stream, or once `faults` has a reason to stop reading.
     """
     while not faults.found:
         try:

@@ -1,4 +1,4 @@
 """Protocols for other agents: an MCP server and an A2A server.
 
-Both are surfaces of the `Client` API and use nothing deeper: the client checks the rights of the acting user.
+Both use only the `Client` API, which checks the rights of the acting user.
 """

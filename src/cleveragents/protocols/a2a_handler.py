@@ -1,11 +1,11 @@
 """Tasks of the Agent2Agent protocol, which are plans: the id of a task is the id of its plan.
 
 Tasks are not stored separately. So a task survives whatever its plan survives, every server of the same
-database answers for it, and its status is that of the page.
+database knows it, and it has the same status as its plan on the page.
 
-A message contains a goal; its metadata contains the options. A message to a task answers a question. It can
-name the question in its metadata, as the status of the task does. An answer without a name counts only if the
-plan never waited before, because other agents may send plain text.
+A new message contains a goal; its metadata contains the options. A message to an existing task answers its
+question. The metadata may name the question, as the status of the task does. Some agents send only text: an
+answer that names no question counts only if the plan never waited before.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ _OVER = frozenset(_ENDED.values())
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The calling agent. `client` has the rights of its user at the start of the call; `client_now` returns a
-    client with the current rights, or None if the token is no longer valid. `claim` is that of a request with
-    an idempotency key.
+    client with the current rights, or None if the token is no longer valid. `claim` is the idempotency claim
+    of a request with an idempotency key.
     """
 
     client: LocalClient
@@ -120,8 +120,8 @@ class PlanTasks(RequestHandler):
     """A `RequestHandler` over plans. Stateless: any number of requests may run in parallel."""
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
-        """Create a task for a goal, or answer the question of one. Return when the task rests, or after a
-        while: a plan may take hours, and `GetTask` returns the rest.
+        """Create a task for a goal, or answer the question of a task. Return when the task has ended or needs
+        an answer, or after a time limit: a plan may take hours, and `GetTask` returns its later status.
         """
         plan_id = await _asked(lambda: _said(params, _caller(context)))
         task = await _task(plan_id, _caller(context).client)
@@ -136,7 +136,7 @@ class PlanTasks(RequestHandler):
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        """Yield the task, and every change of it until it rests."""
+        """Yield the task, and every change of it until it has ended or needs an answer."""
         plan_id = await _asked(lambda: _said(params, _caller(context)))
         async for event in _followed(plan_id, _caller(context)):
             yield event
@@ -144,7 +144,7 @@ class PlanTasks(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        """Yield an existing task, and every change of it until it rests."""
+        """Yield an existing task, and every change of it until it has ended or needs an answer."""
         if _is_over(await _task(params.id, _caller(context).client)):
             raise UnsupportedOperationError(message="the task is over: GetTask returns the outcome")
         async for event in _followed(params.id, _caller(context)):
@@ -282,7 +282,7 @@ def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
 
 
 def _plan_of_context(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
-    """Yield the plan of a context. The context of a task is the root of its plan: one task is a root."""
+    """Yield the plan of a context. The id of a context is that of a root plan; only the root is yielded."""
     try:
         plan = client.plans.summary(params.context_id)
     except (UnknownPlan, AmbiguousPlan):

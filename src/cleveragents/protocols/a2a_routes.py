@@ -1,6 +1,6 @@
 """The Agent2Agent endpoint of a server: a public agent card, and tasks for users with a token.
 
-The SDK logs through the server's log: masked, with the request id.
+The log records of the SDK go to the server's log, masked and with the request id.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class GoalOptions(BaseModel):
 
 
 def patch_text(client: Client, plan_id: str) -> str:
-    """Return the patch of a plan as text, cut to a length that a model can read. Errors as in
+    """Return the patch of a plan as text, cut to a length that a model can read. Raises the errors of
     `plans.patch`."""
     text = client.plans.patch(plan_id).decode("utf-8", "replace")
     if len(text) <= _LONGEST_PATCH:

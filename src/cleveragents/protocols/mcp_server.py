@@ -1,7 +1,7 @@
 """An MCP server: other agents create plans, watch them, read their diffs and search for context.
 
-It uses a client, of this machine or of a server. An agent can apply a result only if the plan's profile
-allows that without approval.
+It calls a `Client`, either local or for a remote server. An agent can apply a result only if the plan's
+profile allows that without approval.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _ToBranch = Annotated[
 class McpServerOptions:
     """Options of the user who starts the server.
 
-    `repository` is used by requests without a resource; None if each must name one. `profile` is that of new
-    plans; None is the default of the settings. `context_seconds` is the deadline of a search.
+    `repository` is used by requests without a resource; None if each must name one. `profile` is the profile
+    of new plans; None means the default in the settings. `context_seconds` is the time limit of a search.
     """
 
     repository: Path | None = None
@@ -80,7 +80,7 @@ class McpServerOptions:
 
 
 def server_for(client: Client, workplace: McpServerOptions) -> MCPServer:
-    """Return the server, to run on some transport. Its tools raise only errors that a caller can read."""
+    """Return the server, for any transport. Its tools raise only errors that a caller can understand."""
     from mcp.server import MCPServer
 
     tools = [_offered(tool) for tool in _tools(_Requests(client, workplace))]
@@ -218,7 +218,7 @@ def _shown(plan: PlanView) -> dict[str, Any]:
 
 
 async def _answered(ask: Callable[[], T]) -> T:
-    """Run a call in a thread: a client waits for files, databases and servers."""
+    """Run a call in a thread, because a client blocks on files, databases and servers."""
     from anyio import to_thread
     from mcp.server.mcpserver.exceptions import ToolError
 

@@ -1,6 +1,7 @@
 """Compare the results of plans whose content is in different sandboxes.
 
-The comparison uses a temporary git directory that borrows from both: it changes nothing in a sandbox.
+The comparison uses a temporary git directory that borrows the objects of both sandboxes, so it changes
+nothing in them.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class ResultTree:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A file that differs. `added` and `removed` count lines, None for binary files; a state is a mode and
-    the name of a content, None if the file does not exist.
+    """A file that differs between two trees. `added` and `removed` count lines, None for binary files. The
+    state of the file in a tree is its mode and the name of its content, None if the file does not exist.
     """
 
     path: str
@@ -45,7 +46,7 @@ class ChangedFile:
 def diff_between(
     one: ResultTree, other: ResultTree, *, options: Sequence[str] = (), paths: Sequence[str] = ()
 ) -> bytes:
-    """Return git's diff between two outcomes. Raises `SandboxRefused` if they cannot be compared."""
+    """Return git's diff between two trees. Raises `SandboxRefused` if they cannot be compared."""
     with _borrowing(one, other) as repository:
         return repository.git(
             "--literal-pathspecs",

@@ -1,8 +1,8 @@
 """Sandboxes of plain directories: a copy, with our own git directory beside it.
 
 All files are copied. `.gitignore` files work as in a repository: commands can use ignored files, but these
-are not recorded. A nested repository is copied without its `.git`, as plain files: its `.git` may point to a
-place outside, and commits made in a copy would be lost.
+are not recorded. A nested repository is copied as plain files, without its `.git`, which may point to a place
+outside the directory; and commits made in a copy would be lost.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _ensure_possible(request: SandboxRequest, place: SandboxLayout) -> None:
 
 
 def _begin_with(start: StartTree, origin: Sandbox, place: SandboxLayout, index: Path) -> str:
-    """Replace the recorded files by those of the tree; ignored files stay as copied."""
+    """Replace the recorded files by those of `start`; ignored files stay as they were copied."""
     start_from(start, origin.place, place, known=None)
     engine = PrivateRepository(place.engine, traits_of(place.directory))
     engine.git("read-tree", "--reset", "-u", start.tree, work_tree=place.tree, index=index)

@@ -22,11 +22,11 @@ class SandboxFacts:
 
     `plain`: no setting converts a file's bytes, so no git process is needed to name its object unless a
     .gitattributes file exists. `head` is the pinned commit and `branch` the user's branch. `traits` are git's
-    settings for the sandbox's file system; those in the engine are for the user's. `durable`: its content
-    survives a power cut. `exact`: its trees hold the bytes of files regardless of settings and attributes;
-    sandboxes of earlier versions and of remotes hold what git would commit. `converts`: the user's settings
-    make git commit other bytes, even without a .gitattributes file. `filters` names the user's filter
-    programs, which never run here.
+    settings for the sandbox's file system; the engine has those for the user's file system. `durable`: its
+    content survives a power cut. `exact`: its trees hold the bytes of files regardless of settings and
+    attributes; sandboxes of earlier versions and of remotes hold what git would commit. `converts`: the
+    user's settings make git commit other bytes, even without a .gitattributes file. `filters` names the
+    user's filter programs, which never run here.
     """
 
     plan_id: str

@@ -2,7 +2,7 @@
 
 All git commands use `engine`, never the `.git` that commands see, and git never reads `tree`: `SandboxTree`
 and `tree.restore` read and write its files. An index is copied, modified and put in place as a whole, so
-readers in several processes need no lock, and a killed one leaves none.
+readers in several processes need no lock, and a killed process leaves no lock file.
 
 Some files cannot be recorded: git refuses certain names (`GIT~1`, `.GIT`), and files in the place of a
 submodule belong neither to the submodule nor to the plan. They are never lost, but moved to a directory
@@ -81,7 +81,7 @@ class Sandbox:
 
     @property
     def root(self) -> Path:
-        """The directory of its files."""
+        """The directory with the files of the sandbox."""
         return self.place.tree
 
     @property
@@ -96,7 +96,7 @@ class Sandbox:
 
     @property
     def readable(self) -> tuple[Path, ...]:
-        """Directories outside `root` that a command in it must be able to read."""
+        """Directories outside `root` that a command in the sandbox must be able to read."""
         return tuple(Path(path) for path in self.facts.readable)
 
     @property
@@ -120,8 +120,8 @@ class Sandbox:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Hold while programs may use the files, also between calls. No program runs any more when the block
-        ends.
+        """Mark the sandbox as in use during the block, in which programs may use the files, also between
+        calls. The caller ends all programs before the block ends.
 
         On exit, removes code planted in git directories, before the user learns that the work is done. Raises
         `SandboxRefused` if that fails and the block itself did not.
@@ -151,10 +151,10 @@ class Sandbox:
             self._look(everywhere=True)
 
     def _look(self, *, everywhere: bool = False) -> TreeScan:
-        """Survey the tree, and disarm the repositories in it even if the survey finds a problem.
+        """Survey the tree, and disarm the repositories in it, even if the survey finds a problem.
 
-        Repositories in skipped places, such as ignored directories, are disarmed if a commit may name them,
-        or with `everywhere`.
+        To disarm a repository is to remove the code that git would run from it. Repositories in skipped
+        places, such as ignored directories, are disarmed with `everywhere`, or if a commit may name them.
         """
         self._ensure_there()
         with self._refusing("cannot read its files"):
@@ -170,8 +170,8 @@ class Sandbox:
     def scan(self) -> Mapping[str, Difference]:
         """Return every path whose file differs from the base, with both states; store their content.
 
-        Ignored files are skipped unless the base contains them. O(files) stats, O(change) reads. Raises
-        `SandboxRefused`, with the path, if a file cannot be recorded.
+        Ignored files are skipped unless the base contains them. Calls stat for every file, and reads changed
+        files. Raises `SandboxRefused`, with the path, if a file cannot be recorded.
         """
         look = self._look()
         strange = strange_submodules(self.root, self.facts.gitlinks)
@@ -220,7 +220,7 @@ class Sandbox:
         return self.unapplied(recorded).ignored
 
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """Return `ignored_entries` and the repositories created in the sandbox. O(files) stats."""
+        """Return `ignored_entries` and the repositories created in the sandbox. Calls stat for every file."""
         self._ensure_there()
         found = self._ignored.unapplied(recorded)
         # The `.git` at the root of a repository's sandbox is part of the sandbox.
@@ -230,7 +230,7 @@ class Sandbox:
         return Unapplied(ignored, tuple(sorted(made)), found.submodules)
 
     def count_as_set_up(self) -> None:
-        """Count all files that are ignored now as part of the setup. Only the first call has an effect."""
+        """Treat all files that are ignored now as part of the setup. Only the first call has an effect."""
         self._ensure_there()
         self._ignored.count_as_set_up()
 
@@ -300,7 +300,7 @@ class Sandbox:
         return found
 
     def tree(self, states: Mapping[str, FileState | None]) -> str:
-        """Return the tree that is the base with these paths in these states. Changes no file."""
+        """Store the base with these paths in these states as a tree, and return its name. Changes no file."""
         if not states:
             return self.base
         with self._index(self.place.base_index) as index:
@@ -327,7 +327,7 @@ class Sandbox:
     ) -> str | None:
         """Merge three contents and return the stored result; None if they conflict.
 
-        Without an ancestor, an empty one is used. With `favour`, that side wins each conflict.
+        Without an ancestor, an empty one is used. `favour` names the side that wins conflicts.
         """
         return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
 
@@ -350,7 +350,7 @@ class Sandbox:
         copy_objects(source, self.place, tree, known=other.base, durable=durable)
 
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
-        """Merge the change base → theirs into `ours` with git's defaults and the current attributes.
+        """Merge the changes from `base` to `theirs` into `ours`, with git's defaults and current attributes.
 
         All three trees must be stored here. `labels`, in ASCII, name ours and theirs in conflict markers.
         Changes no file.
@@ -391,7 +391,7 @@ class Sandbox:
 
     @contextmanager
     def _attributes(self) -> Iterator[Path]:
-        """Yield a work tree for git that holds only the last recorded .gitattributes files."""
+        """Yield a work tree for git that holds only the .gitattributes files, as they were last recorded."""
         if not holds_attributes(self.place.index):
             yield self.place.nothing
             return
@@ -496,7 +496,7 @@ def _portions(paths: Iterable[str]) -> Iterator[list[str]]:
 
 
 def strange_submodules(tree: Path, submodules: Sequence[str]) -> tuple[str, ...]:
-    """Return the submodules whose place holds something else than an empty directory or the submodule."""
+    """Return the submodules whose path holds neither an empty directory nor the submodule itself."""
     strange = []
     for path in submodules:
         with directory_of(tree, path) as found:

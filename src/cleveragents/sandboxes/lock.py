@@ -20,8 +20,8 @@ _POLL_SECONDS = 0.01
 def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock file. Raises `SandboxBusy` on timeout and `SandboxMissing` if the file does not exist.
 
-    The kernel ties the lock to the open file, so it excludes threads as well as processes, and a killed
-    process holds nothing.
+    The kernel ties the lock to the open file, so it excludes threads as well as processes, and is released if
+    the process is killed.
     """
     give_up = time.monotonic() + timeout_seconds
     descriptor = _open(path, plan_id)
@@ -38,8 +38,8 @@ def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterato
 
 @contextmanager
 def marked(path: Path) -> Iterator[Callable[[], None]]:
-    """Mark a file, and yield a function that removes the mark unless other blocks use it, too. A killed
-    process leaves its mark.
+    """Mark a file, and yield a function that removes the mark, unless other blocks still use the mark. The
+    mark of a killed process stays.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
@@ -56,7 +56,7 @@ def marked(path: Path) -> Iterator[Callable[[], None]]:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Return whether a file is `marked` although no block uses it."""
+    """Return whether a file is still marked (see `marked`) although no block uses the mark."""
     with suppress(FileNotFoundError):
         return path.stat().st_size > 0 and not is_locked(path)
     return False

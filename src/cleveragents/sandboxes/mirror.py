@@ -76,8 +76,8 @@ class Mirrors:
     sandboxes: Path | None = None
 
     def fetched(self, address: RemoteAddress) -> str:
-        """Fetch, and return the commit of the branch. Raises `RemoteUnreachable`, and `SandboxRefused`
-        without the branch.
+        """Fetch, and return the commit of the branch. Raises `RemoteUnreachable`, and `SandboxRefused` if the
+        remote lacks the branch.
         """
         self.fetch(address)
         tip = self.value_of(address, address.ref)
@@ -174,8 +174,8 @@ class Mirrors:
         return place
 
     def name_of(self, checkout: Path) -> str | None:
-        """Return a name for the remote of a checkout: the same on every machine, and not a path. None for
-        another directory.
+        """Return a name for the remote of a checkout, which is not a path and is the same on every machine.
+        None if the directory is not a checkout.
         """
         remote = checkout.parent
         if remote.parent != Path(os.path.realpath(self.directory)) or not _COMMIT.fullmatch(checkout.name):
@@ -183,13 +183,13 @@ class Mirrors:
         return f"remote:{remote.name}"
 
     def all_checkouts(self, address: RemoteAddress) -> Path:
-        """Return a nonexistent path with the name that all checkouts of the remote share. Does not contact
-        the remote.
+        """Return a path that stands for all checkouts of the remote: `name_of` returns their name for it. The
+        path does not exist. Does not contact the remote.
         """
         return Path(os.path.realpath(self.directory)) / self._place(address).stem / ("0" * 40)
 
     def known(self, address: RemoteAddress) -> Path | None:
-        """Return a checkout of the branch as of the last fetch; None if it was never fetched."""
+        """Return a checkout of the branch as of the last fetch; None if the branch was never fetched."""
         tip = self.value_of(address, address.ref) if self._place(address).is_dir() else None
         return None if tip is None else self.checkout(address, tip)
 
@@ -199,8 +199,8 @@ class Mirrors:
         return [path for path in found if path not in used and _is_old(path)]
 
     def unneeded(self, urls: Collection[str]) -> list[Path]:
-        """Return the mirrors of other remotes from which no sandbox borrows, and which were not fetched
-        recently.
+        """Return the mirrors that can be removed: their remote is not in `urls`, no sandbox borrows from
+        them, and they were not fetched recently.
         """
         needed = {self._place_of(url) for url in urls}
         found = [path for path in sorted(self.directory.glob("*.git")) if path not in needed]
@@ -209,9 +209,10 @@ class Mirrors:
         return [path for path in old if path not in borrowed]
 
     def remove(self, mirror: Path, needed: Callable[[], Collection[str]]) -> bool:
-        """Remove a mirror and its checkouts; return False if it is being fetched or is needed by now.
+        """Remove a mirror and its checkouts; return False if it is being fetched or is needed again.
 
-        A new user of a mirror is visible before its fetch, as a plan or a resource with that address.
+        `needed` returns the addresses in use. It includes a new user of the mirror: a plan or a resource is
+        stored before its first fetch.
         """
         with self._lock(mirror) as descriptor:
             # guard: checked again while no fetch can start
@@ -238,11 +239,11 @@ class Mirrors:
     def push(
         self, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
     ) -> str:
-        """Move the remote's ref to a commit of `source` if it has the expected value; empty means it must not
-        exist.
+        """Move the remote's ref to a commit of `source` if the ref has the expected value; an empty value
+        means that the ref must not exist.
 
         Return git's reason for a refusal, or an empty text. After a failure the caller must check the remote:
-        the answer of a successful push may have been lost.
+        the push may have succeeded and only its answer been lost.
         """
         lease = f"--force-with-lease={ref}:{expected}"  # guard: never overwrite another push
         arguments = (*_PUSH, lease, "--", address.url, f"{commit}:{ref}")
@@ -263,8 +264,8 @@ class Mirrors:
         return place
 
     def _borrowed(self) -> set[Path]:
-        """Return the mirrors that sandboxes borrow from, including sandboxes of plans in no or another
-        database.
+        """Return the mirrors that sandboxes borrow from. Sandboxes whose plans are in another database, or in
+        none, are included.
         """
         found: set[Path] = set()
         for path in () if self.sandboxes is None else self.sandboxes.glob("*"):
@@ -333,9 +334,9 @@ class Mirrors:
 
     @contextmanager
     def _lock(self, mirror: Path) -> Iterator[int]:
-        """Open the lock file of a mirror; its time is that of the last fetch.
+        """Open the lock file of a mirror. The modification time of the file is the time of the last fetch.
 
-        It is never removed: two processes could then hold two files with one name.
+        The file is never removed: otherwise two processes could lock two files with the same name.
         """
         file = mirror.with_suffix(".lock")
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -364,7 +365,9 @@ def _free_refs(mirror: Path, before: float) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename to a draft, so that the whole disappears at once and an interrupted removal leaves no half."""
+    """Rename the path to a draft before its removal, so that it disappears as a whole, even if the removal is
+    interrupted. Return the draft.
+    """
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     path.rename(aside)
     return aside

@@ -31,8 +31,8 @@ _YOUNG_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SandboxOrphan:
-    """An orphan. `kind` is row, directory, copy or pin. `advice` is the remedy if it is not `removable` by
-    us.
+    """An orphan. `kind` is row, directory, copy or pin. `removable`: `remove_orphans` removes it; otherwise
+    `advice` is the remedy.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class _Registry(Protocol):
 
 
 def find_orphans(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[SandboxOrphan]:
-    """Check every row, every directory, and the pins in these repositories. Changes nothing."""
+    """Return the orphans among all rows, all directories, and the pins in `resources`. Changes nothing."""
     # Directories first: a sandbox created meanwhile then already has its row.
     directories = _directories(registry.directory)
     known = {row.plan_id: row for row in registry.rows()}
@@ -135,14 +135,14 @@ def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
 
 
 def _copy(path: Path) -> Iterator[SandboxOrphan]:
-    """Yield a copy of a sandbox that another machine has; the database records all its changes."""
+    """Yield `path` as a removable copy of another machine's sandbox; its changes are in the database."""
     if not is_locked(SandboxLayout(path).lock):
         reason = "the sandbox of its plan is or was on another machine"
         yield SandboxOrphan("copy", path.name, str(path), reason, removable=True)
 
 
 def is_copy(path: Path) -> bool:
-    """Return whether it is a sandbox of a mirror's checkout, for a plan on a remote."""
+    """Return whether `path` is a sandbox of a mirror's checkout, for a plan on a remote."""
     with suppress(SandboxMissing):
         facts = SandboxLayout(path).read_facts(path.name)
         return Path(facts.resource).is_relative_to(path.parent.parent / MIRRORS)
@@ -150,7 +150,7 @@ def is_copy(path: Path) -> bool:
 
 
 def _is_remnant(path: Path, now: datetime) -> bool:
-    """Return whether no command can ever have run in it: commands start only in complete sandboxes."""
+    """Return whether `path` is the remnant of an incomplete sandbox, in which no command can have run."""
     return _is_old(path, now) and {entry.name for entry in path.iterdir()} <= _OURS
 
 

@@ -42,9 +42,10 @@ class SandboxRequest:
     of the working tree. `include` are patterns of ignored files to copy, in .gitignore syntax. Patterns from
     a `.worktreeinclude` file of the resource count only if the caller adds them, since the caller knows
     whether the resource is trusted. With `start`, the base is that tree instead of the resource's files. The
-    tree's content is copied, so its sandbox may be removed at any time; ignored files are copied as for any
-    other sandbox of the resource. `remote` is the plan's name for a git remote, if `resource` is a checkout
-    of one. With `fence`, the sandbox is registered only while that job runs under that token.
+    tree's content is copied, so the sandbox it comes from may be removed at any time; ignored files are
+    copied as for any other sandbox of the resource. If `resource` is a checkout of a git remote, `remote` is
+    the plan's name for that remote. With `fence`, the sandbox is registered only while the job runs under
+    that fence.
     """
 
     plan_id: str
@@ -60,9 +61,9 @@ class SandboxRequest:
 class Unapplied:
     """Files in a sandbox that are never applied.
 
-    `ignored` are `ignored_entries`. `repositories` are directories in which a plan created a `.git`: their
-    files are applied, but not the `.git`. `submodules` are those whose directory the plan removed while
-    .gitmodules still names them.
+    `ignored` are the files of `Sandbox.ignored_entries`. `repositories` are directories in which a plan
+    created a `.git`: their files are applied, but not the `.git`. `submodules` are the submodules whose
+    directory the plan removed although .gitmodules still names them.
     """
 
     ignored: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ class SandboxStrategy(Protocol):
 
 
 class Sandboxes(Protocol):
-    """All sandboxes of this state, by plan. The registry is in the database, so every process sees them."""
+    """All sandboxes of this state directory, by plan. Every process sees them, in the database."""
 
     def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
         """Create and register a sandbox. Replaces an incomplete one of a dead process.
@@ -112,8 +113,8 @@ class Sandboxes(Protocol):
         """Open the plan's sandbox. Raises `SandboxMissing`.
 
         If the plan works on a remote and another machine has its sandbox, a new one is created here from the
-        recorded changes. With the `fence` of the plan's job it becomes the plan's sandbox; without, it is
-        only for reading.
+        recorded changes. With the `fence` of the plan's job, the new sandbox becomes the plan's sandbox;
+        without a fence, it is only for reading.
         """
         ...
 
@@ -128,10 +129,10 @@ class Sandboxes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SetupInputs:
-    """Everything except the sandbox's files that affects a setup's result or its visibility.
+    """Everything that affects the result of a setup, or which plans may use it, except the sandbox's files.
 
-    `project` is the plan's project: environments are never shared across projects. `paths` are the kept
-    directories. `command` comes from `CommandRunner.inputs_of` for the setup command.
+    `project` is the plan's project: environments are never shared across projects. `paths` are the
+    directories to cache. `command` comes from `CommandRunner.inputs_of` for the setup command.
     """
 
     project: str

@@ -1,9 +1,9 @@
 """Sandboxes of git repositories: a private repository that borrows the user's objects.
 
-A linked worktree would share refs, stash, configuration and hooks with the user's repository, and creating
-two at the same time fails on its lock. Here everything but the objects belongs to the sandbox, and the only
-write to the user's repository is one uniquely named ref. So any number of sandboxes can be created in
-parallel, and nothing inside one affects the user.
+A linked worktree would share refs, stash, configuration and hooks with the user's repository, and two of them
+cannot be created at the same time, because of a lock in the repository. Here the sandbox shares only the
+objects, and the only write to the user's repository is one uniquely named ref. So any number of sandboxes can
+be created in parallel, and nothing inside one affects the user.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class _Making:
         return keeps_all and (self.exact or not _converts(self.repository))
 
     def _write_visible_index(self, base: str) -> None:
-        """Write the index that commands see. Its entries hold what git would commit, because the sandbox's
-        git converts.
+        """Write the index that commands see. Its entries hold the bytes that git would commit, because git in
+        the sandbox applies the user's conversions.
         """
         shown, head_tree = self.place.tree / ".git" / "index", self.repository.head_tree
         if not self._has_other_forms(self.place.index) or head_tree in (None, base):
@@ -207,8 +207,8 @@ class _Making:
         return tuple(sorted({name.removeprefix("filter.").rpartition(".")[0] for name in names}))
 
     def _base_and_checkout(self) -> str:
-        """Check out the base and return its tree. The checkout of HEAD runs while uncommitted changes are
-        searched for.
+        """Check out the base and return its tree. HEAD is checked out while a search for uncommitted changes
+        runs in parallel.
         """
         head, head_tree = self.repository.head, self.repository.head_tree
         engine = PrivateRepository(self.place.engine)
@@ -233,7 +233,7 @@ class _Making:
         return base
 
     def _base(self, engine: PrivateRepository) -> str | None:
-        """Return the tree of the base; None for HEAD of a repository without commits."""
+        """Return the tree of the base; None if HEAD was requested and the repository has no commits."""
         start, origin = self.request.start, self.origin
         if start is not None and origin is not None:
             start_from(start, origin.place, self.place, known=self.repository.head_tree)
@@ -312,8 +312,8 @@ class _Making:
             index.unlink(missing_ok=True)
 
     def _keep_uncommitted(self, engine: PrivateRepository, base: str) -> None:
-        """Copy content that is in no commit. Staged content is in the user's store, where `git gc` may prune
-        it, and a sandbox must survive that. Content from another sandbox is already copied.
+        """Copy content that is in no commit into the sandbox's store. Staged content is only in the user's
+        store, where `git gc` may prune it. Content from another sandbox is already copied.
         """
         if self.origin is not None:
             return
@@ -324,15 +324,17 @@ class _Making:
 
 
 def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:
-    """Return the repository as of the origin's creation: its tree lacks later commits of the user."""
+    """Return the repository with HEAD and branch as they were when `origin` was created: the tree of `origin`
+    does not contain later commits of the user.
+    """
     head = origin.facts.head
     head_tree = origin.repository.text("rev-parse", f"{head}^{{tree}}") if head else None
     return replace(repository, head=head, head_tree=head_tree, branch=origin.facts.branch)
 
 
 def _ensure_apart(resource: Path, place: SandboxLayout) -> None:
-    """Raise `SandboxRefused` if the sandbox lies inside the resource and is not ignored: it would become part
-    of the next sandbox's base.
+    """Raise `SandboxRefused` if the sandbox lies inside the resource and git does not ignore it: it would
+    become part of the next sandbox's base.
     """
     if not place.directory.resolve().is_relative_to(resource.resolve()):
         return
@@ -385,8 +387,8 @@ def _write_engine(
 
 
 def _write_visible(repository: UserRepository, place: SandboxLayout, traits: Mapping[str, str]) -> None:
-    """Write the git directory that commands see. Commands cannot read the files that the user's settings
-    name, so their content is included.
+    """Write the git directory that commands see. The user's settings may name files that commands cannot
+    read, so the content of these files is included.
     """
     settings = repository.settings
     author = {name: settings[name] for name in ("user.name", "user.email") if name in settings}
@@ -438,8 +440,8 @@ def _let_go(plan_id: str, resource: Path, place: SandboxLayout) -> None:
 
 
 def _common_dir(plan_id: str, resource: Path, place: SandboxLayout) -> Path:
-    """Return the directory with the pin. An incomplete sandbox has no facts, so the resource is examined
-    then.
+    """Return the git directory that holds the pin: from the facts of the sandbox or, if it is incomplete and
+    has none, from the resource.
     """
     with contextlib.suppress(SandboxMissing):
         known = place.read_facts(plan_id).common_dir

@@ -132,7 +132,7 @@ class SandboxRegistry:
         return [row for row in self._all_rows() if self._is_ours(row)]
 
     def taken_over(self) -> frozenset[str]:
-        """Return the plans on remotes whose sandbox is on another machine: local ones are obsolete."""
+        """Return the plans on remotes whose sandbox is on another machine; local ones are obsolete."""
         return frozenset(row.plan_id for row in self._all_rows() if row.remote and not self._is_ours(row))
 
     def sizes(self) -> Mapping[str, int]:
@@ -166,7 +166,8 @@ class SandboxRegistry:
         return remove_orphans(self, self._clock.now())
 
     def _strategy_for(self, request: SandboxRequest) -> tuple[SandboxStrategy, Sandbox | None]:
-        """Return the strategy and the sandbox that `request.start` names, created by that strategy.
+        """Return the strategy for the request, and the sandbox that `request.start` names, if any. The same
+        strategy created that sandbox.
 
         Raises `SandboxMissing` if that sandbox is gone.
         """
@@ -186,7 +187,7 @@ class SandboxRegistry:
             return rows.all_rows(connection)
 
     def _is_ours(self, row: SandboxRow) -> bool:
-        """Return whether the sandbox is on this machine, even under an earlier name of the home."""
+        """Return whether the sandbox belongs to this state directory, even under an earlier name of it."""
         if row.home in (None, self._home):
             return True
         return row.remote is None and row.directory.parent == self._directory and row.directory.is_dir()
@@ -262,7 +263,7 @@ class SandboxRegistry:
         self._database.write(unit)
 
     def _take_away(self, row: SandboxRow) -> None:
-        """Remove the sandbox, the row last: until then, any process sees that the removal is incomplete."""
+        """Remove the sandbox. The row is deleted last, so that any process can see an incomplete removal."""
         if row.state == READY:
             self._database.write(lambda connection: rows.set_state(connection, row, REMOVING))
         self._strategies[row.strategy].remove(row.plan_id, row.resource, row.directory)

@@ -1,7 +1,8 @@
 """The resource of a plan: the root of a repository, or a directory outside any repository.
 
 Commands start in the sandbox's copy of the user's current directory. A sandbox contains only directories with
-files. If the current directory has no copied file, or a plan deletes its last file, the directory is created.
+files. If the copy of the current directory is missing, because it had no files or a plan deleted the last
+one, it is created.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _SECONDS = 60.0
 
 
 def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
-    """Return the resource for `path` and the part of `path` below it, with `/`.
+    """Return the resource for `path`, and the relative path (with `/`) from the resource to `path`.
 
-    The resource is the root of the repository around `path`, or else the directory itself; for a file, its
-    directory. Raises `SandboxRefused` if there is neither, or if git fails.
+    The resource is the root of the repository that contains `path`; without a repository, it is the directory
+    `path`, or the directory of the file `path`. Raises `SandboxRefused` if there is neither, or if git fails.
     """
     here = path.resolve()
     directory = here if here.is_dir() else here.parent
@@ -85,7 +86,7 @@ def _why_none(found: Path) -> str:
 
 
 def _is_of(root: Path, git_directory: Path) -> bool:
-    """Return whether the `.git` in `root` is that directory, or a file that points to it."""
+    """Return whether the `.git` in `root` is `git_directory`, or a file that points to it."""
     found = root / ".git"
     if found.is_file():
         found = root / os.fsdecode(found.read_bytes()).removeprefix("gitdir:").strip()
@@ -93,14 +94,14 @@ def _is_of(root: Path, git_directory: Path) -> bool:
 
 
 def is_repository(resource: Path) -> bool:
-    """Return whether it is the root of a repository, bare ones included."""
+    """Return whether `resource` is the root of a repository, which may be bare."""
     if os.path.lexists(resource / ".git"):
         return True
     return (resource / "HEAD").is_file() and all((resource / part).is_dir() for part in ("objects", "refs"))
 
 
 def working_directory(root: Path, below: str) -> Path:
-    """Return the directory below the sandbox's root; create it unless something else has its name."""
+    """Return the directory `below` the sandbox's root; create it unless another file has its name."""
     wanted = root / below
     if not wanted.is_dir():
         _make(root, Path(below).parts)

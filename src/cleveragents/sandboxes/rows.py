@@ -72,12 +72,12 @@ def put(connection: Connection, row: SandboxRow) -> None:
 
 
 def set_state(connection: Connection, row: SandboxRow, state: str) -> bool:
-    """Set the state; return whether the row exists and belongs to that home."""
+    """Set the state; return whether the row still exists and has the same `home`."""
     return connection.execute(update(sandboxes).where(*_this(row)).values(state=state)).rowcount > 0
 
 
 def drop(connection: Connection, row: SandboxRow) -> bool:
-    """Delete the row; return whether it existed and belonged to that home."""
+    """Delete the row; return whether it still existed and had the same `home`."""
     return connection.execute(delete(sandboxes).where(*_this(row))).rowcount > 0
 
 

@@ -4,17 +4,18 @@ A setup command can read every file of its sandbox, so every file is part of the
 that affects the command. A branch with any difference has another key, so the result of its setup never
 reaches plans on other branches.
 
-Entries are copies, and a sandbox gets a copy: a plan cannot change an entry. The content of an entry is
-verified before a sandbox gets it. An entry appears as a whole, by a rename, and is not removed while it is
-copied. Programs in a virtual environment contain their installation path, so that path is replaced for
-another sandbox.
+Environments are copied into the cache and out of it, so a plan cannot change an entry. The content of an
+entry is verified before a sandbox gets it. An entry appears as a whole, by a rename, and is not removed while
+it is copied. Programs in a virtual environment contain their installation path, so that path is replaced in
+the copy for another sandbox.
 
 The digest of a directory covers names, kinds, permissions, link targets and bytes, including ignored files
 and nested repositories. Times and owners are excluded: they differ between two copies of the same files.
 
 The digest covers the visible `.git` of a sandbox, too. Two things in it differ between sandboxes of the same
-base: the path of the sandbox, which is left out, and the stat data in the index. An index with the original
-bytes, or those without extensions, counts as the original; any other index counts by its bytes.
+base: the path of the sandbox, which is left out, and the stat data in the index. So an index with the bytes
+that it had when the sandbox was created, with or without its extensions, counts as the original; any other
+index counts by its bytes.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class SetupCache:
     limit_bytes: int = 10 * _GIBIBYTE
 
     def key(self, inputs: SetupInputs, tree: Path) -> str | None:
-        """Return the key for a setup of the files in `tree`; every input and every file is part of it.
+        """Return the cache key for a setup of the files in `tree`; every input and every file counts.
 
-        Call it before the setup runs. None if a file cannot be read; such a setup is not cached.
+        Call it before the setup runs. Returns None if a file cannot be read; then the setup is not cached.
         """
         try:
             files = sandbox_digest(tree)
@@ -88,7 +89,7 @@ class SetupCache:
         return self._sign(facts)
 
     def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
-        """Copy the environment with that key into `tree`; return False if it is missing or was altered."""
+        """Copy the environment with this key into `tree`; return False if it is missing or was altered."""
         entry = self.directory / key
         draft = tree.parent / f"setup-{secrets.token_hex(8)}"
         try:
@@ -167,8 +168,8 @@ class SetupCache:
         remove_all(thrown)
 
     def _sign(self, facts: Mapping[str, object]) -> str:
-        """Sign the facts with a secret key: the inputs include secret variables, and keys are visible to
-        people.
+        """Return a keyed hash of the facts. The hash needs a secret key, because the facts include secret
+        variables, and people can see the hash.
         """
         text = json.dumps(facts, sort_keys=True).encode("utf-8", "surrogateescape")
         return hmac.new(self._secret(), text, hashlib.sha256).hexdigest()
@@ -251,7 +252,7 @@ def _copy(source: Path, target: Path, path: str) -> bool:
 
 
 def _is_free(draft: Path, tree: Path, path: str) -> bool:
-    """Return whether `path` is free in the tree, or nothing will be moved there."""
+    """Return whether nothing in the tree prevents moving `path` from the draft to it."""
     if not os.path.lexists(draft / path):
         return True
     with directory_of(tree, path, make=True) as here:
@@ -367,7 +368,7 @@ def _content(
 
 
 def _of_git(directory: int, name: str, path: str, place: SandboxLayout) -> bytes:
-    """Return the digest of a file of the visible `.git`, without what only identifies the sandbox."""
+    """Return the digest of a file of the visible `.git`, without the parts that differ in each sandbox."""
     limit = _LARGEST_INDEX if path == _INDEX else _LARGEST_ALTERNATES
     content = read_bytes(directory, name, at_most=limit)
     if content is None:

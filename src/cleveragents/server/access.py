@@ -1,9 +1,9 @@
-"""The rule of each route: the role it needs, and where.
+"""The access rule of each route: the role that a user needs, and where.
 
-A route takes a client of the acting user, as `PlanViewer`, `JobOperator`, `ProjectAdmin`, … or `AnyClient`:
-the client checks the user's rights; the name states them for the documentation and the tests.
-`AdminClient` is for what belongs to no project. `ReadPlan` is the plan in the address: the route gets it only
-if the user may. `AnyUser` gives the rights of the user.
+A route has a parameter for a client of the acting user, of the type `PlanViewer`, `JobOperator`,
+`ProjectAdmin`, … or `AnyClient`. The client checks the user's rights; the name of the type states them for
+the documentation and the tests. `AdminClient` is for objects that belong to no project. `ReadPlan` is the
+plan in the address, if the user may read it. `AnyUser` holds the rights of the user.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AccessRule:
 
     @property
     def rank(self) -> int:
-        """The order of rules: the highest rule of a route decides."""
+        """The strictness of the rule. If a route has several rules, the one with the highest rank applies."""
         return (("anywhere", "project", "server").index(self.where) << 2) + list(Role).index(self.role)
 
     @property
@@ -151,8 +151,8 @@ class _OfPlan(AccessRule):
 
 
 def access_now(request: AnyRequest, container: Container) -> Access | None:
-    """Return the current rights of the user, or None if the token is no longer valid. For long responses: the
-    rights of the request were read when it arrived.
+    """Return the current rights of the user, or None if the token is no longer valid. For long responses,
+    because the rights in the request are those at its arrival.
     """
     secret: str | None = request.state.secret
     token: Token | None = request.state.token

@@ -2,8 +2,8 @@
 
 uvicorn closes idle keep-alive connections and bounds the size of request headers. It has no deadline for
 headers, none for a body that no route reads, none for a peer that does not read its response, and its
-`limit_concurrency` counts requests, not connections. This module adds those. Bodies that a route reads have
-their deadline in `middleware.body`, where the response is a problem with a request number.
+`limit_concurrency` counts requests, not connections. This module adds these limits. The deadline for bodies
+that a route reads is in `middleware.body`, which can answer with a problem and a request id.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def address(self) -> str | None:
-        """The peer's address; None for a proxy on this machine, which speaks for many."""
+        """The peer's address; None for a proxy on this machine, which forwards requests of many clients."""
         if self.client is not None and self.client[0] in _TRUSTED_PROXIES:
             return None
         return address_of({"client": self.client})
@@ -120,7 +120,7 @@ class HttpConnection(H11Protocol):
         )
 
     def refuse(self, answer: JSONResponse) -> None:
-        """Send a response instead of the application, if none has begun, and close the connection."""
+        """Send `answer` instead of the application's response, unless that has begun, and disconnect."""
         if self.cycle is not None:
             # The route of a request in progress must send nothing more.
             self.cycle.disconnected = True
@@ -172,9 +172,9 @@ class HttpConnection(H11Protocol):
 class Connections:
     """The open connections of a server.
 
-    At a limit a new connection takes the place of the one that has been longest without a request, unless
-    every connection is answering a request of a known user: then the new one is refused. So a flood of
-    connections without a token keeps no user out.
+    At a limit, the connection that has been longest without a request is closed in favour of a new one. If
+    every connection is answering a request of an authenticated user, the new connection is refused. So a
+    flood of connections without a token keeps no user out.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -234,7 +234,10 @@ class Connections:
             self._of_address.setdefault(address, {})[connection] = None
 
     def _evict(self, group: dict[HttpConnection, None]) -> bool:
-        """Close the connection that has been longest without a request. Return False if all have a user."""
+        """Close the connection that has been longest without a request.
+
+        Return False if all are answering requests of authenticated users.
+        """
         found = next((one for one in group if not one.is_authenticated), None)
         if found is None:
             return False

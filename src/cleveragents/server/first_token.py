@@ -24,8 +24,8 @@ _LARGEST = 1024
 class FirstToken:
     """The file of the first token, and its user.
 
-    `secret` is set only by the call that created the token: show it once, and only on a terminal. `lets_in`:
-    the token in the file is valid.
+    `secret` is the token itself, set only by the call that created it: show it once, and only on a terminal.
+    `lets_in`: the token in the file is valid.
     """
 
     file: Path
@@ -70,7 +70,7 @@ def ensure_first_token(container: Container) -> FirstToken:
 
 
 def adopt_token(container: Container, file: Path) -> None:
-    """Make the token in that file a token of an admin. Raises `ConfigurationError`, `InvalidName`."""
+    """Register the token in `file` as the token of an admin. Raises `ConfigurationError`, `InvalidName`."""
     secret = _read(file)
     now = container.clock.now()
     if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is not None:

@@ -1,6 +1,6 @@
 """Metrics for Prometheus: requests are counted as they end, the rest is read from the database on request.
 
-Names of plans, users or paths are never labels: there would be one time series for each.
+Names of plans, users or paths are never labels: each would create its own time series.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class ServerMetrics:
     def exposition(
         self, container: Container, streams: HubStatistics | None, scope: ProjectScope = None
     ) -> bytes:
-        """Return the metrics of these projects in Prometheus format; those of the server only for all
-        projects.
+        """Return the metrics of the projects in `scope` in Prometheus format. The metrics of the server are
+        included only if the scope is all projects.
         """
         now = CollectorRegistry()
         now.register(_SnapshotCollector(_snapshot_of(container, scope), streams, whole=scope is None))
@@ -183,7 +183,7 @@ def _gauge(
 
 
 def _route(scope: Scope) -> str:
-    """Return the template of the route: raw paths would be unbounded labels."""
+    """Return the template of the route, because there could be any number of raw paths as labels."""
     path: str | None = getattr(scope.get("route"), "path", None)
     if path is None:
         return _UNKNOWN

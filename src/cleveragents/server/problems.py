@@ -1,8 +1,8 @@
 """Errors as RFC 9457 problem details: error families become HTTP statuses, error classes become codes.
 
-A problem names the invalid fields of the request. For invalid bodies the framework knows them; its messages
-show regular expressions, so they are reworded. Our own errors do not know the request (an option of a command
-is a field of a body here), so `_places_of` finds their fields by class.
+A problem names the invalid fields of the request. For invalid bodies the framework knows the fields; its
+messages show regular expressions, so they are reworded. Our own errors do not know the request (they may also
+concern an option of a command), so `_places_of` finds the fields by the class of the error.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def problem(
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:
-    """Return the problem of an expected error; with a request, also its invalid fields."""
+    """Return the problem response for an expected error; with a request, it names the invalid fields."""
     if isinstance(error, Refused):
         return problem(error.status, error.code, error.detail, headers=error.headers)
     headers: dict[str, str] = {}
@@ -262,7 +262,7 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
 
 
 def internal_problem(request_id: str, error: Exception) -> JSONResponse:
-    """Return the problem of an unexpected error. Details of the server are only in the log."""
+    """Return the problem response for an unexpected error. Details of the server are only in the log."""
     code = code_of(error) if isinstance(error, Fault) else "internal-error"
     known = f"internal error; the server's log has the details of {request_id}"
     detail = str(error) if isinstance(error, Fault) else known
@@ -314,7 +314,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Return the methods of all routes at the address. The framework names only those of the first one."""
+    """Return the methods of all routes at the address. The framework lists only those of the first route."""
     scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
     routes = request.app.router.routes
     return [
@@ -334,8 +334,8 @@ def field_problem(one: Mapping[str, Any]) -> str:
 
 
 def _in_a_sentence(where: str, said: str) -> str:
-    """Return the field and its problem as text. Never `field: text`: for a field named `token` the text would
-    be masked.
+    """Return the field and its problem as text, never in the form `field: text`: if the field were named
+    `token`, the text would be masked.
     """
     if said.startswith(("is ", "should ")):
         return f"{where} {said}"
@@ -370,7 +370,7 @@ def _field_of(error: CleverAgentsError) -> str | None:
 
 
 def _named_second(error: CleverAgentsError, request: Request) -> Sequence[str] | None:
-    """Return whether the error is about the `other` plan of a comparison."""
+    """Return the field `other` if the error is about the other plan of a comparison, else None."""
     if not isinstance(error, (AmbiguousPlan, UnknownPlan)):
         return None
     named = request.path_params.get("plan_id"), request.query_params.get("other")

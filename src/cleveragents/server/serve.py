@@ -1,7 +1,7 @@
 """The server process: it listens, announces its address and stops in order.
 
-The socket is bound here, not by uvicorn: so a taken port is an error like any other, and the number of port 0
-is known before it is announced.
+The socket is bound here, not by uvicorn. So a taken port is an error like any other, and for port 0 the
+actual port is known before the address is announced.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def serve(
 ) -> int:
     """Serve until stopped, and return the exit code. Call it on the main thread.
 
-    It runs up to `plans_at_once` plans itself. On a stop it gives them `drain_seconds` to end, then requeues
-    the rest before it returns. Raises `EngineUnavailable`, `ConfigurationError`.
+    The server runs up to `plans_at_once` plans itself. On a stop it gives them `drain_seconds` to end, then
+    requeues the unfinished ones and returns. Raises `EngineUnavailable`, `ConfigurationError`.
     """
     service = Service(container)
     url = url_of(container.settings.server.host, listens)

@@ -1,7 +1,7 @@
 """The file that announces the address of a state directory's server to commands.
 
-A live server holds a lock on its file. A file without a lock is stale: its server was killed, even if another
-process has its pid by now.
+A live server holds a lock on its file. A file without a lock is stale: its server was killed. The pid could
+not tell that, because another process may have the same pid now.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def running_server(state_directory: Path) -> RunningServer | None:
 def announced(state_directory: Path, url: str, started: str) -> Iterator[bool]:
     """Announce the server while the block runs; yield whether it is announced.
 
-    The first server of a state directory stays announced while it lives.
+    If several servers use a state directory, only the first is announced, as long as it lives.
     """
     path = server_file(state_directory)
     with ExitStack() as holding:

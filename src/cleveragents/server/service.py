@@ -50,7 +50,7 @@ class RequestLimit:
 
 
 class ShutdownSignal:
-    """Tells streams that the server stops: they never end by themselves.
+    """Tells streams that the server stops, because they never end by themselves.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -64,7 +64,7 @@ class ShutdownSignal:
         return self._begun
 
     def on_begin(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Call `tell` when the stop begins, or at once if it has begun. Return a function that removes it."""
+        """Call `tell` when the stop begins, or now if it has begun. Return a function to unregister it."""
         if self._begun:
             tell()
             return lambda: None

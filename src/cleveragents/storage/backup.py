@@ -2,8 +2,8 @@
 
 The head of the audit log is copied before the database: a log that grew after its head was written looks like
 the result of a crash and is valid, while a log shorter than its head would look truncated. Then the database
-is copied in one snapshot, and last the sandboxes, which hold the results that are not applied yet: every
-sandbox in the database existed before.
+is copied in one snapshot, and last the sandboxes, which hold the results that are not applied yet. So every
+sandbox in the copied database was created before the sandboxes are copied.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Backup:
 def back_up(state: Path, database_url: str, target: Path, told: Callable[[str], None]) -> Backup:
     """Copy `state` to the new directory `target`.
 
-    The copy has a temporary name until it is complete; the remains of an earlier attempt are replaced. Raises
-    `ConfigurationError` if `target` exists or is inside `state`.
+    The copy has a temporary name until it is complete; the incomplete copy of an earlier attempt is replaced.
+    Raises `ConfigurationError` if `target` exists or is inside `state`.
     """
     target = target.absolute()
     if os.path.lexists(target):  # guard: no earlier backup is lost

@@ -1,6 +1,7 @@
 """The database: consistent reads, and writes that are durable when they return.
 
-The backend decides about the product, about sharing a commit between writers, and about retries.
+The backend handles everything that depends on the database product, the sharing of commits between writers,
+and retries.
 
 Opening a database migrates it to the schema of this version, once, regardless of concurrent processes.
 Importing Alembic takes a third of a second, so it is used only if there is something to migrate: plain SQL
@@ -79,9 +80,9 @@ class Database:
         """Run `unit` in a write transaction and return its value after the commit.
 
         A unit may run again after a conflict, or when another unit in the same commit fails, so it must not
-        touch anything except the connection. An exception in the unit undoes it and is raised here. Events
-        that the unit appends to the outbox are attributed to the acting user of the caller. Raises
-        `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or `OutcomeUnknown`.
+        change anything except through the connection. An exception in the unit undoes its writes and is
+        raised here. Events that the unit appends to the outbox are attributed to the acting user of the
+        caller. Raises `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or `OutcomeUnknown`.
         """
         value: T = self._commit(Write(_call, unit, joins=False, by=acting_user()))
         return value
@@ -89,9 +90,9 @@ class Database:
     def write_joined(self, apply: Callable[[Connection, Sequence[Item]], Sequence[T]], item: Item) -> T:
         """Like `write`, for many small writes of one kind, which may share one call of `apply`.
 
-        The items of concurrent callers with an equal `apply` and the same acting user may be passed to it in
-        one call, which returns one value for each. If it raises, it is called again for each item alone, so
-        an error reaches only its own caller.
+        The items of concurrent callers with an equal `apply` and the same acting user may be passed to
+        `apply` in one call, which returns one value for each item. If that call raises, `apply` is called
+        again for each item alone, so an error reaches only the caller of its item.
         """
         value: T = self._commit(Write(apply, item, joins=True, by=acting_user()))
         return value

@@ -5,9 +5,9 @@ leader: it takes the queued items, commits them in one step and wakes the follow
 the first writer that arrived in the meantime leads. So no writer leads for longer than its own batch, and a
 lone writer never waits.
 
-Writers that shared a commit return together. The first would lead alone, disturbed by all the others, which
-would have to wait for the next commit. After a shared commit the leader therefore lets the others queue
-first.
+Writers that shared a commit return together, and often write again at once. The first of them would then
+commit alone, while the others wait for the next commit. After a shared commit the leader therefore waits a
+moment, so that the others can queue first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 class _Ticket(Generic[Item, Answer]):
     """The place of a writer in the queue.
 
-    `leads` changes under the lock; the answer is set before it is woken.
+    `leads` changes under the lock; the answer is set before the writer is woken.
     """
 
     __slots__ = ("answers", "error", "item", "leads", "woken")
@@ -47,9 +47,9 @@ class _Ticket(Generic[Item, Answer]):
 class GroupCommit(Generic[Item, Answer]):
     """`run(item)` returns the answer of the item after the commit that included it.
 
-    `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, that is the
-    answer to all of them. It runs in one thread at a time. Patience None is for explorations of
-    interleavings, in which time does not pass.
+    `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, the error is
+    the answer to all of them. It runs in one thread at a time. A patience of None means no time limit; it is
+    for tests that explore interleavings, in which time does not pass.
 
     Thread safety:
         Owner: the database that built it closes it; any thread may run items.

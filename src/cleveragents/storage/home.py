@@ -5,8 +5,9 @@ files on a disk uses this name to identify the disk. The name is not secret and 
 moves with the directory.
 
 A copy of the directory would copy the name, too, and both would claim the same sandboxes and plans. The
-location of the directory is therefore stored beside its name. If it differs and the other directory may still
-be in use, nothing is done until a person decides which of the two keeps the name.
+location of the directory is therefore stored beside its name. If the directory is now somewhere else, and the
+one at the stored location may still be in use, `home_id` raises an error until a person decides which of the
+two keeps the name.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def home_id(state_directory: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The identity of a directory: its path, its numbers in the file system, and its machine."""
+    """The identity of a directory: its path, its inode number, and its machine."""
 
     name: str
     path: str
@@ -98,7 +99,7 @@ def _ensure_alone(file: Path, here: _Place, there: _Place) -> None:
 
 
 def _is_still(there: _Place, file: Path) -> bool:
-    """Return whether a different directory with this name still exists at that place."""
+    """Return whether another directory with the same name still exists at the place `there`."""
     with suppress(OSError, ConfigurationError):
         other = Path(there.path) / file.name
         return _identity(other) != _identity(file) and _read(other) == there.name
@@ -106,14 +107,14 @@ def _is_still(there: _Place, file: Path) -> bool:
 
 
 def _identity(file: Path) -> tuple[int, int, int]:
-    """Return an identity that is the same on every path to the directory and differs for a copy."""
+    """Return an identity that is the same for every path to the directory, but different for a copy of it."""
     found = file.stat()
     return file.parent.stat().st_ino, found.st_ino, found.st_ctime_ns
 
 
 @cache
 def _machine() -> str:
-    """Return an opaque name of this machine, which does not reveal its own id; empty if it has none."""
+    """Return an opaque name for this machine, which does not reveal the machine's id; empty without an id."""
     for file in _MACHINE:
         with suppress(OSError):
             return sha256(b"cleveragents" + file.read_bytes().strip()).hexdigest()[:16]

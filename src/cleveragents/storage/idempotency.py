@@ -1,8 +1,8 @@
 """Stored responses to requests with an idempotency key, so that a repeated request is not executed twice.
 
 A server may be killed after it has acted and before it responds. The transaction that creates an object for a
-request therefore also stores its id with the key, and only while the claim is valid. A server that takes over
-the claim finds the object; one that lost the claim can no longer create one.
+request therefore also stores the object's id with the key, and fails if the claim is no longer valid. A
+server that takes over the claim finds the object; a server that lost the claim can no longer create one.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class IdempotencyStore(Protocol):
         """Return the stored response, or a claim to work on the request. `request` distinguishes requests.
 
         Raises `KeyReused` if the key was used for another request, and `RequestUnderWay` while another server
-        works on it. A server that has not responded for a while counts as dead, and the next caller gets the
-        claim; immediately if an object was already created for the request, which the claim then names.
+        works on the request. A server that has not responded for a while counts as dead, and the next caller
+        gets the claim. If an object was already created for the request, the next caller gets the claim
+        immediately, and the claim names the object.
         """
         ...
 

@@ -31,7 +31,7 @@ _INSERT = outbox.insert().values({name: bindparam(name) for name in _COLUMNS})
 
 
 def append_to_outbox(connection: Connection, event: DomainEvent) -> None:
-    """Add the event to the current transaction: it is stored if and only if that commits.
+    """Add the event to the current transaction: it is stored if and only if the transaction commits.
 
     Inside `Database.write`, commit listeners get the event after the commit.
     """
@@ -57,7 +57,7 @@ def _attributed(event: DomainEvent) -> DomainEvent:
 
 
 def leave_in_outbox(connection: Connection, batch: Sequence[PreparedEvent]) -> None:
-    """Add events that were already published: the sequencer places them, and no listener gets them again.
+    """Add events that were already published: the sequencer assigns positions, but no listener is called.
 
     Events that are added twice are placed once.
     """

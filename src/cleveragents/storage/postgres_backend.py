@@ -103,7 +103,7 @@ class PostgresBackend:
             raise
 
     def _patiently(self, work: Callable[[], WriteOutcome]) -> WriteOutcome:
-        """Run the call again after a lock timeout, a deadlock or, once, a lost connection.
+        """Run `work`, and repeat it after a lock timeout, a deadlock or, once, a lost connection.
 
         Raises `StoreBusy`.
         """
@@ -126,7 +126,7 @@ class PostgresBackend:
 
 
 def _detect_lost_connection(connection: Connection) -> None:
-    """Raise before the commit if the server has closed this connection: then it is safe to repeat."""
+    """Raise before the commit if the server has closed the connection: the write can be repeated safely."""
     driver: Any = connection.connection.driver_connection
     incoming = select.poll()
     incoming.register(driver, select.POLLIN)

@@ -2,7 +2,7 @@
 
 For each call, SQLAlchemy looks up a statement in its cache, converts the parameters and describes the result;
 this takes several times as long as a small statement itself. Here this work is done once, and SQLite is
-called directly. Errors are SQLAlchemy's.
+called directly. Errors are raised as SQLAlchemy's own errors.
 """
 
 from __future__ import annotations

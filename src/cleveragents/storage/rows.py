@@ -31,7 +31,7 @@ def row_of(record: DataclassInstance, **kept: object) -> dict[str, Any]:
 
 
 def record_in(kind: type[R], row: Mapping[Any, Any], **read: object) -> R:
-    """Return the record in a row; `read` supplies fields that no column holds directly."""
+    """Return the record in a row; `read` contains the fields that no column holds directly."""
     names, values, readers = _columns(kind, tuple(row))
     found = dict(zip(names, values(row), strict=True)) | read
     for name in readers.keys() - read.keys():

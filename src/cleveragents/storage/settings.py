@@ -10,9 +10,10 @@ __all__ = ["DatabaseOptions"]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """`durability` "normal": acknowledged writes survive kill -9; "full": also a power cut.
+    """Options of a database connection.
 
-    A busy database is retried for `patience_seconds`; at most `connections` readers run in parallel.
+    With `durability` "normal", acknowledged writes survive kill -9; with "full", also a power cut. A busy
+    database is retried for `patience_seconds`; at most `connections` readers run in parallel.
     """
 
     durability: Literal["normal", "full"] = "normal"

@@ -41,7 +41,7 @@ _ROWS = idempotency_keys.c
 
 
 class SqlIdempotencyStore:
-    """`IdempotencyStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`IdempotencyStore` on a `Database`. Has no other state, so any thread may share it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -106,7 +106,8 @@ def keep_made(connection: Connection, claim: IdempotencyClaim | None, made: str 
     """Store the id of the object that this transaction creates with the key of its request.
 
     `made` is None if the transaction removes the object. Does nothing without a claim. Until the transaction
-    ends, no other server can take over the claim. Raises `RequestUnderWay` if one has.
+    ends, no other server can take over the claim. Raises `RequestUnderWay` if another server has taken it
+    over before.
     """
     if claim is None:
         return

@@ -1,9 +1,9 @@
 """The process that holds the write lock of an SQLite file.
 
 The lock cannot be taken away, and a process suspended in the middle of a write keeps it until it resumes or
-dies. A writer that waited in vain therefore reports this process. On Linux the kernel's list of locks
-identifies it; testing with a lock of our own would require opening and closing the file, which drops all
-locks of this process on it.
+dies. A writer that waited in vain therefore reports the process that holds the lock. On Linux the kernel's
+list of locks identifies that process. Testing with a lock of our own would require opening and closing the
+file, which drops all locks of our process on the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STOPPED = ("T", "t")
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """A process in the middle of a write; `stopped` if it was suspended there."""
+    """A process in the middle of a write. `stopped`: the process is suspended."""
 
     pid: int
     name: str

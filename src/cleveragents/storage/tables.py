@@ -1,7 +1,8 @@
 """The tables as SQLAlchemy Core metadata: the target of the migrations for SQLite and PostgreSQL.
 
-Ids compare by code point on every database ("C" on PostgreSQL), so "after this id" means the same everywhere.
-The times of jobs are microseconds since 1970: integers compare alike everywhere, text depends on collations.
+Ids compare by code point on every database (collation "C" on PostgreSQL), so that "after this id" means the
+same everywhere. The times of jobs are microseconds since 1970, because integers compare alike everywhere,
+while the order of texts depends on collations.
 Events store times as text, because the audit log hashes text.
 """
 

@@ -1,4 +1,4 @@
-"""Units of one transaction: each runs alone or joined with similar ones, and each fails alone."""
+"""Writes that share one transaction: each runs alone or joined with similar writes, and each fails alone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 class Write:
     """A write: `apply(connection, items)` returns one value per item, in order.
 
-    With `joins`, it may share one `apply` with other writes of the same function. Its events in the outbox
-    are attributed to `by`, whichever thread runs it.
+    With `joins`, the write may share one call of `apply` with other writes that have the same `apply`. Its
+    events in the outbox are attributed to `by`, whichever thread runs it.
     """
 
     apply: Callable[[Connection, Sequence[Any]], Sequence[Any]]
@@ -34,7 +34,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """The result of a write and its events in the outbox. An error failed this write alone."""
+    """The result of a write and its events in the outbox. An error means that this write alone failed."""
 
     value: Any = None
     error: Exception | None = None
@@ -42,7 +42,7 @@ class WriteOutcome:
 
 
 class TransactionLost(Exception):
-    """The whole transaction failed, not a single unit; the cause tells why."""
+    """The whole transaction failed, not only one of its writes; `cause` tells why."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))

@@ -179,7 +179,7 @@ class ScriptedHost:
         told: Callable[[AgentUpdate], None],
         seconds_left: Callable[[], float] | None = None,
     ) -> str:
-        """Return the answer of the function `agent` among its tools."""
+        """Return the result of the tool function named `agent`."""
         with self._lock:
             self.sessions.append((request, step))
             self.times.append(seconds_left)

@@ -39,7 +39,7 @@ class InMemoryChangesetStore:
         Lock: `_lock` guards every change of `_held`, for arithmetic only; single look-ups need none.
         Guarantee: an entry gets the next number of the changeset it names, or the call raises; a closed
             changeset never changes again.
-    Cancel safety: no call waits; an interrupted one has happened completely or not at all.
+    Cancel safety: no call waits; an interrupted call has taken effect completely or not at all.
     """
 
     def __init__(self, identifiers: IdentifierSource | None = None) -> None:

@@ -13,7 +13,7 @@ __all__ = ["CountingIdentifiers", "CrashAt", "FakeClock", "RaiseAt", "RecordFaul
 
 
 class FakeClock:
-    """Passes the `Clock` contract; `advance` moves both readings, `jump` only the wall clock.
+    """Passes the `Clock` contract; `advance` moves `now` and `monotonic`, `jump` only `now`, the wall clock.
 
     Thread safety:
         Owner: the test. Lock: `_lock` guards both readings, for arithmetic only.

@@ -95,7 +95,7 @@ class MemorySnapshot:
 
 
 class FakeCodeIndex:
-    """`CodeIndex` of texts by path, for every place. Raises `SourceMissing` for a root in `missing`.
+    """`CodeIndex` of the same texts by path for every root. Raises `SourceMissing` for a root in `missing`.
 
     It counts opened and closed snapshots, so that a test finds those left open.
     """

@@ -31,7 +31,7 @@ __all__ = ["InMemoryJobStore"]
 
 
 class InMemoryJobStore:
-    """Jobs in a dict; `events()` returns all moves in order, `publish` gets each after the move.
+    """Jobs in a dict. `events()` returns the events of all moves; `publish` gets each after its move.
 
     Thread safety:
         Owner: the test that made it; any thread may call any method.
@@ -51,7 +51,7 @@ class InMemoryJobStore:
         self._events: list[DomainEvent] = []
 
     def events(self) -> Sequence[DomainEvent]:
-        """Return all moves so far, in order."""
+        """Return the events of all moves so far, in order."""
         return tuple(self._events)
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
@@ -141,7 +141,7 @@ class InMemoryJobStore:
         return self._tell(move, event)
 
     def _held(self, held: Mapping[str, int]) -> Sequence[Job]:
-        """Return those running jobs that still have their fence."""
+        """Return the running jobs that still have their fence in `held`."""
         found = [self._jobs[job_id] for job_id in held if job_id in self._jobs]
         return [job for job in found if job.state is JobState.RUNNING and job.fence == held[job.id]]
 

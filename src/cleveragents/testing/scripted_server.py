@@ -5,7 +5,8 @@
 
 or `python -m cleveragents.testing.scripted_server SCRIPT --port 0`, which prints its address. It listens only
 on the loopback interface, on its own event loop, and counts its connections, so that a test can check that a
-cancelled call closed its connection. The script is the one of `scripted/…` models; see docs/reference.
+cancelled call closed its connection. The script has the same format as for `scripted/…` models; see
+docs/reference.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ class _Watched(asyncio.StreamReaderProtocol):
 
 
 async def _finish(writer: asyncio.StreamWriter) -> None:
-    """Flush to the last byte."""
+    """Return after all buffered bytes are sent."""
     with suppress(ConnectionError):
         writer.close()
         await writer.wait_closed()

@@ -118,7 +118,7 @@ class Responder:
     models: tuple[str, ...]
 
     async def answer(self, request: HttpRequest, exchange: Exchange) -> bool:
-        """Write the answer; return whether the connection continues or must be cut."""
+        """Write the answer; return True if the connection continues, False if it must be cut."""
         try:
             await self._respond(request, exchange)
         except _Cut:
@@ -157,7 +157,7 @@ class Responder:
 
 
 async def _misbehaves(fault: ScriptedFault | None, exchange: Exchange, streams: bool) -> bool:
-    """Return whether the fault was the whole answer."""
+    """Send the scripted fault, if any; return whether it was the whole answer."""
     if fault is None:
         return False
     if fault.hang:

@@ -31,8 +31,8 @@ class SandboxFiles(Protocol):
     """The files of one sandbox, by relative path; nothing outside is reachable through it.
 
     `..`, absolute paths, symbolic links that lead out, `.git` and NUL raise `OutsideSandbox`. The check
-    happens at the access itself: a link that is swapped in meanwhile is not followed. Reads follow links that
-    stay inside; changes must use the file's own path.
+    happens at the access itself: a link that a process puts in place meanwhile is not followed. Reads follow
+    links that stay inside the sandbox; changes must use the file's own path.
 
     Not thread-safe: one call at a time uses it.
     """
@@ -93,8 +93,8 @@ class CommandsHere(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """The surroundings of a tool call. Commands start in `directory`, below the root of `files`; it may not
-    exist before the first command.
+    """The sandbox, as a tool call sees it. Commands start in `directory`, below the root of `files`; the
+    directory may not exist before the first command.
     """
 
     files: SandboxFiles
@@ -110,7 +110,7 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
-        """Return the capability that this call needs: creating a file needs another than changing one.
+        """Return the capability that this call needs; creating a file needs a different one than changing it.
 
         Raises `InvalidToolCall` and `OutsideSandbox`, so that no approval is requested for an impossible
         call.
@@ -137,15 +137,15 @@ class ToolSource(Protocol):
     def capability_of(
         self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
     ) -> Capability:
-        """Return the capability that this call needs: writing an existing file is an edit, a new one a
-        creation.
+        """Return the capability that this call needs: to write an existing file is an edit, to write a new
+        file is a creation.
         """
         ...
 
     def names(self) -> tuple[str, ...]: ...
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specs of all loadable tools, sorted by name; see `problems` for the others."""
+        """Return the specs of all tools that can be loaded, sorted by name; see `problems` for the others."""
         ...
 
     def problems(self) -> tuple[ToolRefused, ...]:

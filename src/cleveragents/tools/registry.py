@@ -1,8 +1,8 @@
 """All tools: the modules of `builtin`, and the entry points of installed packages.
 
 Listing names imports nothing; a tool is imported on first use. A package that cannot be loaded affects only
-its own tools. A package cannot replace a built-in tool: the meaning of `write` does not depend on installed
-packages.
+its own tools. A package cannot replace a built-in tool, so that the meaning of `write`, for example, does not
+depend on installed packages.
 """
 
 from __future__ import annotations

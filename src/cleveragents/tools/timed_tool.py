@@ -52,7 +52,7 @@ class TimedStop:
 
 @dataclass(frozen=True, slots=True)
 class EitherStop:
-    """A `StopSignal` that fires when either of two does."""
+    """A `StopSignal` that fires when either of two other signals fires."""
 
     one: StopSignal
     other: StopSignal

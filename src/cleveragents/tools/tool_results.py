@@ -1,4 +1,4 @@
-"""Format the result of a tool for a model: facts first, then the long text unescaped, limited in length.
+"""Format the result of a tool for a model: short facts first, then the long text, unescaped and truncated.
 
 JSON would escape every line break of a file, which costs tokens and makes small models copy the escapes into
 their edits. So the one long text of a result is shown raw.
@@ -43,7 +43,7 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def _says(value: JsonValue) -> bool:
-    """Return whether a value is worth a line: neither missing nor the default."""
+    """Return whether a value is worth a line in the result: it is not None, False or empty."""
     return value is not None and value is not False and value != "" and value != ()
 
 

@@ -99,7 +99,7 @@ class TypedTool(ABC, Generic[A, R]):
         raise InvalidToolCall(self.name, shown)
 
     def _names_beside(self, place: Sequence[str | int]) -> list[str]:
-        """Return the names of the arguments beside the one at `place`; all names if the place is unknown."""
+        """Return the valid argument names at the level of `place`; all names if the place is unknown."""
         whole: Any = self.spec.input_schema
         schema = whole
         for step in place[:-1]:

@@ -3,8 +3,8 @@
 A resource is a directory of the server's machine, or a git remote that workers on any machine can reach. A
 request contains the name of a resource, never a path or an address.
 
-The resource of a plan is a path, or the address and branch of a remote: every machine has its own mirror of a
-remote, at another path.
+A plan stores its resource as a path, or as the address and branch of a remote. The path of a remote's mirror
+is not stored, because it differs between machines.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A repository for plans. `location` is a path or an address; `branch` is base and target of plans on a
-    remote; `home` is the state directory of the machine with a directory.
+    """A repository for plans. `location` is a path or an address; `branch` is the base and target of plans on
+    a remote. For a directory, `home` is the state directory of its machine.
     """
 
     name: str
@@ -124,8 +124,8 @@ def ensure_branch(branch: str) -> None:
 
 
 def ensure_safe_branch(branch: str) -> None:
-    """Raise `InvalidName` if git could take the branch for something else, such as an option. For stored
-    branches.
+    """Raise `InvalidName` if git could read the name as something other than a branch, such as an option.
+    Used for stored branches; `ensure_branch` is stricter.
     """
     wrong = ".." in branch or "//" in branch or branch.endswith((".lock", "/", "."))
     if wrong or not _BRANCH.fullmatch(branch):  # guard: it is passed to git
@@ -133,9 +133,10 @@ def ensure_safe_branch(branch: str) -> None:
 
 
 def ensure_remote(location: str) -> None:
-    """Raise `InvalidName` unless it is an address for git over the network or in a file that people can read.
+    """Raise `InvalidName` unless the location is a git address over the network or of a file, in visible
+    characters.
 
-    An address with a password is refused: all users who may see a plan would see it.
+    An address with a password is refused: all users who may see a plan would see the password.
     """
     ensure_safe_remote(location)
     if location.startswith("file://") and not location.startswith("file:///"):
@@ -147,8 +148,9 @@ def ensure_remote(location: str) -> None:
 
 
 def ensure_safe_remote(location: str) -> None:
-    """Raise `InvalidName` if git would run a program for it, or it contains a password. For stored
-    addresses."""
+    """Raise `InvalidName` if the address could make git run a program, or if it contains a password. Used for
+    stored addresses; `ensure_remote` is stricter.
+    """
     if not _REMOTE.fullmatch(location) or "::" in location:  # guard: ext::… runs a program
         allowed = "https://…, ssh://…, git://…, file:///… or user@host:path"
         raise InvalidName("remote", _short(location), allowed)
@@ -181,7 +183,7 @@ def _ensure_no_secret(location: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """A git repository elsewhere, and the branch that is base and target of plans."""
+    """A git repository elsewhere, and the branch that is the base and target of plans."""
 
     url: str
     branch: str
@@ -226,7 +228,7 @@ def new_branch(asked: str, plan_id: str) -> str:
 
 
 def resource_of(resource: Resource) -> str:
-    """Return the `resource` of plans on it: a path, or `git+ADDRESS#BRANCH`. Raises `InvalidName`."""
+    """Return the resource as plans store it: a path, or `git+ADDRESS#BRANCH`. Raises `InvalidName`."""
     if resource.kind is ResourceKind.DIRECTORY:
         return resource.location
     address = RemoteAddress(resource.location, resource.branch or "")

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
 class Role(str, Enum):
-    """The roles, each with all rights of the ones before it."""
+    """The roles, in ascending order. Each has all rights of the roles before it."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -68,7 +68,7 @@ class User:
 
     @property
     def scope(self) -> ProjectScope:
-        """The projects that the user can see; None: all."""
+        """The projects that the user can see; None means all projects."""
         return None if self.is_server_admin else frozenset(self.projects)
 
     def role_in(self, project: str) -> Role | None:
@@ -82,7 +82,7 @@ class User:
 
 
 def role_outside(projects: Mapping[str, Role]) -> Role:
-    """Return the `User.role` of a member of these projects who is not a server admin."""
+    """Return the `User.role` of a user with these roles in projects who is not a server admin."""
     operates = any(role.may(Role.OPERATOR) for role in projects.values())
     return Role.OPERATOR if operates else Role.VIEWER
 
@@ -92,8 +92,8 @@ class Token:
     """A token without its secret, of which only a digest is stored.
 
     Tokens issued with this one expire at `issues_until` at the latest: otherwise a limited token could issue
-    an unlimited one. The session of a browser has the limit of the token of its login. `made_with` is the id
-    of the program token that issued it; both are revoked together.
+    an unlimited one. A browser session has the limit of the token that was used to log in. `made_with` is the
+    id of the program token that issued this token. By default, revoking the issuer also revokes this token.
     """
 
     id: str
@@ -107,7 +107,9 @@ class Token:
 
     @property
     def makes_with(self) -> str | None:
-        """The issuer of tokens issued with this one: a session stands for the token of its login."""
+        """The `made_with` of tokens issued with this token: its own id, or for a browser session the token
+        that was used to log in.
+        """
         return self.id if self.kind is TokenKind.PROGRAM else self.made_with
 
 

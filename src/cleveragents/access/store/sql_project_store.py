@@ -1,10 +1,10 @@
 """Projects, resources and members in a database, and the project of a plan, job or event in SQL.
 
-Rows without a project (users, tokens, workers, trust) and of unknown kinds are NULL: only server admins see
-them. So a new kind of event or job is hidden until it is added here.
+The project is NULL for rows without a project (users, tokens, workers, trust) and for rows of unknown kinds;
+only server admins see those. So a new kind of event or job is hidden until it is added here.
 
-Names of projects and resources can be reused. An event about a name belongs to the current holder of the name
-only if it is not older than the event that added it.
+Names of projects and resources can be reused. An event about a name belongs to the current project or
+resource of that name only if the event is not older than the one that added the project or resource.
 """
 
 from __future__ import annotations
@@ -82,12 +82,14 @@ _KEYS = ["project", "user_id"]
 
 
 def _keeping(table: Table, dialect: str) -> ReturningInsert[tuple[str]]:
-    """Return an insert that does nothing if the name exists: of two at once, the second inserts no row."""
+    """Return an insert that does nothing if the name exists. Of two concurrent inserts, the second inserts no
+    row.
+    """
     return insert_into(table, dialect).on_conflict_do_nothing().returning(table.c.name)
 
 
 class SqlProjectStore:
-    """Projects and their resources. Every method is one transaction with its event.
+    """Projects and their resources. Every method is one transaction that includes its event.
 
     Added directories belong to the machine with the state directory `home`. Stateless except for the
     database, so any thread may share it.
@@ -185,7 +187,7 @@ class SqlProjectStore:
         branch: str | None = None,
         now: datetime,
     ) -> Resource:
-        """Add a resource. A directory is one of this store's machine.
+        """Add a resource. A directory belongs to this store's machine.
 
         Raises `AlreadyThere`, `InvalidName`, `UnknownProject`.
         """
@@ -284,7 +286,7 @@ def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str 
 
 
 def plan_id_in(kind: str) -> str | None:
-    """Return the plan of jobs of that kind, or None."""
+    """Return the plan id in a job kind (`PREFIX + plan id`); None for kinds that do not belong to a plan."""
     found = next((one for one in _KINDS if kind.startswith(one)), None)
     return None if found is None else kind.removeprefix(found)
 
@@ -342,7 +344,7 @@ def _is_one_of(types: tuple[EventType, ...]) -> ColumnElement[bool]:
 def _since(
     added: EventType, project: ColumnElement[str] | ColumnElement[str | None]
 ) -> ColumnElement[str | None]:
-    """Return the project for events about a name since it was last added."""
+    """Return `project` for events since the name was last added, and NULL for older ones."""
     earlier = events.alias("added")
     last = select(func.coalesce(func.max(earlier.c.position), 0)).where(
         earlier.c.subject == events.c.subject, earlier.c.event_type == added.value
@@ -391,7 +393,7 @@ class SqlMemberStore:
             return [Member(row.name, Role(row.role)) for row in connection.execute(found)]
 
     def set(self, project: str, name: str, role: Role, *, now: datetime) -> Member:
-        """Add a user to the project, or change their role in it, from the next request on. Raises
+        """Add a user to the project, or change their role in it. Takes effect with the next request. Raises
         `UnknownProject`, `UnknownUser`.
         """
         event = DomainEvent(
@@ -407,8 +409,8 @@ class SqlMemberStore:
         return Member(name, role)
 
     def remove(self, project: str, name: str, *, now: datetime) -> None:
-        """Remove a user from the project, from the next request on. Raises `UnknownProject`; `UnknownUser` if
-        not a member.
+        """Remove a user from the project. Takes effect with the next request. Raises `UnknownProject`;
+        `UnknownUser` if not a member.
         """
         event = DomainEvent(EventType.MEMBER_REMOVED, project, self._identifiers.new(), now, {"name": name})
 
@@ -437,7 +439,8 @@ def _user_id(connection: Connection, name: str) -> str:
 def hold_project(connection: Connection, name: str, *, alone: bool = False) -> None:
     """Lock the project against removal until the end of the transaction. Raises `UnknownProject`.
 
-    `alone` waits for all other holders: to remove it, and for names that must be unique in it.
+    `alone` waits for all other holders of the lock. Use it to remove the project, and to add a name that must
+    be unique in the project.
     """
     if name == DEFAULT_PROJECT and not alone:
         return  # it is never removed

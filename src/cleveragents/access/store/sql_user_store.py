@@ -1,7 +1,7 @@
 """Users and their tokens in a database.
 
-A token is 256 random bits, so a plain digest is as safe as a slow one: it cannot be guessed. Its format is
-recognized by our redaction wherever it is pasted.
+A token is 256 random bits and cannot be guessed, so a plain digest is as safe as a slow one. Redaction
+recognizes the format of a token wherever it is pasted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _GIVEN = re.compile(r"[!-~]{43,256}")
 
 
 def _keeping(dialect: str) -> ReturningInsert[tuple[str]]:
-    """Return an insert that does nothing if the name exists: of two at once, the second inserts no row."""
+    """Return an insert that does nothing if the name exists. Of two concurrent inserts, the second inserts no
+    row.
+    """
     return insert_into(users, dialect).on_conflict_do_nothing().returning(users.c.id)
 
 
@@ -57,10 +59,10 @@ def new_secret() -> str:
 
 
 class SqlUserStore:
-    """Users and tokens. Every method is one transaction with its event, from any thread and process.
+    """Users and tokens. Every method is one transaction that includes its event.
 
-    Only the digest of a token is stored; its issuer sees it once. Stateless except for the database, so any
-    thread may share it.
+    Only the digest of a secret is stored; the secret is returned once, when it is issued. Stateless except
+    for the database, so any thread may share it.
     """
 
     def __init__(
@@ -74,8 +76,8 @@ class SqlUserStore:
         self._new_secret = new_secret
 
     def add(self, name: str, role: Role, *, now: datetime, project: str | None = None) -> User:
-        """Add a user as a member of the project with that role, or of the default project. Without a project,
-        `admin` is a server admin.
+        """Add a user and make them a member of the project, or of the default project, with this role.
+        Without a project, the role `admin` makes the user a server admin.
 
         Raises `AlreadyThere`, `InvalidName`, `UnknownProject`.
         """
@@ -100,10 +102,10 @@ class SqlUserStore:
         return user
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
-        """Make the user a server admin (`admin`), or give them the role in each of their projects, and in the
-        default one if they have none.
+        """Make the user a server admin (`admin`), or give them the role in each of their projects; if they
+        are in no project, in the default one.
 
-        It takes effect with the next request. Raises `UnknownUser`; `StillUsed` if no server admin would be
+        Takes effect with the next request. Raises `UnknownUser`; `StillUsed` if no server admin would be
         left.
         """
 
@@ -160,11 +162,11 @@ class SqlUserStore:
     ) -> tuple[Token, str]:
         """Issue a token; return its record and its secret, which cannot be recovered.
 
-        The secret is random unless given. Tokens that a program issues with it expire with it; those of a
-        browser by `issues_until`. With a claim, the token is stored as the result of that request. Raises
-        `UnknownUser`; `InvalidName` if the secret is too short; `AlreadyThere` if it is in use;
-        `NotAuthenticated` if `made_with` is no longer valid; `RequestUnderWay` if another request took over
-        the claim.
+        The secret is random unless given. Tokens that are issued with this token expire with it at the
+        latest; for a browser session, they expire at `issues_until` at the latest. With a claim, the token is
+        stored as the result of that request. Raises `UnknownUser`; `InvalidName` if the secret is too short;
+        `AlreadyThere` if it is in use; `NotAuthenticated` if `made_with` is no longer valid;
+        `RequestUnderWay` if another request took over the claim.
         """
         if secret is not None and not _GIVEN.fullmatch(secret):  # guard: it must not be guessable
             raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
@@ -220,12 +222,12 @@ class SqlUserStore:
     def revoke(
         self, token_id: str, *, now: datetime, alone: bool = False, asked_with: str | None = None
     ) -> Sequence[str]:
-        """Revoke a token from the next request on, with all tokens issued with it, directly or not. Return
-        the revoked tokens, itself first.
+        """Revoke a token and all tokens issued with it, directly or not. Takes effect with the next request.
+        Return the ids of the revoked tokens, this one first.
 
-        With `alone`, the others stay and count as issued by its own issuer. Raises `UnknownUser` if it does
-        not exist; `RequestRefused` for `alone` if `asked_with` is the token or was issued with it;
-        `NotAuthenticated` if `asked_with` is no longer valid.
+        With `alone`, the tokens issued with it stay valid and count as issued by its issuer. Raises
+        `UnknownUser` if the token does not exist; `RequestRefused` for `alone` if `asked_with` is the token
+        or was issued with it; `NotAuthenticated` if `asked_with` is no longer valid.
         """
 
         def unit(connection: Connection) -> Sequence[str]:
@@ -259,8 +261,8 @@ class SqlUserStore:
 def _delete(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]:
     """Delete these tokens and all tokens issued with them, directly or not; return their rows.
 
-    One generation after the other: an issuer locks its token, so tokens issued meanwhile are found in the
-    next round.
+    Tokens are deleted generation by generation. Issuing a token locks its issuer, so tokens that are issued
+    meanwhile are found in the next round.
     """
     gone: list[Any] = []
     while found := connection.execute(delete(tokens).where(which).returning(tokens)).all():
@@ -270,7 +272,7 @@ def _delete(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]
 
 
 def _hand_on(connection: Connection, token_id: str) -> None:
-    """Set the issuer of the tokens issued with this one to its own issuer."""
+    """Record this token's issuer as the issuer of all tokens issued with this token."""
     # Locked: its issuer may be about to be removed as well.
     found = connection.execute(_made_with(token_id)).first()
     if found is not None:
@@ -279,11 +281,12 @@ def _hand_on(connection: Connection, token_id: str) -> None:
 
 
 def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str | None) -> None:
-    """Raise `RequestRefused` if the request uses that token, or one that was issued with it.
+    """Raise `RequestRefused` if the request was made with that token, or with one issued with it, directly or
+    not.
 
-    A thief has those too, and must not make them outlive the stolen token. Each token of the chain is locked,
-    so that none is taken out meanwhile. Raises `NotAuthenticated` if the token of the request is gone: its
-    issuer is unknown.
+    Otherwise a thief could use a stolen token to issue others and make them outlive it. Every token of the
+    chain of issuers is locked, so that none is removed meanwhile. Raises `NotAuthenticated` if the token of
+    the request no longer exists.
     """
     _ensure_still_there(connection, asked_with)
     above = asked_with
@@ -296,7 +299,7 @@ def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str |
 
 
 def _made_with(token_id: str) -> Select[tuple[str | None]]:
-    """Return the issuer of the token, locked until the end of the transaction."""
+    """Return a query for the issuer of the token that locks the token until the end of the transaction."""
     return select(tokens.c.made_with).where(tokens.c.id == token_id).with_for_update()
 
 

@@ -1,9 +1,9 @@
 """The files of a repository that need trust: found within limits, and read once, only from inside the
 repository.
 
-A repository is foreign: its names may be links to anywhere, its files pipes or gigabytes. So a path is
-resolved first, refused if it leads out, and then opened step by step without following any link: a link that
-is swapped in meanwhile is an error, not another file.
+The content of a repository is not trusted: a path may be a link to anywhere, and a file may be a pipe or
+gigabytes large. So a path is resolved first and refused if it leads out of the repository. Then it is opened
+step by step without following any link, so a link that is swapped in meanwhile causes an error.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def actor_paths(root: Path) -> list[str]:
 
 
 def configured_paths(root: Path) -> list[str]:
-    """Return the files that need trust and have a fixed place."""
+    """Return the files that need trust and have a fixed path."""
     single = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
     return [*single, *action_paths(root), *actor_paths(root)]
 
@@ -147,7 +147,7 @@ def walk_inside(root: Path, is_skipped: Callable[[str], bool]) -> Iterator[_Fold
     """Yield each folder, relative to the root, with the names of its files, in order of path.
 
     Every folder is opened from its parent and never through a link, even if another process swaps one in.
-    Folders that `is_skipped` accepts, and very deep ones, are left out.
+    Folders for which `is_skipped` returns True, and very deep ones, are left out.
     """
     with suppress(OSError):
         yield from _below(os.open(os.path.realpath(root), _DIRECTORY_FLAGS), "", is_skipped)
@@ -166,14 +166,16 @@ def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
 
 
 def _prompts(root: Path) -> list[str]:
-    """Return the files that actors may use as prompts: texts beside them, or one folder down."""
+    """Return the files that actors may use as prompts: text files in the directory of the actors, or in a
+    folder of it.
+    """
     beside = _listed(root, ACTORS_DIRECTORY)
     below = [path for folder in beside for path in _listed(root, folder)]
     return [path for path in (*beside, *below) if path.endswith(PROMPT_ENDINGS)]
 
 
 def _checks(root: Path) -> list[str]:
-    """Return `.cleveragents/checks.yaml`, `.cleveragents/checks/…`: all names with this prefix."""
+    """Return paths that begin with `.cleveragents/checks`, such as `checks.yaml` and files in `checks/`."""
     found: list[str] = []
     for path in _listed(root, _OURS):
         if not path.rpartition("/")[2].startswith("checks"):
@@ -204,7 +206,7 @@ def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
-    """Yield an open directory, closed afterwards, and those below it."""
+    """Yield the folder of an open directory and all folders below it; close the directory afterwards."""
     try:
         with os.scandir(descriptor) as entries:
             found = {entry.name: _is_directory(entry) for entry in entries}
@@ -222,7 +224,7 @@ def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> I
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Return whether the entry is a directory, or a link to one. A link is never entered."""
+    """Return whether the entry is a directory or a link to one, although links are never entered."""
     try:
         return entry.is_dir()
     except OSError:
@@ -248,7 +250,7 @@ class RepositoryFile:
 @dataclass(frozen=True, slots=True)
 class TrustSurvey:
     """All files of a repository that need trust. `refused` are files that cannot be trusted, with the
-    reasons, including the note that the search was cut.
+    reasons, including a note if the search reached its limit.
     """
 
     root: Path

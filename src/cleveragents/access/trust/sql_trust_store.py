@@ -57,7 +57,8 @@ class SqlTrustStore:
         self._remote_of = remote_of
 
     def look(self, root: Path, relative: str) -> RepositoryFile | None:
-        """Return the file with its current content, and whether that is trusted; None if it does not exist.
+        """Return the file with its current content, and whether this content is trusted; None if the file
+        does not exist.
 
         Raises `ConfigurationError` for a file that leads out of the root, is not regular or is too large.
         """
@@ -83,7 +84,7 @@ class SqlTrustStore:
     def give(self, root: Path, files: Sequence[RepositoryFile]) -> Sequence[str]:
         """Trust these contents as they were read: a file that changed since is not trusted.
 
-        Return the paths that were not trusted before. Stored together with its event.
+        Return the paths that were not trusted before. The trust and its event are stored in one transaction.
         """
         now = self._clock.now()
         rows = [
@@ -116,7 +117,7 @@ class SqlTrustStore:
         return [TrustedContent(_path(row.path), row.digest, moment(row.trusted_at)) for row in rows]
 
     def revoke(self, path: Path) -> Sequence[str]:
-        """Revoke the trust at or below that path; return the files that were trusted."""
+        """Revoke the trust in all files at or below that path; return the files that were trusted."""
         # A missing file can be revoked too; a link matches by its own name and by its target.
         wanted = (Path(self._place(path)), Path(os.path.realpath(path.parent)) / path.name)
         now, event_id = self._clock.now(), self._identifiers.new()
@@ -157,8 +158,8 @@ def _facts(files: Iterable[RepositoryFile]) -> dict[str, JsonValue]:
 
 
 def _kept(path: str) -> str:
-    """Return the path as every database can store it: one that is not Unicode as JSON, which begins with a
-    quote.
+    """Return the path in a form that every database can store. A path that is not valid Unicode becomes JSON,
+    which begins with a quote.
     """
     return path if is_storable(path) else json.dumps(path)
 

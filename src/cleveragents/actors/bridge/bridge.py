@@ -1,9 +1,9 @@
 """The bridge between streams and graphs: messages in, graph runs on the bridge's own loop, messages out.
 
 The loop has its own thread, so any thread may call the bridge, with or without a loop. One lock
-(`AdmissionLedger`) decides admission, removal and closing. A clean-up's snapshot contains every run that was
-admitted before it and has not ended; after `close`, it contains all runs there will ever be. The ledger knows
-neither loops nor graphs.
+(`AdmissionLedger`) decides admission, removal and closing. The snapshot of a clean-up contains every run that
+was admitted before it and has not ended. After `close`, no run can be admitted, so the snapshot contains all
+that are left. The ledger knows neither loops nor graphs.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ class RxPyLangGraphBridge:
         Guarantee: `create_future_task` raises, or its run is in `_active_tasks` before it returns and
             its future resolves exactly once, after the run has left the set and everything that it
             started has ended; a run that outlasts `close` resolves with an error that says so.
-    Cancel safety: cancelling the future cancels the run. An interrupted or cancelled clean-up has asked
-        all runs to end, and they do; an interrupted `close` has closed, and may be repeated.
+    Cancel safety: cancelling the future cancels the run. An interrupted or cancelled clean-up has asked all
+        runs to end, and they do; after an interrupted `close`, the bridge is closed, and `close` may be
+        repeated.
     Forks: the loop's thread stays in the parent. In a child the bridge counts as closed.
     """
 
@@ -147,7 +148,7 @@ class RxPyLangGraphBridge:
     def cleanup_tasks(self, timeout: float = 5.0) -> Cleanup:
         """Cancel all admitted runs and wait for their ends, up to `timeout` seconds. The bridge stays usable.
 
-        Runs that are still there after most of the time are cancelled a second time.
+        Runs that have not ended after most of the timeout are cancelled a second time.
         """
         self._refuse_on_the_loop("cleanup_tasks()")
         if self._forked():  # guard: in a fork the lock may be held for ever
@@ -156,7 +157,7 @@ class RxPyLangGraphBridge:
         return self._drain(runs, timeout, Cancelled("the bridge is cleaning up"))
 
     async def cleanup_tasks_async(self, timeout: float = 5.0) -> Cleanup:
-        """Do the same as `cleanup_tasks` on any event loop, without blocking it."""
+        """Do the same as `cleanup_tasks`, on any event loop and without blocking that loop."""
         if self._forked():  # guard: in a fork the lock may be held for ever
             return Cleanup()
         runs = self._ledger.snapshot()
@@ -170,8 +171,8 @@ class RxPyLangGraphBridge:
     def close(self, timeout: float = 5.0) -> Cleanup:
         """Refuse new work, cancel and drain as `cleanup_tasks` does, and end the loop's thread.
 
-        Closing twice is safe. The thread gets two more seconds. A run that does not end in time is abandoned:
-        its future resolves with an error.
+        Closing twice is safe. The thread gets two more seconds to end. A run that does not end in time is
+        abandoned: its future resolves with an error.
         """
         self._refuse_on_the_loop("close()")
         if self._forked():  # guard: there is nothing to close in a fork
@@ -344,7 +345,7 @@ class AdmissionLedger(Generic[T]):
     def remove(self, item: T) -> bool:
         """Remove an item and return whether this call removed it.
 
-        Only that caller may report the item's end.
+        Only the caller that removed it may report the item's end.
         """
         with self._tasks_lock:
             if item not in self._active:  # guard: only one caller may report the item's end

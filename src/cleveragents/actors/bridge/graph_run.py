@@ -3,7 +3,7 @@
 A run has ended when all of its parts have: the graph's task, every task that its nodes created, and every
 thread that a synchronous node occupies. Only then does its future resolve. A second cancellation makes
 LangGraph stop waiting for its nodes, and cancelling a call to a thread leaves the thread running. A caller
-that trusted the first sign of an end could release the sandbox while a node still writes to it.
+that took these for the end of the run could release the sandbox while a node still writes to it.
 
 `RunEvents` publishes the runs as events.
 """
@@ -92,7 +92,9 @@ class GraphRun(Future[StreamMessage]):
     # ── on the loop ──
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, Any]], on_end: Callable[[GraphRun], None]) -> bool:
-        """Start the work, unless the run was stopped before. `on_end` is called at the end in either case."""
+        """Start the work, unless the run was already stopped; return whether it was started. `on_end` is
+        called at the end in either case.
+        """
         self._on_end = on_end
         if self._why is not None:  # guard: a run that was cancelled in the queue never starts
             self._settle()
@@ -113,7 +115,8 @@ class GraphRun(Future[StreamMessage]):
     def stop(self, why: CleverAgentsError, insist: bool = False) -> None:
         """Cancel the run, once: a second cancellation would interrupt the nodes' clean-up.
 
-        `insist` does exactly that, to all of the run's tasks, for nodes that swallowed the first one.
+        With `insist`, all of the run's tasks are cancelled again, for nodes that swallowed the first
+        cancellation.
         """
         first = self._why is None
         if first:
@@ -224,9 +227,9 @@ def _kind_of(why: CleverAgentsError) -> MessageKind:
 class RunEvents:
     """Publishes events about runs from the loop, without ever waiting for room on the bus.
 
-    An event that the publisher refuses is lost; the loss is logged, and the run still gets its answer. A full
-    bus counts it as refused. An event names the graph, the message and the class of an error, but no
-    contents, which may hold secrets.
+    An event that the publisher refuses is lost; the loss is logged, and the run still gets its answer. An
+    event counts as refused if the bus is full. An event names the graph, the message and the class of an
+    error, but no contents, which may hold secrets.
     """
 
     publisher: EventPublisher
@@ -238,7 +241,9 @@ class RunEvents:
         self._emit(EventType.GRAPH_RUN_STARTED, run_id, request)
 
     def ended(self, run_id: str, answer: StreamMessage) -> None:
-        """Publish that the run ended as the answer says; a run that needs a person is paused."""
+        """Publish how the run ended, according to the answer. A run that needs a person is published as
+        paused.
+        """
         cause = None if answer.error is None else answer.error.__cause__
         waits = isinstance(cause, NeedsHuman | BudgetExhausted)
         self._emit(EventType.GRAPH_RUN_PAUSED if waits else _ENDINGS[answer.kind], run_id, answer)

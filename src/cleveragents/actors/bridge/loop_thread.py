@@ -1,7 +1,7 @@
 """One event loop on its own thread, and the only way to reach it.
 
 `asyncio.ensure_future` from another thread starts nothing until the loop happens to wake, and `Task.cancel`
-from one is not delivered. So everything crosses by `call_soon_threadsafe`.
+from another thread is not delivered. So all calls from other threads use `call_soon_threadsafe`.
 
 Synchronous nodes run on daemon threads, because a hung node must not keep the interpreter from exiting. The
 default executor of a loop joins its threads at exit, however long that takes, and has only `cpus + 4` of
@@ -46,7 +46,9 @@ class LoopTenant(Protocol):
     """The user of the loop. Each method is called once, on the loop's thread, when the loop has stopped."""
 
     def loop_stopping(self, asked: bool) -> None:
-        """The loop stopped; `asked` is False if it was not `stop` that stopped it. A last round follows."""
+        """The loop stopped; `asked` is False if it was not `stop` that stopped it. Afterwards the loop runs
+        once more, so that cancelled tasks can end.
+        """
         ...
 
     def loop_stopped(self) -> None:
@@ -59,10 +61,11 @@ class LoopThread:
 
     Thread safety:
         Owner: the bridge. Any thread may `post` and `stop`; the loop itself is touched on its thread only.
-        Lock: none; the crossing is `call_soon_threadsafe`, and `_serving` is written on the loop.
+        Lock: none; other threads reach the loop by `call_soon_threadsafe`, and `_serving` is written on the
+            loop.
         Guarantee: a posted callback runs on the loop's thread, or `post` returns False, or the tenant's
             `loop_stopped` is called; callbacks of one thread run in the order in which it posted them.
-    Cancel safety: `stop` may be interrupted and called again; the loop stops all the same.
+    Cancel safety: `stop` may be interrupted and called again; the loop stops in any case.
     """
 
     def __init__(self, name: str, tenant: LoopTenant, threads: NodeThreads) -> None:
@@ -153,9 +156,9 @@ class NodeThreads(ThreadPoolExecutor):
         Owner: the loop's thread, on which asyncio calls `submit` and `shutdown`; no other thread may.
         Lock: `_lock` guards the calls that wait, the number of idle threads and the shut-down; held for
             arithmetic only, no call runs and no thread is started under it. `_workers` is the owner's.
-        Guarantee: a call runs once, or its future was cancelled before it began; at most `bound` run. A
-            call waits behind others only while there are `bound` threads: whenever more calls wait than
-            threads are idle, the submit that made it so has started one.
+        Guarantee: a call runs once, or its future was cancelled before it began; at most `bound` run. A call
+            waits behind others only while there are `bound` threads: whenever more calls wait than threads
+            are idle, the `submit` that caused this has started a thread.
     Cancel safety: a cancelled future of a call that has begun changes nothing; the call goes on.
     """
 

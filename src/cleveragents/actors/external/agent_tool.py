@@ -1,4 +1,4 @@
-"""A tool that runs an external agent in the sandbox, for nodes of actors; no model can call it.
+"""A tool that runs an external agent in the sandbox. Nodes of actors use it; no model can call it.
 
 Unlike with `command`, a failed agent is an error of the call, because no model reads its exit code.
 """
@@ -124,7 +124,7 @@ class AgentTool(TypedTool[AgentArguments, AgentToolResult]):
 class AgentTools(FixedTools):
     """A `ToolSource` for the tool that runs external agents.
 
-    It lists no names, so no list of tools contains it.
+    It lists no names, so the tool never appears in a list of tools.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,13 @@
 """A LangGraph checkpointer on the CleverAgents database.
 
 A long value is stored once per version, separate from the checkpoints that use it; a short one is stored
-inside the checkpoint, which is cheaper. Versions end in random digits: two branches that continue from one
-checkpoint count alike, and each must find its own values again.
+inside the checkpoint, which is cheaper. Versions end in random digits: two branches that continue from the
+same checkpoint use the same version numbers, and each must find its own values.
 
 The writes of a task are stored when it ends and describe the step completely. The checkpoint that LangGraph
-makes of them adds nothing. So if exactly one task follows, the checkpoint is stored together with that task's
-writes: one transaction per step instead of two. A process killed in between continues from the writes.
+then creates adds no information. So if exactly one task follows, the checkpoint is stored later, together
+with that task's writes: one transaction per step instead of two. A process that is killed in between
+continues from the writes of the previous step.
 
 Values are serialised as plain values and LangGraph's own markers. A format that names classes could make the
 reader import and call them, so such values are neither written nor revived, even if another program wrote
@@ -74,8 +75,8 @@ _STRICT = (
 class _Step:
     """A step with a single task.
 
-    `held` is its checkpoint while it is held back; `written` resolves to whether the task's writes were
-    stored.
+    `held` is the step's checkpoint while that is held back; `written` resolves to whether the task's writes
+    were stored.
     """
 
     checkpoint_id: str
@@ -86,15 +87,15 @@ class _Step:
 class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
     """Checkpoints of one run's graphs in a `SqlCheckpointStore`, written under the run's fence.
 
-    Without a fence, any caller may write; with one, a worker that lost its job gets `StaleFence`. Values must
-    be plain (`PlainSerializer`), otherwise `InvalidPayload` is raised. Deleting a thread also deletes the
-    threads below it (`id/…`).
+    Without a fence, any caller may write. With a fence, a worker that lost its job gets `StaleFence`. Values
+    must be plain (`PlainSerializer`), otherwise `InvalidPayload` is raised. Deleting a thread also deletes
+    the threads below it (`id/…`).
 
     With `history`, the saver is stateless, and any thread and loop may share it. Without it, the saver
     belongs to one run and its loop. Each checkpoint then replaces those before its parent, so a thread can
-    continue only from its latest state. A checkpoint that a single task follows is held back until that task
-    writes, and both are stored together. Before that, nothing else is written or read in its namespace or
-    below.
+    continue only from its latest state. A checkpoint that is followed by a single task is held back until
+    that task writes, and is stored together with these writes. Before anything else is written or read in its
+    namespace or below, the checkpoint is stored.
 
     The asynchronous methods serialise values immediately, so that later changes do not affect them. They
     access the database on the loop's default executor, because waiting for a busy database on the loop would
@@ -226,7 +227,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         return f"{number + 1:010}.{token_hex(6)}"
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> DatabaseCheckpointSaver:
-        """Return itself: classes of a graph's state are never plain."""
+        """Return this saver unchanged: instances of classes are never plain, so no class can be allowed."""
         return self
 
     # ── to and from the store ──
@@ -275,7 +276,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         ]
 
     async def _keep_held(self, namespace: str) -> None:
-        """Store the held checkpoints of the namespace and of those above it, the outermost first."""
+        """Store the held checkpoints of the namespace and of the namespaces above it, outermost first."""
         waiting: list[StoredCheckpoint] = []
         for name in sorted(self._steps, key=len):
             step = self._steps[name]
@@ -361,8 +362,8 @@ async def _aside(call: Callable[..., R], *arguments: Any) -> R:
 def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
     """Return whether exactly one task follows.
 
-    With several, the writes of one could be stored before the checkpoint that is held for another; with none,
-    nothing would ever be written.
+    With several tasks, the writes of one could be stored before the checkpoint that is held back for another.
+    With none, the checkpoint would never be stored.
     """
     ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
     return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))
@@ -391,8 +392,8 @@ def _config(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfi
 class PlainSerializer(JsonPlusSerializer):
     """LangGraph's serialiser, restricted to JSON values, bytes and LangGraph's markers.
 
-    Raises `InvalidPayload`. An error is stored as text: a run never continues from a task's error, it is only
-    displayed.
+    Raises `InvalidPayload`. An error is stored as text, because a task's error is only displayed; no run
+    continues from it.
     """
 
     def __init__(self) -> None:
@@ -424,7 +425,7 @@ def _told(value: object) -> str:
 
 
 def _ensure_plain(value: object) -> None:
-    """Raise `InvalidPayload` for the value that is not plain."""
+    """Raise `InvalidPayload` if the value is not plain."""
     if isinstance(value, list) or type(value) is tuple:
         for item in value:
             _ensure_plain(item)

@@ -3,8 +3,8 @@ subgraphs.
 
 An llm node with tools becomes two nodes, one that calls the model and one that makes its tool calls, so that
 LangGraph writes a checkpoint after each. Without tools it stays one node, because LangGraph inspects all
-nodes at every step. Where branches meet, LangGraph's edges from several nodes do the waiting. A branch with
-several ways to arrive gets an extra node there, which they all lead to.
+nodes at every step. Where branches meet, LangGraph's edges from several nodes do the waiting. A branch that
+can arrive over several edges gets an extra node at the meeting point, to which all of these edges lead.
 
 Meetings of branches are found without LangGraph. A node with several names in `next` forks. After a fork,
 each step belongs to one branch, to several, or to none. Branches arrive at an edge that leads from a step of
@@ -192,14 +192,16 @@ class _Compilation:
         return f"{node}.node" if node in self._keys else node
 
     def _target(self, edge: Edge) -> str:
-        """Return the target of an edge: another node, or the arrival point of its branch."""
+        """Return the name of the edge's target: a node, or the extra node at which its branch arrives."""
         if edge in self._groups:
             join, number = self._groups[edge]
             return f"{join.name}.{number + 1}"
         return GRAPH_END if edge[1] == END else self._named(edge[1])
 
     def _arrives_itself(self, edge: Edge) -> bool:
-        """Return whether the edge's source always takes it and is the only arrival of its branch."""
+        """Return whether the edge's source always takes this edge, and no other edge is an arrival of the
+        same branch.
+        """
         if edge not in self._groups:
             return False
         join, number = self._groups[edge]
@@ -229,7 +231,7 @@ class _Compilation:
 
 
 async def _pass(state: State) -> None:
-    """Do nothing: a node at which branches wait."""
+    """Do nothing. This is the function of the extra nodes at which branches wait for each other."""
 
 
 def _ways(node: Node) -> tuple[str, ...]:
@@ -243,8 +245,8 @@ def _ways(node: Node) -> tuple[str, ...]:
 class Join:
     """A meeting of branches.
 
-    `target` continues when one edge of every group was taken. `name` replaces it as the source of an edge
-    where branches of an outer fork meet.
+    `target` runs when one edge of every group was taken. When branches of an outer fork meet, `name` replaces
+    `target` as the source of an edge.
     """
 
     name: str

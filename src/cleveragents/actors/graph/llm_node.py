@@ -1,9 +1,9 @@
 """The llm node: one model call per execution, so that each call has its own checkpoint.
 
 The node runs again after its tool calls, after an invalid answer, and after its conversation was summarised.
-Each visit is a separate conversation, but the call numbers continue, because they permanently name the calls.
-A node without tools cannot make tool calls. If its model requests one, the node answers with an error and
-drops the request, because no provider accepts a request without an answer.
+Whenever a run enters the node, a new conversation begins, but the call numbers continue, because they
+permanently name the calls. A node without tools cannot make tool calls. If its model requests one, the node
+answers with an error and drops the request, because no provider accepts a request without an answer.
 
 Answers with a schema are extracted from the model's text and validated. Tool calls are made one at a time,
 each followed by a checkpoint.
@@ -67,7 +67,7 @@ _SHOWN = 120
 
 @dataclass(slots=True)
 class _Talk:
-    """A conversation during a step. The first `kept` messages are already in the state."""
+    """A conversation during a step. Its first `kept` messages are already stored in the state."""
 
     messages: list[Message]
     counters: dict[str, Any]
@@ -217,7 +217,7 @@ class LlmStep:
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer:
-    """The object in an answer, or its problem as a text for the model."""
+    """The object in a model's answer, or a text that tells the model what is wrong with the answer."""
 
     value: dict[str, Any] | None
     problem: str = ""
@@ -285,9 +285,9 @@ class ToolLoop:
     async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
         """Make the first call that has no answer yet.
 
-        Return the update of the state, and whether more calls are pending. The same failure too many times in
-        a row ends the run with `ActorStopped`, but only at the next step: by then the answer is in the state,
-        and the model sees it when the run is resumed.
+        Return the update of the state, and whether more calls are pending. Too many identical failures end
+        the run with `ActorStopped`, but only at the next step. By then the answer is stored in the state, and
+        the model sees it if the run is resumed.
         """
         name = self._node.name
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, name))
@@ -322,7 +322,7 @@ def _refusal(request: ToolRequest, specs: Sequence[ToolSpec]) -> str | None:
 
 
 def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *, writes: bool) -> str | None:
-    """Count identical failures and return the reason to stop when there are too many.
+    """Count identical failures of a call. Return the reason to stop if there are too many, else None.
 
     A successful call resets the count only if it may have changed something: a model that reads the file and
     sends the same edit again has learnt nothing.

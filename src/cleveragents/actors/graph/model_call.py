@@ -42,8 +42,8 @@ Summarise = Callable[[Sequence[Message]], Awaitable[str | None]]
 class Window:
     """The context window of a model.
 
-    `count` returns the tokens of a request with these messages. Nothing is cut up to `comfortable` tokens; no
-    request may exceed `limit`.
+    `count` returns the tokens of a request with these messages. A conversation of up to `comfortable` tokens
+    is not shortened; no request may exceed `limit`.
     """
 
     model: str
@@ -71,7 +71,7 @@ class NodeModelCall:
 
     @classmethod
     async def at(cls, actor: Actor, node: LlmNode, place: NodeLabel, state: State) -> NodeModelCall:
-        """Create a call. Asks the host for the model, once per run, and for the tools."""
+        """Create a call. Asks the host for the tools, and for the model once per run."""
         context, name = place.context, node.model or actor.model
         models = context.models.get(name)
         if models is None:
@@ -91,7 +91,7 @@ class NodeModelCall:
 
     @property
     def window(self) -> Window:
-        """The window that remains beside the longest possible answer."""
+        """The part of the model's window that is left for messages, besides the longest possible answer."""
         facts = self.facts
         context, answer = facts.context_tokens, self._most_of(facts)
         return Window(facts.name, self._count, int(context * _COMFORT) - answer, context - answer)
@@ -112,8 +112,8 @@ class NodeModelCall:
             raise
 
     async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, Any]]:
-        """Return a summary and its cost as an update of the account; None if the model cannot read even the
-        transcript.
+        """Return a summary, and its cost as an update of the account. The summary is None if even the
+        transcript is too long for the model.
         """
         request = self._summary_request(transcript(old))
         if request is None:
@@ -190,8 +190,9 @@ class NodeModelCall:
 
 
 def _room(read: int, asked: int, refused: ContextTooLong) -> int:
-    """Return the model's window by our count: smaller than the refused request, scaled by the provider's
-    numbers if they are plausible, and never so small that a wrong number leaves nothing.
+    """Return the model's window in our token count, after a refused request. It is smaller than the request:
+    scaled by the provider's numbers if they are plausible, else three quarters of it. It is at least a
+    quarter of `read`, so that a wrong number cannot reduce it to nothing.
     """
     room = refused.limit * min(asked, refused.needed) // max(1, refused.needed)
     if not 0 < room < asked:  # guard: each refusal makes it smaller
@@ -213,7 +214,9 @@ class FittedMessages:
 
 
 async def fitted(messages: list[Message], window: Window, summarise: Summarise) -> FittedMessages:
-    """Shorten a conversation as little as possible. Raises `ContextTooLong` if nothing helps."""
+    """Shorten a conversation as little as possible. Raises `ContextTooLong` if it cannot be made short
+    enough.
+    """
     if window.fits(messages):
         return FittedMessages(messages)
     head, exchanges = _parts(messages)

@@ -75,7 +75,8 @@ class CommandStep:
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         """Run the agent to its end.
 
-        Raises `AgentFailed` with the end of its output if it fails; its changes up to then are recorded.
+        Raises `AgentFailed`, with the end of the agent's output, if the agent fails. Changes that it made
+        before are recorded.
         """
         node = self._node
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
@@ -154,7 +155,7 @@ class ToolStep:
         self._keys = {key.name: key for key in actor.state}
 
     async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Make the call. Raises `ActorStopped` if it fails, because no model is here to try
+        """Make the call. Raises `ActorStopped` if it fails, because a tool node has no model that could try
         something else.
         """
         node = self._node
@@ -193,7 +194,7 @@ class HumanStep:
         self._node = node
 
     async def ask(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Return the answer. The first execution interrupts the run instead."""
+        """Return the person's answer. The first execution has no answer yet, so it interrupts the run."""
         path = path_in(state, self._node.name)
         NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
         text = filled_text(self._node.question, state)
@@ -207,14 +208,14 @@ def question_of(asked: Mapping[str, Any]) -> Question:
 
 
 def asked_by(interrupts: Sequence[Any]) -> dict[str, Any] | None:
-    """Return the first question as a message carries it; None if there is none."""
+    """Return the first question of the interrupts as plain data for a message; None if there is none."""
     return {"id": interrupts[0].id, **interrupts[0].value} if interrupts else None
 
 
 def supersteps(graph: CompiledStateGraph[Any, Any, Any, Any], steps: int) -> int:
-    """Return LangGraph's recursion limit for a number of calls.
+    """Return LangGraph's recursion limit for a run of at most `steps` model and tool calls.
 
-    Every other node may run between two calls, and a loop without calls still ends.
+    The limit lets every other node run between two calls, and still ends a loop without calls.
     """
     return (steps + 1) * (len(graph.nodes) + 1)
 
@@ -231,7 +232,9 @@ class SubgraphStep:
         self._graph = graph
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Run the actor and return its outputs. An interrupted run continues inside it."""
+        """Run the actor and return its outputs. If the run was interrupted inside the actor, it continues
+        there.
+        """
         node = self._node
         path = path_in(state, node.name)
         NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)

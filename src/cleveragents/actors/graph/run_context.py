@@ -54,7 +54,7 @@ A_STEP = Spend(steps=1)
 
 
 class RunSpending:
-    """The spending of one run's actors, by the path of subgraphs to them.
+    """The spending of each actor of a run, by its path of subgraphs.
 
     `begun` holds the earlier spend of a resumed run. Not thread-safe: it belongs to the loop that runs the
     nodes.
@@ -73,17 +73,19 @@ class RunSpending:
         return actor_spending
 
     def open_below(self, above: ActorSpending, actor: Actor, path: str) -> None:
-        """Open the spending of an actor that runs as a subgraph. It also counts for the actors above."""
+        """Open the spending of an actor that runs as a subgraph. Its spending also counts for the actors
+        above it.
+        """
         self._opened(actor, path, above)
 
     async def settling(self) -> None:
-        """Wait until a running call has ended."""
+        """Wait until the next running call ends."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         await waiting
 
     def settled(self) -> None:
-        """Wake all waiters after a call has ended."""
+        """Wake all callers of `settling`, after a call has ended."""
         woken, self._waiting = self._waiting, []
         for waiting in woken:
             if not waiting.done():
@@ -130,8 +132,8 @@ class RunContext:
     def tool_step(self, path: str, call: str) -> str:
         """Return the name of a tool call within its plan.
 
-        It starts with the task, as the records of strategies require. In a thread `plan/phase/task`, the task
-        is the third part; further parts stay in the name.
+        The name starts with the task, as the records of strategies require. In a thread id `plan/phase/task`,
+        the task is the third part; further parts follow it in the name.
         """
         parts = self.thread_id.split("/")
         task = parts[2:] or parts[-1:]
@@ -164,14 +166,14 @@ class NodeLabel:
 
 
 def path_in(state: State, node: str) -> str:
-    """Return the node's path behind its subgraphs, as in `a.b`."""
+    """Return the node's path: the names of its subgraphs and its own, as in `a.b`."""
     above = state[ACCOUNT]["path"]
     return f"{above}.{node}" if above else node
 
 
 @asynccontextmanager
 async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
-    """Cancel the block after `seconds` and raise `DeadlineExceeded`. The block has cleaned up by then."""
+    """Cancel the block after `seconds` and, after the block has cleaned up, raise `DeadlineExceeded`."""
     around = _ends.get()
     ends = None if seconds is None else time.monotonic() + seconds
     here = _ends.set(min((end for end in (around, ends) if end is not None), default=None))
@@ -190,7 +192,7 @@ async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
 
 def time_left() -> Callable[[], float] | None:
     """Return a function that gives the seconds left for the current part of the run, on any thread; None if
-    there is no limit. A thread is not cancelled with its task, so it must check for itself.
+    there is no limit. A thread is not cancelled with its task, so its code must check the time itself.
     """
     ends = _ends.get()
     return None if ends is None else lambda: ends - time.monotonic()
@@ -199,12 +201,12 @@ def time_left() -> Callable[[], float] | None:
 class SpendingReservation:
     """A reservation for one call.
 
-    It counts at its worst case while the call runs, then as `spent`, and as nothing if the call fails.
-    Entering waits while other calls of the run hold the required amount, and raises `ActorStopped` if the
-    call might exceed a limit.
+    It counts as the worst case while the call runs, and afterwards as `spent`. If the call fails, it counts
+    as nothing. Entering waits while other calls of the run hold the required amount, and raises
+    `ActorStopped` if the call might exceed a limit.
 
-    Not thread-safe: it belongs to the loop. A class, because a generator per call would cost more than the
-    sums.
+    Not thread-safe: it belongs to the loop. It is a class, because a generator-based context manager for each
+    call would be slower.
     """
 
     __slots__ = ("_account", "_chain", "_worst", "spent")
@@ -248,7 +250,7 @@ class ActorSpending:
 
     @property
     def counts_money(self) -> bool:
-        """Whether a limit on money applies, here or above."""
+        """Whether a limit on money applies to this actor or to an actor above it."""
         return any(actor_spending._actor.limits.usd is not None for actor_spending in self._chain)
 
     def ensure_a_step_is_left(self) -> None:
@@ -261,7 +263,8 @@ class ActorSpending:
         return SpendingReservation(self._account, self._chain, worst)
 
     def holds(self, worst: Spend) -> bool:
-        """Return whether the call fits now; if not, it may fit when others have ended.
+        """Return whether a call of this worst case fits the limits now. If not, it may fit when other calls
+        have ended.
 
         Raises `ActorStopped` if it can never fit.
         """
@@ -307,8 +310,8 @@ async def spent_so_far(saver: BaseCheckpointSaver[Any], thread_id: str) -> dict[
 
 
 def _goes_on(kept: CheckpointTuple, above: CheckpointTuple | None, namespace: str) -> bool:
-    """Return whether a subgraph belongs to the current step of the graph above and has not reported its sums
-    yet.
+    """Return whether a subgraph is unfinished: it belongs to the current step of the graph above and has not
+    reported its spend to that graph.
     """
     if above is None:
         return False
@@ -324,7 +327,7 @@ def _spend(account: Mapping[str, Any]) -> Spend:
 
 
 def _larger(spent: Spend, account: Mapping[str, Any]) -> Spend:
-    """Return the larger of the known spend and the one in the state."""
+    """Return the larger of the known spend and the spend in the state's account."""
     money, tokens, steps = account["money"], account["tokens"], account["steps"]
     if money <= spent.picodollars and tokens <= spent.tokens and steps <= spent.steps:
         return spent
@@ -364,7 +367,7 @@ class CallCost:
 
 
 def written(spent: Spend) -> dict[str, Any]:
-    """Return an update of the account."""
+    """Return the spend as an update of the account in the state."""
     return {ACCOUNT: {"steps": spent.steps, "tokens": spent.tokens, "money": spent.picodollars}}
 
 

@@ -178,7 +178,8 @@ def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State)
 
 
 class _Spelt(dict[str, JsonValue]):
-    """Keys of the state as text, converted on demand: there are many keys, and a template uses few of them.
+    """The values of the state as text, by key. They are converted on demand, because a template uses few of
+    the many keys.
 
     No template can name an internal channel, because templates are checked against the actor's keys.
     """

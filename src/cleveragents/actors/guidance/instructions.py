@@ -4,8 +4,8 @@ Each part is marked with its origin, because the user's instructions take preced
 `AGENTS.md` holds the instructions of a repository or of one of its directories. It is read in every
 repository, trusted or not: a model that works on a repository reads its text anyway, and this text can
 neither run nor permit anything. Policies, budgets, invariants and trust are enforced by code that no prompt
-reaches. The files are read from the sandbox, so they are as they were when the plan started, or as the plan
-changed them, which the user sees in its diff.
+reaches. The files are read from the sandbox, so their content is that of the plan's start, or as the plan
+changed it; the user sees such a change in the plan's diff.
 
 A link that leads outside, a pipe or a huge file is ignored: none of them can be the repository's
 instructions.
@@ -104,8 +104,8 @@ def _listed(skills: Sequence[Skill]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentsFile:
-    """One file. `folder` is the directory it applies to, empty for all; `text` is None if the file is only
-    listed.
+    """An `AGENTS.md` file. `folder` is the directory that it applies to, empty for the whole repository.
+    `text` is None if the file is only listed.
     """
 
     path: str
@@ -120,7 +120,8 @@ def agents_files(
     because it takes precedence. Then return the other files without their texts, which an agent can read when
     it works there.
 
-    The most specific file gets the space first. A longer one is truncated and says so.
+    The texts share a limited space, and the most specific file gets it first. A text that does not fit is
+    truncated, with a note.
     """
     way = _way(directory)
     texts: dict[str, str] = {}
@@ -158,7 +159,7 @@ def _cut(text: str, room: int, path: str) -> str:
 
 
 def _folders(root: Path, limit: int) -> Iterator[str]:
-    """Yield the other directories that contain a file, sorted by path and bounded in number; links are not
+    """Yield the directories that contain an `AGENTS.md`, sorted by path and bounded in number. Links are not
     followed.
     """
     for number, (folder, names) in enumerate(walk_inside(root, _is_skipped)):

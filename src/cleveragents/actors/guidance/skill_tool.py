@@ -63,7 +63,9 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
         return content[:_LARGEST_BYTES].decode("utf-8", "replace")
 
     def _brought(self, skill: Skill, name: str) -> bytes | None:
-        """Return a file of the repository as it was trusted."""
+        """Return the trusted content of a file in a repository's skill. None if the file is not inside the
+        skill's folder or does not exist. Raises `ToolRefused` if it is not trusted.
+        """
         path = normpath(f"{skill.folder}/{name}")
         if skill.look is None or not path.startswith(f"{skill.folder}/"):  # guard: inside its folder
             return None
@@ -75,7 +77,9 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
 
 
 class SkillTools(FixedTools):
-    """A `ToolSource` with this tool, or with none if there are no skills. Any thread may use it."""
+    """A `ToolSource` with the tool that reads skills, or without tools if there are no skills. Any thread may
+    use it.
+    """
 
     def __init__(self, skills: Skills) -> None:
         super().__init__(*([SkillTool(skills.found)] if skills.found else []))

@@ -50,8 +50,8 @@ LookAt: TypeAlias = Callable[[str], RepositoryFile | None]
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill. `text` is the content of its file after the front matter. `folder` holds its other files:
-    relative to the repository's root, or an absolute path for the user's own.
+    """A skill. `text` is the content of its file after the front matter. `folder` is the directory with its
+    other files: relative to the repository's root, or an absolute path for a skill of the user.
     """
 
     name: str
@@ -82,8 +82,8 @@ def user_skills_directory(environment: Mapping[str, str]) -> Path:
 def load_skills(resource: Path, trust: SqlTrustStore, user_directory: Path) -> Skills:
     """Load the skills for a repository.
 
-    The user's skill takes precedence over a repository's with the same name. An invalid skill is skipped with
-    a note.
+    A skill of the user takes precedence over a skill of the repository with the same name. An invalid skill
+    is skipped with a note.
     """
     found: dict[str, Skill] = {}
     notes: list[str] = []

@@ -140,7 +140,7 @@ class ToolNode:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A target and its condition; None always holds."""
+    """A target and its condition. The condition None always holds."""
 
     to: str
     when: str | None = None
@@ -160,8 +160,8 @@ class RouterNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphNode:
-    """Runs another actor. `inputs` are templates over this state, by keys of the other actor. `outputs` are
-    keys of the other actor, by keys of this state.
+    """Runs another actor. `inputs` maps keys of the other actor to templates over this actor's state.
+    `outputs` maps keys of this actor's state to keys of the other actor.
     """
 
     name: str
@@ -187,10 +187,10 @@ class AgentNode:
     """Runs an external agent in the sandbox.
 
     `environment` names the variables that are passed through, and `home` the files and directories below the
-    user's home that are copied; the agent receives nothing else of either. It has network access only if it
-    asks for it and the policy grants it. It is stopped after `seconds`, or when it has more than `processes`
-    processes. The end of its output is written to the key `output`. `install` says how to install the
-    program.
+    user's home that are copied; the agent receives no other variables or files of the user. It has network
+    access only if the node requests it and the policy grants it. It is stopped after `seconds`, or when it
+    has more than `processes` processes. The end of its output is written to the key `output`. `install` says
+    how to install the program.
     """
 
     name: str
@@ -211,8 +211,8 @@ class CommandNode(AgentNode):
     """An external agent that runs as a command: it receives one prompt, works, and exits with one of
     `expect_exit`.
 
-    The prompt is passed on standard input, as an argument (`{prompt}` in `argv`, or the last one), or in a
-    file (`{prompt_file}` in `argv`). `variables` are set in its environment.
+    The prompt is passed on standard input, as an argument (in place of `{prompt}` in `argv`, or as the last
+    argument), or in a file (`{prompt_file}` in `argv`). `variables` are set in its environment.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -269,7 +269,9 @@ def is_actor_file(name: str) -> bool:
 
 
 def sent_actor_of(request: Mapping[str, JsonValue]) -> str | None:
-    """Return the YAML of an actor that was sent with a plan's request. Only that plan knows it."""
+    """Return the YAML of the actor that was sent with a plan's request, or None. Only that plan can use the
+    actor.
+    """
     text = request.get("sent_actor")
     return text if isinstance(text, str) else None
 

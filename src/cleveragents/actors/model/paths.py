@@ -49,8 +49,8 @@ def router_circle(actor: Actor) -> tuple[str, ...]:
 def concurrent_nodes(actor: Actor) -> Iterator[tuple[str, str]]:
     """Yield each pair of nodes that may run in parallel once, in the order of the file.
 
-    At a fork, each branch owns the nodes it reaches without passing the fork again. A node owned by several
-    branches comes after they meet. Two nodes without a common owner do not wait for each other.
+    At a fork, each branch owns the nodes that it reaches without passing the fork again. A node with several
+    owners runs after those branches meet. Two nodes without a common owner do not wait for each other.
     """
     ways = _ways(actor.nodes)
     found: dict[tuple[str, str], None] = {}

@@ -1,8 +1,8 @@
 """Validation rules for actors. Each problem has a place and a remedy. Pure functions.
 
-The shape of the file is validated elsewhere, so it may still be wrong here. The rules take nothing for
-granted; an empty name stands for a missing one, which is reported there. Places refer to a graph's file;
-here, a `type: llm` actor is a graph of one node.
+The loader validates the shape of the file and also applies these rules to files with a wrong shape, so the
+rules take nothing for granted. An empty name stands for a missing one, which the loader reports. Places refer
+to the file of a graph; an actor of `type: llm` counts as a graph of one node.
 """
 
 from __future__ import annotations

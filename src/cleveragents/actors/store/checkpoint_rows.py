@@ -64,7 +64,7 @@ def checkpoint_row(checkpoint: StoredCheckpoint) -> dict[str, object]:
 
 
 def value_rows(checkpoint: StoredCheckpoint) -> list[dict[str, object]]:
-    """Return the rows of its new values. Raises `InvalidPayload`."""
+    """Return the rows of the checkpoint's new values. Raises `InvalidPayload`."""
     rows: list[dict[str, object]] = []
     for channel, (version, (kind, content)) in checkpoint.values.items():
         if not kind:
@@ -192,8 +192,8 @@ class StoredWrite:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint. `values` maps channels to versions and values. If it `supersedes`, only it and its parent
-    are needed from now on.
+    """A checkpoint. `values` maps channels to versions and values. If `supersedes` is set, older checkpoints
+    than its parent are no longer needed.
     """
 
     thread_id: str

@@ -2,7 +2,7 @@
 
 A deleted thread stays deleted: a late checkpoint is refused because its parent is gone. The first checkpoint
 of a thread has no parent and starts the thread anew. The writes of a task may arrive before their checkpoint,
-so they are always stored; without their checkpoint they are never read.
+so they are always stored. Writes whose checkpoint does not exist are never read.
 
 A checkpoint's transaction also deletes the rows that it makes obsolete. A conversation is one value that is
 stored again with every message, so without this, the size of a run would grow quadratically. The parent
@@ -77,7 +77,8 @@ _FIRST, _LAST = "\x01", "\U0010ffff"
 
 
 class SqlCheckpointStore:
-    """Checkpoints by thread. Every method is one atomic step; what returned survives kill -9.
+    """Checkpoints by thread. Every method is one atomic step; when it has returned, its effect survives kill
+    -9.
 
     A write with a fence raises `StaleFence` unless the job still runs under that token; this is checked in
     the same transaction. Stateless except for the database, so any thread may share it.
@@ -161,7 +162,8 @@ class SqlCheckpointStore:
     ) -> None:
         """Store writes. An existing one (same task and index) is replaced only if `replace` is set.
 
-        `checkpoint` is their checkpoint if it was not stored yet: both are stored together or not at all.
+        If the checkpoint of these writes is not stored yet, pass it as `checkpoint`: it and the writes are
+        stored together or not at all.
         """
         key = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
         rows = write_rows(key, writes)
@@ -237,7 +239,7 @@ class SqlCheckpointStore:
 
 
 def _inserting(table: Table, dialect: str, *, replace: bool) -> PreparedStatement:
-    """Return an insert that replaces, or keeps, an existing row with the same key."""
+    """Return an insert that keeps an existing row with the same key, or replaces it if `replace` is set."""
     insert = insert_into(table, dialect)
     if not replace:
         return PreparedStatement(insert.on_conflict_do_nothing(), dialect)
@@ -300,8 +302,9 @@ class CheckpointThinning:
         )
 
     def run(self, connection: Connection, checkpoint: StoredCheckpoint, of_parent: Mapping[str, str]) -> None:
-        """Delete everything that neither the checkpoint nor its parent (with versions `of_parent`) uses, and
-        all namespaces below. A value that no checkpoint uses may stay until its channel gets a new one.
+        """Delete everything in the namespace that neither the checkpoint nor its parent (with versions
+        `of_parent`) uses, and all namespaces below. An unused value may stay until its channel gets a new
+        value.
         """
         namespace = checkpoint.namespace
         place = {

@@ -65,7 +65,7 @@ class StreamMessage:
         return StreamMessage(self.id, self.graph, content, MessageKind.RESULT, self.thread_id)
 
     def failure(self, error: CleverAgentsError, kind: MessageKind = MessageKind.ERROR) -> StreamMessage:
-        """Return the answer with an error. It keeps the request's content, for a retry."""
+        """Return the answer with an error. The answer contains the request's content, for a retry."""
         return StreamMessage(self.id, self.graph, self.content, kind, self.thread_id, error)
 
     def seen(self, progress: Progress) -> StreamMessage:
@@ -146,8 +146,8 @@ class StreamRoute:
         """Return a stream that starts one run per subscription: its progress, its answer, then the end.
 
         A refusal is an answer, too. An item of `cancel` asks the run to end; its answer arrives when
-        everything it started has ended. Disposing the subscription also asks it to end, and delivers nothing
-        more.
+        everything it started has ended. Disposing the subscription also asks the run to end; nothing more is
+        delivered.
         """
         import reactivex
         from reactivex.disposable import CompositeDisposable, Disposable

@@ -79,7 +79,7 @@ def apply_later(
     to_branch: str | None = None,
     unattended: bool = False,
 ) -> Job:
-    """Submit a job that applies the plan, to a new branch of its remote if given.
+    """Submit a job that applies the plan; with `to_branch`, to this new branch of its remote.
 
     Raises `PlanError` if there is nothing to apply or an apply is in progress; `ConfigurationError` if the
     commit is impossible; `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also for an
@@ -104,7 +104,7 @@ def undo_later(container: Container, plan_id: str, *, message: str | None, by: s
 
 @dataclass(frozen=True, slots=True)
 class _Deed:
-    """The options of an apply or undo, and the acting user."""
+    """The options of an apply or undo, and the user who requested it."""
 
     message: str | None
     by: str | None
@@ -112,7 +112,7 @@ class _Deed:
 
 
 def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
-    """Submit one job per version of the plan, and one more after each failure."""
+    """Submit the job. There is at most one job per version of the plan, plus one after each failed job."""
     lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
     # A unique value per request: of two equal requests, the slower one gets an error.
     asked = container.identifiers.new()
@@ -145,8 +145,8 @@ def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
 
 
 def _queue_for(container: Container, plan: Plan) -> str:
-    """Return the queue of the plan. A plan that a command ran without a queue goes to the machine with its
-    sandbox.
+    """Return the queue for the plan's job. For a plan that ran without a queue, it is the queue of the
+    machine that has its sandbox.
     """
     asked = queue_of(plan.request)
     if asked or remote_of(plan.resource) is not None:

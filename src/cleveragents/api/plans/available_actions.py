@@ -55,7 +55,7 @@ _APPLIED_AGAIN = (PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
 def needs_of(parts: PlanParts, plan: Plan) -> str | None:
-    """Return one of `NEEDS` if the plan, or one below it, needs a person to continue or finish; else None."""
+    """Return one of `NEEDS` if the plan or a plan below needs a person to continue or finish; else None."""
     if waits_for_sub_plans(plan):
         asks = [_ASKED.get(_for(ask)) for ask in asked_below(plan)]
         return min((ask for ask in asks if ask is not None), key=NEEDS.index, default=None)
@@ -93,7 +93,7 @@ def is_settled(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether a job applies or undoes the plan, or will."""
+    """Return whether a job that applies or undoes the plan is queued or running."""
     return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
 
 
@@ -140,7 +140,7 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> set[str]:
 
 
 def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
-    """Return the actions of a plan that no worker runs and that is not merged."""
+    """Return the possible actions on a plan that no worker runs and that is not merged."""
     if plan.state.ended:
         return set()
     found: set[str] = set()
@@ -181,7 +181,7 @@ def _is_rebasable(plan: Plan) -> bool:
 
 
 def is_resumable(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether a resume would continue the plan: not if it waits for a worker or is finished."""
+    """Return whether a resume would continue the plan. False if it waits for a worker or is finished."""
     if should_run(plan):
         job = parts.lifecycle.queueing.job_of(plan)
         waits = job is not None and job.state is JobState.QUEUED

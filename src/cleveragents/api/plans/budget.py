@@ -49,8 +49,8 @@ def limits_of(
 
 
 def raise_limits(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
-    """Raise the limits of a plan before it is resumed, with that model if given: a worker must find the new
-    limits.
+    """Raise the limits of a plan before it is resumed, so that a worker finds the new limits. `model` is the
+    model that it will continue with, if given.
 
     A plan that cannot be resumed is not changed; `resume` reports why. Errors as in `allow`; `NeedsHuman` for
     edits by hand that were not captured.
@@ -61,8 +61,8 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str 
 
 
 def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
-    """Set the total limits of the plan and of all plans that share its budget, from the next model call on;
-    time from the next step on.
+    """Set the total limits of the plan and of all plans that share its budget. They apply from the next model
+    call on; the time limit, from the next step on.
 
     Raises `PriceUnknown`, `SpendingUncounted` if spending cannot be counted. A limit below the current one is
     refused.
@@ -126,7 +126,7 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _castings(parts: PlanParts, plan: Plan) -> list[RoleAssignment]:
-    """Return the role assignments of the plan and of all plans below it with actors."""
+    """Return the role assignments of those plans that use actors: the plan and all plans below it."""
     every = (role_assignment_of(parts, one) for one in (plan, *below(parts, plan)))
     return [casting for casting in every if casting is not None]
 
@@ -193,7 +193,9 @@ def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:
 
 
 def _spent(view: BudgetState, plan: Plan, calls: Sequence[ModelCall]) -> Spend:
-    """Return the spending of a root from its budget; of a sub-plan, its share."""
+    """Return the spending of the plan: for a root plan, the total of its budget; for a sub-plan, the sum of
+    `calls`.
+    """
     return view.spent if plan.parent_id is None else spend_of(calls)
 
 
@@ -209,7 +211,7 @@ def limits_in_usd(limits: BudgetLimits) -> dict[str, JsonValue]:
 
 
 def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: BudgetLimits) -> None:
-    """Check a new model as `agents run` does.
+    """Check that the plan can continue with the model, with the same checks as `agents run`.
 
     Raises `RequestRefused` for a plan without actors, `PriceUnknown` if money is limited, and the errors of
     the model.

@@ -53,7 +53,9 @@ _VERBS = {"created": "Add", "changed": "Change", "deleted": "Remove"}
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """Changed files, and the name of the resulting tree; None if it is unknown here."""
+    """Changed files, and the name of the resulting tree, which is None if the tree is unknown on this
+    machine.
+    """
 
     rows: list[Row]
     tree: str | None = None
@@ -62,8 +64,8 @@ class ChangedFiles:
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """Return each file that an apply would change now, with the lines added and removed.
 
-    Empty without the plan's sandbox. Raises `PlanError` if the files left out cannot be separated from the
-    rest.
+    Empty if the plan has no sandbox here. Raises `PlanError` if changes that the review leaves out cannot be
+    separated from the rest.
     """
     return found_changes(parts, plan).rows
 
@@ -78,16 +80,16 @@ def found_changes(parts: PlanParts, plan: Plan) -> ChangedFiles:
 
 
 def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
-    """Return the recorded changes without their lines and without regard to the review.
+    """Return the recorded changes, without counts of lines, and including files that the review leaves out.
 
-    For a plan of another machine whose remote cannot be reached for the base files.
+    Used for a plan of another machine if the base files cannot be fetched from its remote.
     """
     found = parts.history.differences(plan.id)
     return [_row(path, step.before, step.after, (0, 0)) for path, step in sorted(found.items())]
 
 
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
-    """Return the changes of all files, including those left out."""
+    """Return the changes of all files, including files that the review leaves out."""
 
     def look(sandbox: Sandbox) -> ChangedFiles:
         return _found(sandbox, parts.history.states(plan.id), parts.result.base(plan, sandbox))
@@ -127,7 +129,7 @@ def _found(sandbox: Sandbox, states: Mapping[str, FileState | None], base: str) 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The content of a sandbox. Two are equal if they have the same states of the same files."""
+    """The files of a sandbox with their states. Equal if they have the same files in the same states."""
 
     place: str
     base: str
@@ -171,7 +173,7 @@ def lines_of(row: Mapping[str, JsonValue]) -> str:
 def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
     """Return the files and directories that steps created but an apply leaves out.
 
-    Files come first: directories are rarely more than the cache of some tool.
+    Files come first, because directories are mostly caches of tools.
     """
     from cleveragents.sandboxes.ports import Unapplied
 
@@ -185,7 +187,9 @@ def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
 
 
 def unapplied_text(found: Unapplied, *, checked: bool) -> list[str]:
-    """Return one sentence per kind. `checked`: whether checks ran, which do not see ignored files."""
+    """Return one sentence for each reason why entries are not applied. `checked` says whether checks ran;
+    checks do not see ignored files.
+    """
     from cleveragents.plans.history import named
 
     said = []
@@ -200,13 +204,13 @@ def unapplied_text(found: Unapplied, *, checked: bool) -> list[str]:
 
 
 def unapplied_message(parts: PlanParts, plan: Plan, found: Unapplied) -> list[str]:
-    """Return these sentences for a plan."""
+    """Return the sentences of `unapplied_text` for a plan."""
     return unapplied_text(found, checked=bool(parts.check_runs.of_plan(plan.id)))
 
 
 def last_apply_of(parts: PlanParts, plan: Plan) -> tuple[Row | None, list[Row]]:
-    """Return the effect of the last apply or undo, and the renames that it followed; None and none before the
-    first.
+    """Return the effect of the last apply or undo, and the renames that it followed; None and an empty list
+    if there was none.
     """
     last = parts.applier.last_of_plan(plan.id) if plan.phase is Phase.APPLY else None
     if last is None:

@@ -50,7 +50,8 @@ class Plans(Protocol):
     """The plans that the acting user can see. A plan is named by its id, or by an unambiguous part of it.
 
     Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`; every method that changes a plan,
-    `PlanError` if the plan is not in a state for it, and `StalePlan` if another user was faster.
+    `PlanError` if the state of the plan does not allow the change, and `StalePlan` if another user changed
+    the plan first.
     """
 
     def list(
@@ -145,8 +146,8 @@ class Plans(Protocol):
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
     ) -> PlanView:
-        """Answer the pending question and continue. With `question`, only if that one is pending; with
-        `first`, only if the plan never waited before.
+        """Answer the pending question and continue. With `question`, only if that question is pending; with
+        `first`, only if the plan never waited for a person before.
         """
 
     def apply(
@@ -160,9 +161,9 @@ class Plans(Protocol):
     ) -> PlanView:
         """Apply the result to the repository, all changes or none; with `commit`, commit it.
 
-        With `version`, apply only the result of that version, else raise `StalePlan`. `progress` gets status
-        lines, such as the running check. Raises `ApplyConflict`, `CheckFailed`, `ApplyRefused`: then nothing
-        was changed.
+        With `version`, raise `StalePlan` unless the plan is still at that version. `progress` gets status
+        lines, such as the running check. Raises `ApplyConflict`, `CheckFailed`, `ApplyRefused`; in these
+        cases nothing was changed.
         """
 
     def submit_apply(
@@ -209,8 +210,8 @@ class Plans(Protocol):
         """
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
-        """Discard the result of a plan. With `version`, only the result of that version, else raise
-        `StalePlan`.
+        """Discard the result of a plan. With `version`, raise `StalePlan` unless the plan is still at that
+        version.
         """
 
     def review(
@@ -255,7 +256,7 @@ class Plans(Protocol):
     def correct(
         self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None
     ) -> PlanView:
-        """Correct a decision with guidance, undo its consequences and continue. Without a decision, only add
+        """Correct a decision with guidance, undo its consequences and continue. Without `decision`, only add
         the guidance.
         """
 
@@ -314,14 +315,15 @@ class Plans(Protocol):
         """Return the changes of the plan, file by file. Known secrets are masked."""
 
     def patch(self, plan_id: str, *, paths: Sequence[str] = (), renames: bool = False) -> bytes:
-        """Return the accepted changes as a patch for `git apply`; masked for users who may not apply it.
+        """Return the accepted changes as a patch for `git apply`. Secrets are masked for users who may not
+        apply the plan.
 
-        `paths` limits it to files and directories. With `renames`, a moved file is shown as moved, not as
-        deleted and created.
+        `paths` limits the patch to these files and directories. With `renames`, a moved file is shown as
+        moved, not as deleted and created.
         """
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
-        """Return a file that the plan changed, before or after."""
+        """Return a file that the plan changed, as it was before or after the change."""
 
     def compare(
         self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
@@ -338,10 +340,10 @@ class Plans(Protocol):
         paths: Sequence[str] = (),
         renames: bool = False,
     ) -> bytes:
-        """Return that comparison as a patch; `paths` and `renames` as in `patch`."""
+        """Return the result of `compare` as a patch; `paths` and `renames` as in `patch`."""
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
-        """Return the output of the plan after a number, oldest first."""
+        """Return the output of the plan after output number `after`, oldest first."""
 
 
 def until(timeout: float | None, what: str, sleep: Callable[[float], None]) -> Iterator[None]:
@@ -364,7 +366,7 @@ def watched(
 ) -> Iterator[OutputView]:
     """Yield the output of a plan until it rests.
 
-    Workers store output a moment after it is printed, so reading continues for that moment.
+    Workers store output a moment after it is printed, so reading continues for a moment after the plan rests.
     """
     number, pause, late = 0, LOOK_SECONDS, _LATE_LOOKS
     while True:

@@ -28,7 +28,9 @@ __all__ = [
 
 
 def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> ResultTree:
-    """Return the result of the plan, now or before that correction. Raises `PlanError`, `NeedsHuman`."""
+    """Return the current result of the plan, or its result before the correction with the number `before`.
+    Raises `PlanError`, `NeedsHuman`.
+    """
     from cleveragents.sandboxes.comparison import ResultTree
 
     ensure_reachable(parts, plan)
@@ -61,7 +63,7 @@ class ComparisonBounds:
 def ensure_comparable(
     one: ResultTree, other: ResultTree, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
 ) -> None:
-    """Raise `RequestRefused` if the results differ in too much, as those of two repositories may."""
+    """Raise `RequestRefused` if the differences exceed the limits, as those between two repositories may."""
     from cleveragents.sandboxes.comparison import bytes_between, changed_between
 
     files = changed_between(one, other, paths)

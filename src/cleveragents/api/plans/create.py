@@ -2,7 +2,7 @@
 
 All problems are found before a plan exists, and before the database is opened where possible, so that an
 invalid request fails at once. This includes whether git can commit: the apply checks it again with the
-repository locked, but a user should not learn it only after a run of an hour.
+repository locked, but a user should not learn only after an hour that the commit is impossible.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class PlanSpec:
 
 
 def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remote: bool = False) -> PlanDraft:
-    """Return the plan to create, for the repository around that directory; for a `remote` only if no action
-    is found there.
+    """Return the plan to create, for the repository around that directory. For a `remote`, the directory
+    itself is used.
 
     Raises `RequestRefused` and other errors of an invalid request.
     """
@@ -141,8 +141,8 @@ def ensure_not_blank(wanted: PlanSpec) -> None:
 
 
 def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the arguments as the plan stores them: those of steps unchanged, because steps may run again;
-    those of actors without secrets, because a model reads them.
+    """Return the arguments as the plan stores them. Arguments of steps are unchanged, because steps may run
+    again. Arguments of actors are without secrets, because a model reads them.
     """
     if action.execute_actor is None:
         return {name: thaw(value) for name, value in arguments.items()}
@@ -150,7 +150,9 @@ def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, objec
 
 
 def _goal_wanted(wanted: PlanSpec) -> PlanSpec:
-    """Return the goal of a request without an action."""
+    """Return a request without an action as one for the action that takes a goal. Raises `RequestRefused` if
+    the goal is missing or too long.
+    """
     goal = " ".join(wanted.words).strip()
     if not goal:
         raise RequestRefused("missing goal: give a goal or an action", remedies=_WAYS)
@@ -170,7 +172,7 @@ def _actor_for(parts: PlanParts, model: str) -> str | None:
 
 
 def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: Path) -> dict[str, Any]:
-    """Return the actors, models and limits of the plan; None for fixed steps.
+    """Return the actors, models and limits of the plan; empty for fixed steps.
 
     Raises `RequestRefused`, `ConfigurationError`, and the errors of an actor or model.
     """
@@ -219,7 +221,7 @@ def _ensure_installed(actors: ActorSource, cast: Sequence[str]) -> None:
 
 
 def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
-    """Raise an error if an actor needs a model and none is set. External agents have their own."""
+    """Raise an error if an actor needs a model and none is set. External agents use their own models."""
     from cleveragents.core.errors import ConfigurationError
     from cleveragents.plans.actors.role_models import models_of_roles
 
@@ -231,7 +233,7 @@ def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
 
 
 def _joined(asked: BudgetLimits, budget: Budget) -> BudgetLimits:
-    """Return the user's value, or else the action's."""
+    """Return the limits of the user; where the user sets none, those of the action."""
     usd = None if budget.usd is None else round(budget.usd * PICODOLLARS)
     return BudgetLimits(
         picodollars=usd if asked.picodollars is None else asked.picodollars,
@@ -252,7 +254,7 @@ def named_action(parts: PlanParts, name: str, root: Path) -> Action:
 
 
 def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> None:
-    """Raise `InvalidArguments` for a call that no sandbox could make valid, unless the action tolerates its
+    """Raise `InvalidArguments` for a call that would fail in any sandbox, unless the action tolerates its
     failure.
     """
     from cleveragents.core.errors import InvalidArguments, InvalidToolCall, OutsideSandbox, ToolRefused
@@ -301,7 +303,9 @@ def ensure_apply_request(plan: Plan, message: str | None, to_branch: str | None)
 
 
 def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
-    """Raise `RequestRefused` if results are not pushed; `InvalidName`."""
+    """Raise `RequestRefused` unless the plan is on a remote, because only those plans push their result;
+    `InvalidName` for an invalid branch name.
+    """
     if not remote:
         problem = "only plans on git remotes push to a branch; omit it"
         raise RequestRefused(problem, "to_branch")
@@ -309,7 +313,7 @@ def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
 
 
 def ensure_can_commit(root: Path) -> None:
-    """Raise `ConfigurationError`, with a remedy, unless git can commit for the user there."""
+    """Raise `ConfigurationError`, with a remedy, unless git can commit for the user in this repository."""
     from cleveragents.apply.target import git_directory_of
     from cleveragents.apply.user_git import UserGit
     from cleveragents.sandboxes.resources import is_repository

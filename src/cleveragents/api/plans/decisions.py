@@ -40,7 +40,7 @@ def shown_decisions(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> li
 
 
 def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Row]:
-    """Return decisions, corrections that superseded none of them, and sub-plans, each with its `kind`."""
+    """Return decisions, corrections that superseded no decision, and sub-plans, each with its `kind`."""
     ended = ended_by(parts.actor_parts.corrections.of_plan(plan.id))
     shown = shown_decisions(parts, plan, superseded_too=superseded_too)
     added = additions_to(parts, plan) if superseded_too else []
@@ -66,7 +66,7 @@ def explained(parts: PlanParts, plan: Plan, number: int) -> Row:
 
 
 def ended_by(corrections: Sequence[Correction]) -> Mapping[int, Correction]:
-    """Return the correction of each superseded decision."""
+    """Return the correction that superseded each decision, by the decision's number."""
     return {number: one for one in corrections for number in one.made.superseded}
 
 

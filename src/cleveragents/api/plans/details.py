@@ -1,7 +1,7 @@
 """Everything about one plan as rows and JSON: its fields, changes, calls, checks and sub-plans.
 
-The verdict of a check or of the reviewer belongs to the tree it has seen. A rollback, an edit, a correction
-or a file left out makes another tree, for which there is no verdict yet.
+The verdict of a check or of the reviewer belongs to the tree of files that it examined. A rollback, an edit,
+a correction or a file left out produces another tree, for which there is no verdict yet.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ _TAKEN = (PlanState.APPLIED, PlanState.UNDONE)
 
 
 def find_plan(parts: PlanParts, plan_id: str) -> Plan:
-    """Return the plan with this id, or this beginning or end of an id, in the state its job has left."""
+    """Return the plan with this id, or with an id that begins or ends with it, updated to the state of its
+    job.
+    """
     return parts.lifecycle.reconciled(parts.plans.find(plan_id))
 
 
@@ -186,7 +188,7 @@ def details_of(parts: PlanParts, plan: Plan) -> Row:
 
 
 def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
-    """Return how the result breaks an invariant, or None. Only edits by hand can break one."""
+    """Return how the result breaks an invariant, or None. Only edits by hand can break an invariant."""
     if plan.strategy is None:
         return None
     invariants, states = Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id)
@@ -203,7 +205,9 @@ def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 
 
 def _part_status(row: Row, *, over: bool) -> str:
-    """Return the plan status of a sub-plan; one without a plan is left out, not started or not run."""
+    """Return the plan status of a sub-plan. One that has no plan of its own is left out, not started, or (if
+    the parent is `over`) not run.
+    """
     phase, state, error = row["phase"], row["state"], row["error"]
     if state == LEFT_OUT:
         return f"{LEFT_OUT} ({row['why']})"
@@ -254,7 +258,7 @@ def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
 def checks_of(parts: PlanParts, plan: Plan, tree: str | None) -> list[Row]:
     """Return the last verdict of each check.
 
-    `tree` is the tree that would be applied now. Without it, `stale` is unknown and left out.
+    `tree` is the tree that would be applied now. If it is None, the field `stale` is unknown and left out.
     """
     last: dict[tuple[bool, str], Row] = {}
     for run in parts.check_runs.of_plan(plan.id):
@@ -291,7 +295,9 @@ def verdict_text(row: Mapping[str, JsonValue]) -> str:
 
 
 def _is_stale(run: CheckRun, plan: Plan, tree: str) -> bool:
-    """Return whether the check saw other files. For a reviewer of an older version that is unknown."""
+    """Return whether the check ran on other files than those of `tree`. False if its tree is unknown, as for
+    reviews by older versions.
+    """
     if run.tree in ("", tree, merged_tree_of(plan)) or run.verdict not in _SEEN:
         return False
     if run.is_review or plan.phase is not Phase.APPLY:

@@ -3,7 +3,7 @@
 Files left out are included, since they may be accepted again. A person reviews this text, so only known
 secrets are masked: masking by name or shape would hide code. The patch for users who may apply it is exact.
 
-Git's diffs are parsed by the lengths in hunk headers: no content is ever taken for a header.
+Git's diffs are parsed by the lengths in hunk headers, so a line of content is never mistaken for a header.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ def patch_of(
 ) -> bytes:
     """Return the accepted changes as a patch for `git apply`, byte for byte.
 
-    If `masked`, it is for reading: known secrets are masked, and binary contents, in which none could be
-    found, are left out. `paths` are files and directories; with `renames`, a moved file is shown as moved.
+    If `masked`, the patch is for reading only: known secrets are masked, and binary contents are left out,
+    because secrets cannot be found in them. `paths` are files and directories; with `renames`, a moved file
+    is shown as moved.
     """
     changed = parts.history.states(plan.id)
     specs = pathspecs(changed, paths)
@@ -127,8 +128,8 @@ def patch_options(*, masked: bool, renames: bool) -> tuple[str, ...]:
 
 
 def pathspecs(changed: Collection[str], names: Sequence[str]) -> list[str]:
-    """Return git's pathspecs for changed files and directories; names that match none are skipped. A file
-    whose name is not text is given as shown.
+    """Return git's pathspecs for changed files and directories; names that match no changed file are skipped.
+    A file name that is not valid text is given in its printable form.
     """
     found: list[str] = []
     for name in names:
@@ -141,7 +142,7 @@ def pathspecs(changed: Collection[str], names: Sequence[str]) -> list[str]:
 
 
 def patch_of_files(patch: bytes, names: Sequence[str]) -> bytes:
-    """Return the part of a patch for these files and directories. A moved file stays."""
+    """Return the part of a patch for these files and directories. Moved files are always included."""
     begins = [found.start() for found in _BEGINNING.finditer(patch)]
     pieces = [patch[one:other] for one, other in pairwise([*begins, len(patch)])]
     return b"".join(
@@ -150,8 +151,8 @@ def patch_of_files(patch: bytes, names: Sequence[str]) -> bytes:
 
 
 def _path_of(piece: bytes) -> str | None:
-    """Return the file name in `diff --git a/NAME b/NAME`, as JSON has it; None for a moved file. Both names
-    have the same length.
+    """Return the file name in the header `diff --git a/NAME b/NAME`, in its printable form; None for a moved
+    file. If the file was not moved, both names have the same length.
     """
     header = piece.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "surrogateescape")
     half = len(header) // 2
@@ -162,7 +163,7 @@ def _path_of(piece: bytes) -> str | None:
 def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
     """Return the patch with known secrets masked. It may not apply any more.
 
-    A file above the limits is replaced by a note: masking blocks all other requests.
+    A file above the limits is replaced by a note, because other requests wait while it is masked.
     """
     bounds = bounds or PatchBounds()
     room = bounds.bytes
@@ -179,7 +180,7 @@ def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
 
 
 def _left_out(file: bytes) -> bytes:
-    """Return the header of a file with the reason for the omission."""
+    """Return the header of a file that is left out, with the reason."""
     header = file[:_HEADER_BYTES].split(b"\n@@", 1)[0].rstrip(b"\n")
     return header + b"\n(%d bytes are not shown: too many to be masked. Operators get them.)" % len(file)
 
@@ -297,7 +298,8 @@ def _shown(hunks: Sequence[Hunk], bounds: DiffBounds) -> list[Row]:
 def _masked(lines: Sequence[tuple[str, str]]) -> list[str]:
     """Return the texts of lines with known secrets masked, including secrets over several lines.
 
-    The old and the new text are searched separately: their lines may alternate within such a secret.
+    The old and the new text are searched separately, because old and new lines may alternate within a secret
+    of several lines.
     """
     shown = [text for _, text in lines]
     for side in ("remove", "add"):
@@ -387,8 +389,8 @@ def _named(line: str) -> str:
 
 
 def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str, JsonValue] | None:
-    """Return the content on that side: text with known secrets masked, or base64; None if the plan did not
-    change the file.
+    """Return the content of the file before or after the plan: text with known secrets masked, or base64.
+    None if the plan did not change the file.
 
     Raises `SandboxMissing`.
     """

@@ -1,7 +1,7 @@
 """Several goals from YAML as the sub-plans of one plan.
 
 Each goal is validated as if it were requested alone, and problems are reported with their lines, before the
-first one starts.
+first goal starts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["GoalsText", "requested_goals"]
 
 @dataclass(frozen=True, slots=True)
 class GoalsText:
-    """The YAML of goals, and its name in errors. `sent`: it comes from a user of the server, who may not name
-    our files.
+    """The YAML of goals, and its name in errors. `sent` is set if it comes from a user of the server; then it
+    must not name files of this machine.
     """
 
     content: bytes
@@ -78,7 +78,7 @@ def requested_goals(
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """The place of the plan."""
+    """The repository that the plan runs on."""
 
     parts: PlanParts
     root: Path
@@ -156,7 +156,9 @@ def _whole(ground: _Ground, wanted: PlanSpec, goals: Goals, judged: Mapping[str,
 
 
 def _kept(one: SubGoal, new: PlanDraft) -> dict[str, Any]:
-    """Return the options in which the goal differs from the whole. Texts for models contain no secrets."""
+    """Return the options of a goal that differ from those of the whole plan. Texts for models are stored
+    without secrets.
+    """
     asked = new.request
     return {
         "name": one.name,

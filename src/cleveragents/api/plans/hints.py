@@ -37,7 +37,7 @@ def looks_like_no_network(output: str) -> bool:
 
 
 def hints_of(parts: PlanParts, plan: Plan) -> list[str]:
-    """Return hints that may explain why a command or check failed: it has no network."""
+    """Return a hint for each failed command or check that may have failed because it has no network."""
     from cleveragents.plans.model.strategy import Strategy
 
     if plan.strategy is None or not any(map(looks_like_no_network, _failures(parts, plan))):
@@ -60,7 +60,9 @@ def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
 
 
 def _remedy(strategy: Strategy) -> str:
-    """Return which profiles allow the network. The action's own profile may deny it under all of them."""
+    """Return a text that names the profiles that allow the network, or says that the action's own profile
+    denies it.
+    """
     from cleveragents.core.policy import PROFILES
 
     allowing = [name for name in PROFILES if _allows(replace(strategy, profile=name))]

@@ -409,7 +409,7 @@ class HttpPlans:
 
 
 def _path(plan_id: str, of_it: str = "") -> str:
-    """Return the path of a plan on the server, or of a part of it. Raises `UnknownPlan`."""
+    """Return the URL path of a plan on the server, or of its part `of_it`. Raises `UnknownPlan`."""
     if not _ID.fullmatch(plan_id):  # guard: an id must not change the path
         raise UnknownPlan(plan_id)
     return f"/plans/{plan_id}/{of_it}" if of_it else f"/plans/{plan_id}"

@@ -62,9 +62,9 @@ _DECISIONS = KeyedLock()
 class LocalPlans:
     """Plans in the database of this process. Any thread may use it.
 
-    `start_worker` starts the worker of a client that runs its plans on directories; without it, the workers
-    of this machine run them. Only `shared` plans continue, because workers run them; otherwise the caller
-    runs them. `sleep` raises `Closed` when the client is closed.
+    `start_worker` starts the worker of a client that runs its own plans on directories; without it, the
+    workers of this machine run them. With `shared`, only plans that workers take from a queue can continue;
+    otherwise the caller runs plans itself. `sleep` raises `Closed` when the client is closed.
     """
 
     def __init__(
@@ -672,7 +672,9 @@ class LocalPlans:
 
     @contextmanager
     def _decision(self, plan_id: str) -> Iterator[Plan]:
-        """Hold the plan for an operator during one action in this process."""
+        """Lock the plan during one action in this process, and yield it. The acting user must be an operator
+        of its project.
+        """
         plan = self._operated(plan_id)
         with _DECISIONS.of(plan.id):
             yield self._found(plan)

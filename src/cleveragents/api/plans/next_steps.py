@@ -44,7 +44,7 @@ _ASKING = 5
 def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> list[Remedy]:
     """Return the next steps of a plan: operations for a person, each with a description.
 
-    `commit`: a commit was requested and is still to be made.
+    `commit` is the requested commit that is still to be made, if any.
     """
     pushed = remote_of(plan.resource) is not None
     brings = f"push it to {place_of(parts, plan)}" if pushed else "apply the result to your files"
@@ -112,7 +112,9 @@ def _correct(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy) -> list[Remedy]:
-    """Return the steps to the steps for discard, with a note if a check did not pass."""
+    """Return the steps of a finished plan: show the diff, apply or discard it, with a note if a check did not
+    pass. Without changes: list its calls or delete it.
+    """
     if not parts.history.changes(plan.id):
         log = _step(plan, "log", "list its tool calls")
         return [log, _step(plan, "delete", "remove the plan and its sandbox")]
@@ -162,7 +164,7 @@ def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_below(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Return the responses to the pending requests of its sub-plans."""
+    """Return the responses to the pending requests of the plan's sub-plans."""
     steps: list[Remedy] = []
     for one in plans_needing_action(parts, plan)[:_ASKING]:
         step, *_ = _steps_of_waiting(parts, one)
@@ -206,7 +208,7 @@ def _approval_in_advance(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_of_part(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Return the steps of a finished sub-plan: its parent is applied or discarded."""
+    """Return the steps of a finished sub-plan: apply or discard its parent."""
     steps = [_step(plan, "diff", "show the changes")]
     if not is_merged(parts, plan):
         steps.append(Remedy("plan.resume", plan.root, text="continue its parent plan"))
@@ -230,7 +232,7 @@ def _offered(plan: Plan) -> tuple[Remedy, ...]:
 
 
 def _option_in(remedy: str) -> dict[str, OptionValue]:
-    """Return the option in a command line, as version 0.1.0 stored it."""
+    """Return the option in a command line that version 0.1.0 stored as the remedy."""
     found = re.search(r"--(max-usd|max-tokens|max-steps|timeout) ([^`\s]+)", remedy)
     if found is None:
         return {"limits.tokens": None}

@@ -111,14 +111,16 @@ def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
 
 
 def _unasked(parts: PlanParts, plan: Plan) -> Row:
-    """Return whether the result may be applied without approval, and the objections."""
+    """Return whether the result may be applied without approval, and the reasons if not."""
     if plan.phase_state != DONE:
         return {"apply_allowed": False, "held_back": ()}
     return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
 
 
 def steps_to_json(steps: Sequence[Remedy]) -> Row:
-    """Return the steps as data, and as text with the names that `can` and the page use."""
+    """Return the steps as data (`steps`), and as text with the action names of `can` and the page
+    (`next_steps`).
+    """
     return {"steps": remedies_to_json(steps), "next_steps": [[_in_words(step), step.text] for step in steps]}
 
 

@@ -97,7 +97,8 @@ def answer_call(
 def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
     """Raise `PlanError` if an answer without a call number may be meant for an earlier call.
 
-    Of two people who approve the same request, the second would otherwise approve the next one unseen.
+    Otherwise, if two people approve the same request, the second would approve the next request without
+    having seen it.
     """
     before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
     if before:  # guard: an answer is for the call that was seen
@@ -127,7 +128,7 @@ def reply_to_question(
 def _first_question(parts: PlanParts, plan: Plan) -> str:
     """Return the name of the pending question if the plan never waited before.
 
-    The answer is bound to it: the plan may ask another question meanwhile.
+    The answer is bound to this name, because the plan may ask another question meanwhile. Raises `PlanError`.
     """
     pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     if (
@@ -161,8 +162,8 @@ def resume(parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetL
 def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     """Raise the limits of the plan.
 
-    A plan that waits for budget continues; a running plan, or one that waits for something else, uses them
-    from its next model call. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
+    A plan that waits for budget continues. A running plan, or one that waits for something else, uses the new
+    limits from its next model call on. Raises `RequestRefused`, `PriceUnknown`, `PlanError`, `StalePlan`.
     """
     if limits == BudgetLimits():
         raise RequestRefused("missing limit: pass usd, tokens, steps or seconds")
@@ -283,7 +284,8 @@ def pause(parts: PlanParts, plan_id: str, by: str | None) -> Plan:
 
 
 def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = False) -> Plan:
-    """Cancel the plan, or request its cancel: then its worker ends the processes and moves the plan.
+    """Cancel the plan. If a worker runs it, only request the cancellation; the worker then ends the processes
+    and updates the plan.
 
     Raises `PlanError` if it was cancelled before, has ended otherwise, or is finished and `discard` is not
     set.

@@ -99,7 +99,7 @@ def _hunk_name(hunk: HunkId) -> str:
 
 
 def is_selected(path: str, names: Sequence[str]) -> bool:
-    """Return whether one of the names is that file or a directory above it; without names, always."""
+    """Return whether one of the names is the path or a directory above it. True if there are no names."""
     plain = [name.rstrip("/").removeprefix("./") for name in names]
     return not names or any(
         name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
@@ -164,10 +164,10 @@ def _changed_files(parts: PlanParts, plan: Plan) -> list[str]:
 
 
 def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
-    """Return the changed files that the names select. A name that is not text is matched as shown, if
-    unambiguous.
+    """Return the changed files that the name selects. A file name that is not valid text is matched by its
+    printable form, if unambiguous.
 
-    Raises `PlanError` if a name matches nothing.
+    Raises `PlanError` if the name matches nothing.
     """
     meant = [path for path in known if is_selected(path, [name])]
     alike = [path for path in known if printable_name(path) == name] if UNREADABLE in name else []

@@ -85,7 +85,7 @@ def waiting_for(plan: Plan) -> str:
 def pending_request_of(plan: Plan) -> str:
     """Return the text of the pending request.
 
-    Only known secrets are masked: a person decides by this text.
+    Only known secrets are masked, because a person needs the exact text to decide.
     """
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return redact_known_text(str(waiting.get("what")))

@@ -1,10 +1,11 @@
 """The live stream of plans: events and output, of this machine or of a server.
 
 A stream has its own cursor: the position of the last event, and the number of the last output of each plan.
-Nothing is missed, and nothing comes twice.
+No event or output is missed or delivered twice.
 
-A worker of a queue stores the output of its plans. A plan without a queue prints where it runs, and its
-output is not stored: followers elsewhere get its calls, model calls and checks from its records.
+A worker of a queue stores the output of its plans. A plan without a queue prints its output in the terminal
+where it runs, and the output is not stored. Elsewhere, followers get its tool calls, model calls and checks
+from its records.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class PlanStream(Protocol):
         """The position of the last event."""
 
     def listen_to(self, plan_id: str, after: int = 0) -> None:
-        """Also follow the output of this plan after the number."""
+        """Also follow the output of this plan, beginning after output number `after`."""
 
     def news(self) -> Iterator[News]:
         """Yield news for ever.
@@ -54,7 +55,7 @@ class PlanStream(Protocol):
         """
 
     def kept(self, plan_ids: Iterable[str]) -> Iterator[OutputView]:
-        """Return the stored output of these plans that did not come yet, in order of time."""
+        """Yield the stored output of these plans that was not delivered yet, in order of time."""
 
 
 def plan_stream(client: Client, after: int) -> PlanStream:

@@ -73,8 +73,8 @@ _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
 def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
-    """Return whether a worker runs the plan, or will. A waiting plan that needs no person waits for its
-    sub-plans.
+    """Return whether a worker runs the plan now, or will run it. A waiting plan that needs no person waits
+    for its sub-plans.
     """
     between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
     return state.running or between or (state is PlanState.WAITING and needs is None)
@@ -342,7 +342,7 @@ class CorrectionView:
 
 @view
 class CallSummary:
-    """A tool call without its output. Its number is the checkpoint before it."""
+    """A tool call without its output. The number of a call is also that of the checkpoint before it."""
 
     number: int = shown(examples=[3])
     tool: str = shown(examples=["edit"])
@@ -638,7 +638,7 @@ class CommentView:
 
 @view
 class LineView:
-    """A line with its old and new number; masked, and cut if very long."""
+    """A line with its old and new line number. Its text is masked, and shortened if very long."""
 
     kind: Literal["context", "add", "remove"]
     old: int | None = shown(examples=[12])
@@ -701,7 +701,7 @@ class DiffView:
 
 @view
 class FileView:
-    """A file that the plan changed, on one side."""
+    """The content of a file that the plan changed, before or after the change."""
 
     path: str = shown(examples=["src/export.py"])
     side: Literal["before", "after"]
@@ -773,7 +773,7 @@ class ComparisonView:
 
 @view
 class OutputView:
-    """A page of a plan's output."""
+    """A piece of a plan's output."""
 
     plan_id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
     number: int = shown("counts from 1 for each plan", examples=[12])

@@ -1,1 +1,1 @@
-"""Published import paths; the code is elsewhere."""
+"""Import paths of the published API. The code is in other packages."""

@@ -93,8 +93,8 @@ class MergeConflict:
 
     @property
     def is_choice(self) -> bool:
-        """Whether there is anything to decide. The old name of a file that both sides renamed is gone on both
-        sides; git reports it together with the new names, which are to be decided.
+        """Whether there is anything to decide. If both sides renamed a file, git also reports its old name,
+        which is gone on both sides; only the new names need a decision.
         """
         return not (
             self.kind.startswith("rename") and self.ours is None and self.theirs is None and self.left is None
@@ -192,12 +192,14 @@ class MergeOutcome:
 
 
 def merge_step(part: str) -> str:
-    """Return the step of the call that merges this part."""
+    """Return the step name of the call that merges the sub-plan of this part."""
     return f"{_STEP}{part}"
 
 
 def part_of_merge(call: ToolCall) -> str | None:
-    """Return the part that the call merges; None if it is no merge. Calls of actors have other steps."""
+    """Return the part whose sub-plan the call merges; None if the call is not a merge. Calls of actors have
+    other step names.
+    """
     if call.tool != MERGE or call.step is None or not call.step.startswith(_STEP):
         return None
     return call.step.removeprefix(_STEP)
@@ -268,7 +270,7 @@ def open_conflicts(calls: Iterable[ToolCall]) -> tuple[MergeConflict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """The text that a merge left, with both sides in it, and the text of each side."""
+    """The text that a merge wrote, with both sides and conflict markers in it, and the text of each side."""
 
     left: bytes
     ours: bytes
@@ -276,7 +278,7 @@ class MarkedText:
 
 
 def mark_left_in(text: bytes, merged: MarkedText, labels: tuple[str, str]) -> str | None:
-    """Return a conflict marker of that merge that the text still contains, or None.
+    """Return a conflict marker of the merge that `text` still contains, or None.
 
     `labels` name the sides.
     """
@@ -320,8 +322,8 @@ def _between(
 def _dividing(
     inside: Sequence[bytes], begun: tuple[int, int], ours: Sequence[bytes], theirs: Sequence[bytes]
 ) -> Iterator[int]:
-    """Yield the line between the sides: one side has the lines above it, the other those below. The common
-    base may stand above it, under its own marker.
+    """Yield the position of the line between the sides: the lines above it are those of one side, the lines
+    below it those of the other. Above it, the common base may follow the first side, under its own marker.
     """
     first, length = begun[0] + 1, begun[1]
     for middle in (place for place, line in enumerate(inside) if line == b"=" * length):
@@ -341,7 +343,7 @@ def _is_bar(line: bytes, length: int) -> bool:
 
 
 def _has(lines: Sequence[bytes], some: Sequence[bytes]) -> bool:
-    """Return whether these lines follow one another in the text."""
+    """Return whether `lines` contains the lines `some` one after another."""
     if not some:
         return True
     last = len(lines) - len(some)

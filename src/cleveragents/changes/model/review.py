@@ -1,8 +1,8 @@
 """Reviews: which changes of a plan the reviewer leaves out, and the remaining result.
 
-Changes are recorded with their content before and after. Leaving out one of several changesets of a file is a
-merge, because later changes were made on top of it. If they cannot be separated, the answer is a conflict,
-never a guess.
+Changes are recorded with their content before and after. Leaving out one of several changesets of a file
+needs a merge, because later changes were made on top of it. If the changes cannot be separated, the result is
+a conflict, never a guess.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class HunkId:
 
 
 class MergeContent(Protocol):
-    """Merges three versions of a file's content, by name; returns None if they conflict."""
+    """A function that merges three versions of a file's content, given by their object names. It returns None
+    if they conflict.
+    """
 
     def __call__(self, ancestor: str, ours: str, theirs: str) -> str | None: ...
 
@@ -96,8 +98,8 @@ def accepted_states(
     """Return the state of every path after the accepted changes.
 
     Raises `PlanError` if an accepted change was made on top of a rejected one in the same place; leaving out
-    the whole file avoids that. A rename is one change with two names: leaving out the new file keeps the old
-    one, and vice versa, so that no file gets lost.
+    the whole file avoids this error. A rename is one change with two names: leaving out the new file keeps
+    the old one, and vice versa, so that no file gets lost.
     """
     rejected = {(review.kind, review.subject) for review in reviews if not review.accepted}
     left_out = {subject for kind, subject in rejected if kind is ReviewKind.CHANGESET}

@@ -1,7 +1,7 @@
 """Changesets in a database: durable when the call returns, with many records per commit.
 
 A commit costs about the same for one record as for many. So the records of concurrent threads are written
-together: one look at their changesets, one insert, one commit. Each caller still gets its own answer; a
+together: one query for their changesets, one insert, one commit. Each caller still gets its own answer; a
 refusal is an answer like any other and does not fail the commit.
 
 A path is text in Python and bytes in the file system. A path that is not UTF-8 has lone surrogates, which no
@@ -73,7 +73,9 @@ class _Record:
     key: str | None
 
     def ensure_storable(self) -> None:
-        """Refuse what no database can store, before it fails the transaction of other callers."""
+        """Raise an error for values that no database can store, before they make the shared transaction of
+        other callers fail.
+        """
         _ensure_possible(self.changeset_id)
         entry = self.entry
         ensure_storable(
@@ -182,7 +184,9 @@ def _ensure_possible(changeset_id: str) -> None:
 
 
 def _hold(connection: Connection, ids: Sequence[str]) -> None:
-    """Lock these changesets until the end of the transaction, so that no other one numbers or closes them."""
+    """Lock these changesets until the end of the transaction, so that no other transaction adds entries to
+    them or closes them.
+    """
     # A separate statement: one that waited for a lock still sees the rows from before it waited.
     if connection.dialect.name != "sqlite":  # there the transaction is the only writer
         connection.execute(_HOLD, {"ids": ids})

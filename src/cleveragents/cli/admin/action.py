@@ -140,7 +140,7 @@ def delete_action(session: Session, name: str) -> None:
 
 
 def _doing(action: ActionView) -> dict[str, JsonValue]:
-    """Return the parts of an action for people; empty parts are left out."""
+    """Return the parts of an action to print for people; empty parts are left out."""
     fields: dict[str, JsonValue] = {}
     for number, step in enumerate(action.steps, start=1):
         fields[f"step {number}"] = _spelt(step)

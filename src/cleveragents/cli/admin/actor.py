@@ -222,7 +222,9 @@ def _is_file(name: str) -> bool:
 
 
 def _found(session: Session, name: str, resource: str | None) -> ActorView:
-    """Return the actor in a local file, even with a server; otherwise the actor with this name."""
+    """Return the actor in a local file, even if the command goes to a server. If `name` is not a file, return
+    the actor with this name.
+    """
     if not _is_file(name):
         repository = repository_here(resource)
         return session.client().actors.get(name, resource=resource, repository=repository)

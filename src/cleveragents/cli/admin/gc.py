@@ -118,7 +118,7 @@ def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) ->
 
 
 def _age(older_than: timedelta) -> str:
-    """Return the age as the option takes it, in the largest unit that fits."""
+    """Return the age as a value of the option, in the largest unit that gives a whole number."""
     for unit in "dhm":
         length = timedelta(**{_UNITS[unit]: 1})
         if older_than and not older_than % length:

@@ -46,8 +46,8 @@ def trust(
     effect until you trust them. The command shows what they would run. Trust covers their present content:
     a changed file needs trust again. PATH may also be a single file.
 
-    With --resource, the files of a resource of the server; for a git remote, its branch as it is now. Trust
-    of a remote applies to plans on it on every machine that shares the database.
+    With --resource, trust the files of a resource of the server; for a git remote, those of its branch as it
+    is now. This trust applies to plans on the remote on every machine that shares the database.
 
     \b
     Example:

@@ -87,7 +87,8 @@ def worker(
 
 
 class _Told:
-    """The signals received, through a pipe: a signal handler may not do more.
+    """Counts the received signals. The signal handler only writes to a pipe, because a handler must not do
+    more.
 
     Not thread-safe: use it on the main thread.
     """

@@ -1,9 +1,9 @@
 """Staging directories of applies that no journal entry refers to any more.
 
 An apply stages its new files in `.git/cleveragents/ID`, or in `.cleveragents-ID` if no git directory is on
-the same disk, and keeps the replaced files there. Recovery completes applies with an open journal entry.
-A directory without one (its plan was deleted, or a person wrote into it) blocks every further apply. It is
-removed only if this state started the apply and the last commit holds all of its files.
+the same disk, and keeps the replaced files there. Recovery completes applies with an open journal entry. A
+directory without one (its plan was deleted, or a person wrote into it) blocks every further apply. It is
+removed only if this state directory started the apply and the last commit contains all files in it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def _is_open(container: Container, place: Path) -> bool:
 
 
 def _began_here(container: Container, place: Path) -> bool:
-    """Return whether this state started the apply; the audit log keeps applies of deleted plans."""
+    """Return whether this state directory started the apply. The audit log also records applies of plans that
+    were deleted.
+    """
     from sqlalchemy import select
 
     from cleveragents.storage.tables import applies, events

@@ -1,7 +1,7 @@
 """The checks of `agents doctor` on the machine: programs, isolation, the state directory, disk space.
 
-A check returns a problem as its finding, with a remedy; it does not raise. `perform` turns an error of the
-check itself into a failed check.
+A check reports a problem by returning it, with a remedy, not by raising. If the check itself raises an error,
+`perform` reports a failed check.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ _NO_PLACE_FOR_FILES = {
 
 
 class DoctorVerdict(str, Enum):
-    """The result of a check. `warn`: works, with a limitation. `fail`: does not work. `fixed`: was wrong."""
+    """The result of a check. `warn`: works, with a limitation. `fail`: does not work. `fixed`: did not work
+    and was repaired.
+    """
 
     OK = "ok"
     WARN = "warn"

@@ -21,7 +21,7 @@ _MOST_MENTIONED = 3
 
 
 class NotRemoved(Exception):
-    """An orphan was kept: the check before its fix found a reason, which is the message."""
+    """An orphan was kept. The message is the reason, which the check before its fix found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Orphan:
 
     `fix` returns what it did, or an empty string if nothing was left to do. It raises `NotRemoved` if the
     orphan must stay. If `fix` is None, `advice` tells the user what to do. An orphan that is not `amiss` is
-    mentioned, without a warning.
+    reported without a warning.
     """
 
     what: str
@@ -43,7 +43,9 @@ Survey = Callable[[], Sequence[Orphan]]
 
 
 def findings_of(name: str, survey: Survey, *, fix: bool) -> Iterator[DoctorCheck]:
-    """Yield a check for each orphan of the survey, fixed if `fix` is set; one check if there is none."""
+    """Yield a check for each orphan that the survey finds, after fixing it if `fix` is set. If there is no
+    orphan, yield one check that says so.
+    """
     try:
         found = survey()
     except (CleverAgentsError, OSError) as error:

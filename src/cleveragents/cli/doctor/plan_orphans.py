@@ -98,7 +98,9 @@ def _status_of(container: Container, plan: Plan) -> str:
 
 
 def _owner_died(container: Container, job: Job) -> bool:
-    """Return whether the owner is known to be dead; a worker on another machine never is."""
+    """Return whether the job's worker is known to be dead. For a worker on another machine this is never
+    known.
+    """
     return job.owner is not None and container.processes.is_alive(job.owner) is False
 
 

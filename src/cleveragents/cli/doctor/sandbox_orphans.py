@@ -1,7 +1,7 @@
 """Orphans of sandboxes: incomplete ones, ones without their plan, and refs in the user's repositories.
 
-A repository may also hold refs of another state directory. A ref is removed only if the log of this state
-shows that its plan was created here.
+A repository may also hold refs of another state directory. A ref is removed only if the audit log shows that
+its plan was created in this state directory.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def lost_sandboxes(container: Container) -> Sequence[Orphan]:
 
 
 class _SandboxFixes:
-    """A view of the registry for its repair that refuses to remove sandboxes with work in them.
+    """A wrapper of the sandbox registry for repairs. It refuses to remove sandboxes that contain work.
 
-    The first call of `fix` repairs all sandboxes.
+    The first call of `fix` repairs all sandboxes; each call returns what was done for one of them.
 
     Not thread-safe: use it in the command that made it.
     """
@@ -155,7 +155,9 @@ def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Orp
 
 
 def _made_here(container: Container, plan_id: str) -> bool:
-    """Return whether the plan was created in this state; the audit log also keeps deleted plans."""
+    """Return whether the plan was created in this state directory. The audit log also records plans that were
+    deleted.
+    """
     from sqlalchemy import select
 
     from cleveragents.storage.tables import events

@@ -207,7 +207,7 @@ def _refusal(address: str) -> str | None:
 
 
 def _silence(url: str) -> str | None:
-    """Return why the URL does not answer, or None if any response came."""
+    """Return why the URL does not answer, or None if there was any response."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     try:

@@ -38,7 +38,9 @@ _TEMPORARY = {
 
 
 def stray_processes(container: Container) -> Sequence[Orphan]:
-    """Return processes of attempts that have ended, or whose worker is dead."""
+    """Return processes that still run although the job attempt that started them has ended or its worker is
+    dead.
+    """
     markers: dict[str, list[int]] = {}
     for pid, marker in _marked():
         markers.setdefault(marker, []).append(pid)

@@ -3,7 +3,7 @@
 The client decides whether a result can be applied. The obstacles are printed, with remedies, before the error
 is raised.
 
-Two processes may apply the same plan. One of them applies it; for the other it is done.
+If two processes apply the same plan, one of them applies it, and the other reports success.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ def apply_now(
 def wait_for_other_apply(client: Client, plan: PlanView, commit: str | None = None) -> PlanView:
     """Return the plan; if another process applies it, wait until that is done.
 
-    Raises `StalePlan`, with remedies, if the other process did not apply it. If another process works on it
-    in any other way, that is printed.
+    Raises `StalePlan`, with remedies, if the other process did not apply it. If another process works on the
+    plan in any other way, a message says so.
     """
     if _is_being_applied(plan):
         return _applied_by_another(client, plan, StalePlan(plan.id, 0), commit, None)
@@ -212,21 +212,23 @@ def ensure_checked(plan: PlanView) -> None:
 
 
 def _shown(plan: PlanView) -> Callable[[str], None]:
-    """Return the printer for the progress of an apply or undo. It leaves out what is printed at the end
-    anyway, by the error or by `_tell_renames`.
+    """Return a function that prints the progress of an apply or undo. It leaves out lines that are printed at
+    the end anyway, by the error or by `_tell_renames`.
     """
     last = f"plan {plan.id} was not ", _RENAMED
     return lambda line: None if line.startswith(last) else progress(line)
 
 
 def _tell_renames(plan: PlanView) -> None:
-    """Print the renames that the last apply or undo followed on stderr."""
+    """Print on stderr the renames that the last apply or undo followed."""
     for rename in plan.renames:
         progress(f"{_RENAMED}{rename.old} → {rename.new}")
 
 
 def _tell_left_to_server(client: Client, plan: PlanView) -> None:
-    """After Ctrl-C, print that the server completes the request; a local one ended with the command."""
+    """After Ctrl-C, print that the server completes the request. A local request ended with the command, so
+    nothing is printed.
+    """
     from cleveragents.api.client import HttpClient
 
     if isinstance(client, HttpClient):
@@ -297,13 +299,13 @@ def _is_unchanged(plan: PlanView) -> bool:
 
 
 def _is_being_applied(plan: PlanSummary | PlanView) -> bool:
-    """Return whether a process applies the plan, or a job will. An apply with an unknown outcome has an
-    error.
+    """Return whether a process applies the plan, or a queued job will. A plan with an error, such as an apply
+    of unknown outcome, does not count.
     """
     has_result = plan.phase is Phase.APPLY or (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE)
     return has_result and not plan.at_rest and plan.error is None
 
 
 def _prefix() -> str:
-    """Return how a command begins that goes to the same server."""
+    """Return the beginning of a command line that uses the same server: `agents`, or with `--server`."""
     return prefix_in(click.get_current_context())

@@ -123,7 +123,9 @@ def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeVi
 
 
 def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) -> str:
-    """Return why there is nothing to show. Raises `PlanError` or `NeedsHuman` if changes cannot be shown."""
+    """Return a message that says why there is no change to show. Raises `PlanError` or `NeedsHuman` if
+    changes cannot be shown.
+    """
     left_out = [file for file in plans.diff(plan.id).files if not file.accepted]
     if plan.state.running:
         return _NOTHING_YET
@@ -147,8 +149,8 @@ def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _
 
 
 def _outcome(name: str) -> tuple[str, int | None]:
-    """Return the plan and the correction: `PLAN` is its present result, `PLAN@2` the one before its second
-    correction.
+    """Return the plan and the correction. `PLAN` means its present result, without a correction; `PLAN@2`
+    means the result before its second correction.
     """
     spelt = _OUTCOME.fullmatch(name)
     if spelt is None:
@@ -174,7 +176,7 @@ def _statistics(changes: Sequence[ChangeView]) -> str:
 
 
 def _signs(count: int, most: int) -> int:
-    """Return the number of signs for a number of lines; at least one if there is any line."""
+    """Return the number of `+` or `-` signs for `count` lines; at least one if there is any line."""
     return count if most <= _SIGNS else ceil(count * _SIGNS / most)
 
 
@@ -315,7 +317,7 @@ def _decide(session: Session, client: Client, plan_id: str | None, output: Outpu
 
 
 def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-    """Return the changed files below these paths; the paths themselves if there are none."""
+    """Return the changed files that these paths select; if there are none, the paths themselves."""
     from cleveragents.api.plans.review import is_selected
 
     names = [printable_name(path) for path in paths]
@@ -378,7 +380,9 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
 
 
 def _rolled_back(plans: Plans, plan_id: str, checkpoint: int, *, yes: bool) -> PlanView:
-    """Roll the plan back, with edits by hand after confirmation. Raises `NeedsHuman` without a terminal."""
+    """Roll the plan back. Edits by hand are discarded only after a confirmation; without a terminal, raises
+    `NeedsHuman`.
+    """
     from cleveragents.cli.plan.work import interactive
     from cleveragents.core.errors import NeedsHuman, SandboxRefused, ServerFailed
 

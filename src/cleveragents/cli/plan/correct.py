@@ -89,7 +89,7 @@ def correct_plan(
 
 
 def _split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
-    """Return the plan and the decision, from two words or from one with a dot."""
+    """Return the plan and the number of the decision, given as two arguments or one with a dot (`7QX2.3`)."""
     name, dot, decision = plan_id.partition(".")
     if not dot:
         return plan_id, number
@@ -139,7 +139,7 @@ def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:
 
 
 def _files(paths: Sequence[str]) -> str:
-    """Return the first few files and their number; an empty string if there are none."""
+    """Return a text with the first few files and the total number; an empty string if there are none."""
     if not paths:
         return ""
     more = ", …" if len(paths) > _NAMED_FILES else ""

@@ -145,7 +145,7 @@ def _grow_plans(tree: Tree, plans: Sequence[SubPlanNode], parent: str) -> None:
 
 
 def _title(plan: SubPlanNode) -> str:
-    """Return the name, and the first line of the goal if it differs."""
+    """Return the name of the sub-plan, and the first line of its goal if it differs from the name."""
     goal = on_one_line((plan.goal or "").strip().partition("\n")[0])
     return plan.name if goal in ("", plan.name) else f"{plan.name}: {goal}"
 

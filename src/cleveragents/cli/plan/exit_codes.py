@@ -38,8 +38,8 @@ _SHORTEST = 6
 
 
 def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> int:
-    """Return 0 for a plan with nothing left to do, 1 for a failed one, 3 for one that needs a person, itself
-    or in a sub-plan, and 75 for one whose sub-plans run elsewhere.
+    """Return the exit code of a plan: 0 if nothing is left to do, 1 if it failed, 3 if it or a sub-plan needs
+    a person, and 75 if its sub-plans run elsewhere.
     """
     if plan.state is PlanState.ERRORED:
         return FAILED
@@ -91,7 +91,7 @@ def joint_exit_code(codes: Sequence[int]) -> int:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Return the shortest ends of the ids that are still unique."""
+    """Return, for each id, an end of it that is as short as possible and unique among these ids."""
     length = _SHORTEST
     while len({one[-length:] for one in ids}) < len(set(ids)):
         length += 1

@@ -56,15 +56,16 @@ Hear: TypeAlias = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A position in the event log and in the output of some plans; later entries are new."""
+    """A position in the event log and in the output of some plans. Everything after it counts as new."""
 
     position: int
     numbers: Mapping[str, int]
 
 
 def current_position(client: Client, plan: PlanView | None = None) -> StreamPosition:
-    """Return the present moment, to be taken before a request. With a `plan` that has begun, its output up
-    to now is not new."""
+    """Return the current position; call it before a request. With a `plan` that has begun, its output up to
+    now does not count as new.
+    """
     found = client.events.list(limit=1).items
     numbers: dict[str, int] = {}
     for plan_id in [] if plan is None else [plan.id, *_below(client, plan)]:
@@ -77,7 +78,7 @@ class BackgroundRunner(Protocol):
     """Processes of this machine that continue plans on their own."""
 
     def is_kept_by(self, plan: PlanSummary) -> bool:
-        """Return whether a process may continue the plan although no job of it runs."""
+        """Return whether a process may continue the plan although none of its jobs runs."""
 
     def is_gone(self, plan: PlanView) -> bool:
         """Return whether no process works on the plan and none will continue it."""
@@ -171,8 +172,9 @@ class PlansFollower:
         _tell_waits(self._client, progress)
 
     def to_rest(self, *, rested: Callable[[], None] | None = None) -> list[PlanView]:
-        """Return the plans once no worker runs any of them. `rested` is called whenever one comes to rest;
-        it may add another."""
+        """Return the plans once no worker runs any of them. `rested` is called whenever a plan comes to rest,
+        and may add further plans.
+        """
         self._left = dict.fromkeys(self._meters)
         self._show_kept()
         for plan_id, meter in self._meters.items():
@@ -193,7 +195,7 @@ class PlansFollower:
         return plans
 
     def to_end_of(self, job_id: str) -> PlanView:
-        """Return the only plan once this job of it has ended."""
+        """Return the plan once this job of it has ended. Only one plan may be followed."""
         (plan_id,) = self._meters
         for _ in self._news():
             if self._is_over(job_id):
@@ -237,13 +239,15 @@ class PlansFollower:
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _say_status(self, plan_id: str, status: PlanStatus) -> None:
-        """Print the status of the plan, unless it was printed last."""
+        """Print the status of the plan, unless it is the last one that was printed."""
         if self._statuses and self._said_statuses.get(plan_id) is not status:
             self._said_statuses[plan_id] = status
             self.say(plan_id, status.value)
 
     def _show_move(self, root: str, plan_id: str, facts: Mapping[str, Any]) -> None:
-        """Show the status after a move; the plan is read where the event alone does not determine it."""
+        """Show the status of the plan after it moved. If the event alone does not determine the status, the
+        plan is read.
+        """
         if facts["state"] not in _NEEDS_REASON:
             self._say_status(plan_id, status_of(Phase(facts["phase"]), PlanState(facts["state"])))
         elif self._statuses or self._counts_money:
@@ -271,7 +275,9 @@ class PlansFollower:
             self._listen(self._client.plans.get(plan_id), plan.id)
 
     def _news(self) -> Iterator[str | None]:
-        """Yield the plan of each event, or None if all plans are to be read; output is shown on the way."""
+        """Yield the plan to read after each event, or None if all plans must be read. Output is shown as it
+        arrives.
+        """
         yield None
         for news in self._stream.news():
             if news is None:
@@ -352,7 +358,9 @@ class PlansFollower:
             self._show(piece)
 
     def _show_rest(self) -> None:
-        """Show the output that was recorded after the plan came to rest, and sub-plans of late events."""
+        """Show the output that was recorded after the plans came to rest, including that of sub-plans that
+        were created last.
+        """
         after: int | None = self._stream.position
         while after is not None:
             page = self._client.events.list(after=after, event_type="plan.created")
@@ -368,7 +376,7 @@ def on_server(plan_id: str, prefix: str) -> str:
 
 
 def _tell_waits(client: Client, tell: Callable[[str], None]) -> None:
-    """Set where an HTTP client reports that it waits for its server."""
+    """Make an HTTP client report to `tell` that it waits for its server."""
     from cleveragents.api.client import HttpClient
 
     if isinstance(client, HttpClient):

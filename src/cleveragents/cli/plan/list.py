@@ -157,7 +157,9 @@ def _found(
 
 
 def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
-    """Return the plans with sub-plans after their parents; one without a listed parent keeps its place."""
+    """Return the plans, with sub-plans after their parents. A sub-plan whose parent is not listed keeps its
+    place.
+    """
     known = {plan.id for plan in plans}
     children: dict[str | None, list[PlanSummary]] = {}
     for plan in plans:
@@ -182,7 +184,7 @@ def repository_name(plan: PlanSummary) -> str:
 
 
 def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
-    """Return a row. A sub-plan that is not `below` its parent in the list names it."""
+    """Return the row of a plan. The row of a sub-plan not listed `below` its parent names the parent."""
     from cleveragents.api.views import as_json
 
     row: Row = as_json(plan)

@@ -42,11 +42,11 @@ class Meter(Protocol):
 
     @property
     def below(self) -> Sequence[MeterReading]:
-        """The last readings of its sub-plans."""
+        """The last readings of the plan's sub-plans."""
         ...
 
     def read(self) -> MeterReading:
-        """Return a new reading, or the last one if none is available."""
+        """Return a new reading, or the last one if no new one is available."""
         ...
 
 
@@ -72,7 +72,9 @@ class PlanMeter:
         return self.last
 
     def _part(self, plan: Plan, known: MeterReading | None, limits: BudgetLimits) -> MeterReading:
-        """Return the reading of a sub-plan; of one at rest only the status can change, when it is merged."""
+        """Return the reading of a sub-plan. While a sub-plan is at rest, only its status can change, when it
+        is merged.
+        """
         at_rest = known is not None and known.plan.version == plan.version and not plan.state.running
         if known is not None and at_rest and known.status is not PlanStatus.READY:
             return known
@@ -124,7 +126,7 @@ class ViewMeter:
 
 
 def plan_of(plan: PlanView) -> Plan:
-    """Return the plan of a view, with the fields that boards need."""
+    """Convert a view to a `Plan` with the fields that boards need."""
     parts = [{"sub_plan": True} for _ in plan.sub_plans]
     return Plan(
         id=plan.id,
@@ -167,7 +169,9 @@ def _reading(plan: PlanView) -> MeterReading:
 
 
 def spending_label(reading: MeterReading) -> list[str]:
-    """Return `1,234 of 50,000 tokens`, `$0.0012 of $0.50`; nothing before the first model call."""
+    """Return texts such as `1,234 of 50,000 tokens` and `$0.0012 of $0.50`; empty before the first model
+    call.
+    """
     spent, limits = reading.spent, reading.limits
     if not spent.tokens and limits == BudgetLimits():
         return []

@@ -217,7 +217,7 @@ def _deciding(session: Session, output: Output, *, yes: bool = False) -> WorkOpt
 
 
 def _asked(limits: BudgetLimits) -> Limits | None:
-    """Return the limits as a client takes them; None if none are given."""
+    """Convert the limits for the client; None if no limit is given."""
     if limits == BudgetLimits():
         return None
     from cleveragents.api.plans.request import Limits

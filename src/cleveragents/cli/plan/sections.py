@@ -119,7 +119,7 @@ def _show_text(output: Output, title: str, text: str) -> None:
 
 
 def first_line(text: JsonValue) -> str | None:
-    """Return the first line of an error: it names the failure; the details belong to the call."""
+    """Return the first line of an error, which names the failure. The details are shown with the call."""
     return str(text).partition("\n")[0] if text else None
 
 

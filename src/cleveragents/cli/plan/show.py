@@ -106,7 +106,7 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
 
 
 def _heading(plans: Plans, plan: PlanView) -> Row:
-    """Return the first lines of a plan; empty fields are left out."""
+    """Return the fields at the top of `agents plan show`; empty fields are left out."""
     from cleveragents.api.workers import isolation_text
 
     parent = None if plan.parent is None else plans.summary(plan.parent)

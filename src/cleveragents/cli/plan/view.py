@@ -75,7 +75,9 @@ def _tell_briefly(output: Output, plan: PlanView | PlanSummary) -> None:
 
 @dataclass(slots=True)
 class ReportedPlan:
-    """The plan to print at the end of the block. It is fetched at that point unless `plan` is set."""
+    """The plan to print at the end of the block. Unless `plan` is set by then, the plan is fetched at that
+    point.
+    """
 
     plan_id: str
     plan: PlanView | None = None
@@ -83,8 +85,8 @@ class ReportedPlan:
 
 @contextmanager
 def printed_at_end(client: Client, output: Output, plan_id: str) -> Iterator[ReportedPlan]:
-    """Print the plan at the end of the block, however it ends. If the server is lost, print how to follow the
-    plan later.
+    """Print the plan at the end of the block, however the block ends. If the server is lost, print how to
+    follow the plan later.
     """
     from cleveragents.api.client import HttpClient
 
@@ -126,7 +128,7 @@ def _is_interruption(ended: BaseException) -> bool:
 
 
 def _tell_now(client: Client, output: Output, plan_id: str) -> None:
-    """Print the present plan; people get its summary."""
+    """Fetch the plan and print it; people get its summary."""
     if output.machine_readable:
         print_plan(output, client.plans.get(plan_id))
     else:
@@ -142,7 +144,7 @@ def plan_in_json(plan: PlanView) -> dict[str, JsonValue]:
 
 
 def print_reason(plan: PlanView) -> None:
-    """Print on stderr why the plan waits or failed, if it does."""
+    """Print on stderr why the plan waits or has failed, if it does either."""
     reason = plan.error
     if plan.state is PlanState.WAITING:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
@@ -162,7 +164,7 @@ def print_hints(plan: PlanView) -> None:
 def print_next_steps(plan: PlanView, *, commit: str | None = None, to_branch: str | None = None) -> None:
     """Print the next steps of the plan on stderr.
 
-    `commit` and `to_branch` were requested, and are added to the command that applies the plan.
+    If `commit` or `to_branch` was requested, it is added to the command that applies the plan.
     """
     for line in steps_in_lines(next_steps(plan, commit=commit, to_branch=to_branch), sys.stderr):
         progress(line)
@@ -201,7 +203,7 @@ def print_changes(plan: PlanView) -> bool:
 
 
 def summary_of(plan: PlanView) -> str:
-    """Return how many files and lines an apply would change."""
+    """Return a text that says how many files and lines an apply would change."""
     from cleveragents.api.plans.changes import changes_text
     from cleveragents.api.views import as_json
 
@@ -245,10 +247,10 @@ def _not_applied(plan: PlanView) -> list[str]:
 
 
 def shown_diff(text: bytes) -> None:
-    """Write a diff of git, without colours, to stdout.
+    """Write an uncoloured diff of git to stdout.
 
-    A pipe gets its bytes. A terminal gets it coloured, with control characters escaped, and through a pager
-    if it is longer than the terminal.
+    A pipe gets the bytes unchanged. On a terminal, the diff is coloured, control characters are escaped, and
+    a pager is used if the diff is longer than the terminal.
     """
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)

@@ -75,8 +75,8 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
 class _Company:
     """The processes that continue a plan of this machine: a worker, or a background process.
 
-    If none has worked on it for as long as a dead worker counts as alive, none will. Not thread-safe: use it
-    in the thread that made it.
+    If no process has worked on the plan for `worker.lease_seconds`, after which a silent worker counts as
+    dead, none will continue it. Not thread-safe: use it in the thread that made it.
     """
 
     def __init__(self, client: LocalClient, plan: PlanView) -> None:
@@ -85,7 +85,7 @@ class _Company:
         self._alone_since: float | None = None
 
     def is_kept_by(self, plan: PlanSummary) -> bool:
-        """Return whether a living process may continue the plan although no job of it runs."""
+        """Return whether a living process may continue the plan although none of its jobs runs."""
         from cleveragents.plans.background_logs import is_in_background
 
         resting = plan.state is PlanState.COMPLETE or plan.waits_for_sub_plans

@@ -1,8 +1,8 @@
-"""The course of a plan on the command line: run it until it comes to rest, ask the user, apply it or leave
-it.
+"""The course of a plan on the command line: run it until it comes to rest, ask the user, then apply the
+result or leave it for later.
 
-Plans of this machine and of a server are handled alike: a client acts on them, and its views tell which
-actions are possible.
+Plans of this machine and of a server are handled alike: a client acts on them, and its views list the
+possible actions.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ _Reply = TypeVar("_Reply")
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """The context of decisions about plans: client, output, prefix of commands, the options of the user, and
-    the lines that plans have `said`, so that they are not repeated.
+    """The context in which a command works on plans: the client, the output, the prefix of commands, the
+    user's options, and the last lines that were printed (`said`), so that they are not repeated.
     """
 
     client: Client
@@ -98,8 +98,8 @@ def interactive() -> bool:
 
 
 def position_before(deciding: WorkOptions, plan: PlanView | None = None) -> StreamPosition | None:
-    """Return the moment from which output is new, for a `plan` that has begun or is to come; None if it runs
-    in the foreground, where all output is new.
+    """Return the position after which output is new, for a `plan` that has begun or for one to be created.
+    None if the plan runs in the foreground, where all output is new.
     """
     if plan is not None and runs_in_front(deciding.client, plan):
         return None
@@ -148,7 +148,7 @@ def work_on(
 
 
 def runs_in_front(client: Client, plan: PlanView) -> bool:
-    """Return whether no worker takes the plan from a queue: its command runs it."""
+    """Return whether the command itself runs the plan, because no worker takes it from a queue."""
     if not isinstance(client, LocalClient):
         return False
     request = plan.request if plan.parent is None else client.plans.summary(plan.root).request
@@ -184,8 +184,9 @@ def continue_plan(
     tell: Callable[[PlanView], None] = lambda plan: None,
     deeds: int | None = None,
 ) -> None:
-    """Continue the plan, and the tree it belongs to, and print the outcome; `tell` prints the action first.
-    If the plan was done before and has made no more than these `deeds`, print that there was nothing to do.
+    """Perform the action `act`, continue the plan and the tree it belongs to, and print the outcome; `tell`
+    prints the action first. `deeds` is the `activity_count` before the action: if the plan was done and the
+    count has not grown, print that there was nothing to do.
     """
     whole = plan if plan.parent is None else deciding.client.plans.get(plan.root)
     after = position_before(deciding, whole)
@@ -203,7 +204,9 @@ def continue_plan(
 
 
 def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """Return the plan that workers continue: the root, unless it has failed or is done."""
+    """Return the plan to follow: the root of the tree, or the plan itself if the root does not continue or
+    the command runs the plan.
+    """
     if plan.parent is None or runs_in_front(deciding.client, plan):
         return plan
     whole = deciding.client.plans.get(plan.root)
@@ -211,7 +214,9 @@ def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _part_or_whole(deciding: WorkOptions, plan: PlanView, before: PlanView) -> PlanView:
-    """Return the root if it continued because of this sub-plan; otherwise the sub-plan."""
+    """Return the root of the tree if it has changed since `before`, because it continued with this sub-plan;
+    otherwise return the sub-plan.
+    """
     whole = deciding.client.plans.get(plan.root)
     # A root that failed or is done does not continue because of a sub-plan.
     return deciding.client.plans.get(plan.id) if _standing(whole) == _standing(before) else whole
@@ -222,7 +227,9 @@ def _standing(plan: PlanView) -> tuple[object, ...]:
 
 
 def activity_count(plan: PlanView) -> int:
-    """Return the number of tool and model calls. A rollback adds calls, after which there is more to do."""
+    """Return the number of tool and model calls of the plan. A rollback adds to it, because there is more to
+    do afterwards.
+    """
     return len(plan.calls) + (plan.spending.model_calls or 0)
 
 
@@ -254,7 +261,9 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
-    """Return whether the plan was made with `--review` and this command does not ask to apply it."""
+    """Return whether the plan was created with `--review`, and this command got neither `--yes` nor a commit
+    message.
+    """
     return plan.request.get("apply") == "review" and not deciding.yes and deciding.message is None
 
 
@@ -291,8 +300,8 @@ def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:
 def should_apply(
     plan: PlanView, *, yes: bool, commit: str | None, tell: Callable[[str], None] = progress
 ) -> bool:
-    """Return whether a result can be applied without a question, and print the obstacles. Raises
-    `CheckFailed` after printing remedies.
+    """Return whether a result can be applied without a question; print the obstacles if not. Raises
+    `CheckFailed`, after printing remedies.
     """
     unpassed = [check for check in plan.checks if check.required and not check.passed]
     if unpassed:  # an apply would refuse it, after running the checks again
@@ -338,7 +347,7 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """Return the plan after the pending request was answered, its own or that of a sub-plan."""
+    """Answer the pending request of the plan or of a sub-plan, and return the plan afterwards."""
     needing = plans_needing_action(deciding.client, plan)
     if not needing:
         progress(f"its sub-plans run elsewhere; follow them with `{deciding.prefix} plan watch {plan.id}`")
@@ -357,7 +366,7 @@ def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 def plans_needing_action(client: Client, plan: PlanView) -> list[PlanView]:
-    """Return the plan, or the sub-plans it waits for, that need a person."""
+    """Return the plans that need a person: the plan itself, or the sub-plans that it waits for."""
     if not plan.waits_for_sub_plans:
         return [plan] if plan.state is PlanState.WAITING else []
     plans = client.plans
@@ -411,8 +420,8 @@ def _waited_for(plan: PlanView) -> str:
 def _reply(
     deciding: WorkOptions, asking: PlanView, call: CallSummary | None
 ) -> Callable[[], PlanView] | None:
-    """Return the response to a request; None if it cannot be given in a word. Exits with 3 if the user does
-    not respond now.
+    """Ask the user and return the action that responds to a request. None if the request cannot be answered
+    by a prompt. Exits with 3 if the user does not respond now.
     """
     plans = deciding.client.plans
     if call is not None:
@@ -455,8 +464,8 @@ def _approval(deciding: WorkOptions, asking: PlanView, number: int) -> Callable[
 
 
 def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None) -> _Reply | None:
-    """Return the response of the user; None for Ctrl-D, which means "not now". After Ctrl-C, too, the plan
-    stays as it is, and the next steps are printed.
+    """Return the response of the user; None after Ctrl-D, which means "not now". After Ctrl-D or Ctrl-C the
+    plan stays as it is, and the next steps are printed.
     """
     try:
         return ask()

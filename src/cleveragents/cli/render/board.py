@@ -42,10 +42,11 @@ class Board(Protocol):
 
 
 class PlainBoard:
-    """Lines with the end of the plan's id in front; a plan that is `alone` has no prefix, only its sub-plans
-    have.
+    """A board that prints lines, each prefixed with the end of the plan's id. A plan that is `alone` has no
+    prefix; its sub-plans have one.
 
-    Any thread may request a view; the first request for a plan makes it, in one step. Views are thread-safe.
+    Any thread may request a view; the first request for a plan creates the view, in one step. Views are
+    thread-safe.
     """
 
     def __init__(self, plans: Sequence[Plan], *, alone: bool = False) -> None:
@@ -101,7 +102,9 @@ class StreamBoard:
 
 
 def announced(views: dict[str, _View], plan: Plan, made: _View) -> _View:
-    """Return the view of a sub-plan and announce the plan; of two concurrent calls, the first view wins."""
+    """Return the view of a sub-plan. The first call stores the new view `made` and announces the plan; a
+    concurrent call gets the same view.
+    """
     view = views.setdefault(plan.id, made)
     if view is made:
         view.say(f"plan {plan.id}: {title_of(plan)}")

@@ -41,7 +41,9 @@ _RANKS = (
 
 
 class BoardRow:
-    """The view of one plan: its activity is in its row, its messages scroll. Any thread may call it."""
+    """The view of one plan: its activity is shown in its row, and its messages scroll above the board. Any
+    thread may call it.
+    """
 
     def __init__(self, scroll: Callable[[str], None], short: str) -> None:
         self._scroll = scroll
@@ -63,7 +65,7 @@ class BoardRow:
                 self._scroll(f"{self._short}{GAP}{line}")
 
     def output(self, chunk: bytes) -> None:
-        """Drop the output: several commands at once are unreadable; `agents plan log` has it."""
+        """Drop the output: several outputs at once would be unreadable. `agents plan log` shows it."""
 
     def close(self) -> None:
         """Do nothing: the board closes, not its rows."""

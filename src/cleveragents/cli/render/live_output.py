@@ -17,8 +17,8 @@ _LONGEST_KEY = 32_768
 
 
 class LiveOutput:
-    """The output of a command, line by line, as it would look on paper; `show` escapes the remaining control
-    characters.
+    """Shows the output of a command line by line, in its final form, without overwritten text; `show` escapes
+    the remaining control characters.
 
     Not thread-safe: one command at a time feeds it.
     """
@@ -55,7 +55,7 @@ class LiveOutput:
 
 
 class ChunkFlow:
-    """An answer that arrives in pieces, passed on in whole words.
+    """Passes on an answer that arrives in pieces, in whole words.
 
     Pieces may cut a secret anywhere, so a word is held back until it has ended, and is checked together with
     everything before it on its line. Not thread-safe: one answer at a time feeds it.
@@ -118,6 +118,6 @@ def _open_key(lines: list[bytes]) -> int:
 
 
 def _is_open(line: str) -> bool:
-    """Return whether a private key begins in the text and does not end there."""
+    """Return whether a private key begins in the text but does not end in it."""
     _, begin, key = line.rpartition("-----BEGIN ")
     return bool(begin) and "PRIVATE KEY-----" in key and "-----END " not in key

@@ -96,7 +96,7 @@ class PlainView:
 
 
 def lines_of(seen: Progress) -> list[str]:
-    """Return the lines for an activity; empty if it is worth showing only while it happens."""
+    """Return the lines for an activity; empty for an activity that is shown only while it happens."""
     if seen.kind is ProgressKind.TOOL:
         return [f"  {one_line(seen.text)}"]
     if seen.kind is ProgressKind.TOOL_DONE and seen.failed:
@@ -107,7 +107,7 @@ def lines_of(seen: Progress) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Return the text without secrets on one line, shortened to the length of two."""
+    """Return the text without line breaks and secrets, shortened to the length of two lines."""
     joined = _unbroken(text)
     return joined if len(joined) <= _LONGEST else f"{joined[: _LONGEST - 1]}…"
 
@@ -120,7 +120,7 @@ def is_for_terminal(output: Output | None) -> bool:
 
 
 def _thought(text: str) -> list[str]:
-    """Return the answer of a model; of a structured answer, the parts for people."""
+    """Return the lines of a model's answer; for a structured answer, only the parts meant for people."""
     try:
         answer = json.loads(text)
     except ValueError:

@@ -39,9 +39,9 @@ def columns_for(
 
 
 def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
-    """Return the text in lines that fit the terminal. Lines are broken between words, and within a command
-    only if it does not fit on a line of its own, so that both can be copied. `taken` columns of the first
-    line are in use.
+    """Return the text in lines that fit the terminal. Lines are broken between words. A command is broken
+    only if it does not fit on a line of its own, so that it can be copied. `taken` columns of the first line
+    are in use.
     """
     if not stream.isatty():
         return [text]
@@ -50,8 +50,9 @@ def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
 
 
 def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
-    """Return the text in lines of a number of columns, broken between words, and within a command only if it
-    does not fit on a line of its own. A longer word is left to the terminal. Further lines are indented.
+    """Return the text in lines of at most `width` columns, broken between words. A command is broken only if
+    it does not fit on a line of its own; a longer word is not broken. All lines but the first begin with
+    `indent`.
     """
     from rich.cells import cell_len
 

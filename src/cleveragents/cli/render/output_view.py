@@ -118,8 +118,8 @@ class _Shown:
             self._tell(ProgressKind.PIECE, said)
 
     def _line(self, line: str) -> None:
-        """Return the activity of a recorded line; lines of calls begin as they were shown where the plan
-        runs.
+        """Show a recorded line. A line about a tool call is recognized by its beginning and shown as an
+        activity.
         """
         if line.startswith(_FAILED):
             self._tell(ProgressKind.TOOL_DONE, line.removeprefix(_FAILED), failed=True)

@@ -1,7 +1,7 @@
 """Remedies as command lines: the one place that formats them.
 
-People paste these lines into a shell, and a remedy may come from a server. Only names of the expected shape
-are written; values are quoted.
+People paste these lines into a shell, and a remedy may come from a server. So only names of the expected
+shape are written, and values are quoted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _OPTION = re.compile(r"[a-z_.]+")
 
 
 def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
-    """Return the command of the remedy; `prefix` begins commands for the same server.
+    """Return the command line of the remedy. It begins with `prefix`, so that it uses the same server.
 
     Returns None if a name in the remedy has an unexpected shape: it is not a command of this program.
     """

@@ -86,7 +86,7 @@ class RichBoard:
         self._footer.scroll_words(printable(redact_text(line)))
 
     def draw(self) -> None:
-        """Update the screen, without `start`."""
+        """Update the screen once. Can be used without `start`."""
         self._footer.draw()
 
     def close(self) -> None:

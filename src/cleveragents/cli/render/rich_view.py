@@ -62,9 +62,9 @@ class _Now:
 class RichView:
     """A live view of one plan and its sub-plans.
 
-    Any thread may call it: its lines are those of a plain view, which keeps them apart, and the current
-    activity is replaced in one step. The command that runs the plan starts and closes it; everything before
-    `close` is on the screen when `close` returns, except activity that is shown only while it happens.
+    Any thread may call it: a plain view writes its lines one at a time, and the current activity is replaced
+    in one step. The command that runs the plan starts and closes it; everything before `close` is on the
+    screen when `close` returns, except activity that is shown only while it happens.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RichView:
         self._footer.start()
 
     def view_of(self, plan: Plan) -> LiveView:
-        """Return the view of this plan, or of a sub-plan in a row of its own."""
+        """Return this view for its own plan; for a sub-plan, a view that is shown in a row of its own."""
         if plan.id == self._meter.last.plan.id:
             return self
         known = self._rows.get(plan.id)
@@ -132,7 +132,7 @@ class RichView:
         self._finished.output(chunk)
 
     def draw(self) -> None:
-        """Update the screen, without `start`."""
+        """Update the screen once. Can be used without `start`."""
         self._footer.draw()
 
     def close(self) -> None:
@@ -267,4 +267,4 @@ def _forget_what_was_typed() -> None:
 
 
 def _nothing() -> None:
-    """Do nothing: there is nothing to restore."""
+    """Do nothing. Used if no terminal setting has to be restored."""

@@ -78,7 +78,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], deciding: WorkOpti
 
 
 def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
-    """Return the plan, applied if no question is needed; otherwise print the reason."""
+    """Apply the plan if that needs no question, otherwise print the reason; return the plan."""
     if (plan.phase, plan.state) != (Phase.EXECUTE, PlanState.COMPLETE) or not plan.changes:
         return plan
     below = _Below(f"plan {plan.id}: {on_one_line(plan.goal)}")
@@ -92,8 +92,8 @@ def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 
 class _Below:
-    """Messages below a heading, which is printed before the first one. Not thread-safe: plans are handled one
-    after another.
+    """Prints messages below a heading; the heading is printed before the first message. Not thread-safe:
+    plans are handled one after another.
     """
 
     def __init__(self, heading: str) -> None:

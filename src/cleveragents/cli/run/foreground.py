@@ -183,9 +183,9 @@ def end_interrupted(plan: PlanView) -> None:
 
 
 def run_until_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
-    """Return when nothing of these plans or their sub-plans continues on its own.
+    """Return when neither these plans nor their sub-plans have a queued or running job of this command.
 
-    A job whose worker was killed too often ends without an event; this loop notices it.
+    Also notices a job that ended without an event, because its worker was killed too often.
     """
     parts = container.plan_parts
     taken_up = True
@@ -195,7 +195,9 @@ def run_until_rest(container: Container, plans: Sequence[Plan], worker: AsyncWor
 
 
 def _is_taken_up(parts: PlanParts, plan: Plan) -> bool:
-    """Return whether the plan can continue, now that the outcome of its jobs is known."""
+    """Update the plan to the state of its jobs. Return whether the plan or a plan below it has a job for this
+    command.
+    """
     plan = parts.lifecycle.reconciled(parts.plans.get(plan.id))
     jobs = (parts.lifecycle.queueing.job_of(one) for one in (plan, *below(parts, plan)))
     return any(job is not None and not job.state.ended and not job.queue for job in jobs)

@@ -1,4 +1,4 @@
-"""`agents run -f goals.yaml`: one plan with the goals of the file as its parts."""
+"""`agents run -f goals.yaml`: one plan with the goals of the file as its sub-plans."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["is_goals_document", "requested_goals"]
 
 
 def is_goals_document(name: str, typed: str | None = None) -> bool:
-    """Return whether the file holds goals of one plan, by its name. Text that was `typed`, or came from a
-    pipe, is recognized by its content.
+    """Return whether the file contains the goals of one plan, judging by its name. Text from standard input
+    (`typed`) is recognized by its content.
     """
     return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_goals_yaml(typed))
 

@@ -1,7 +1,7 @@
 """Handover of plans to the server of this state directory; `agents run` then watches them.
 
-Both use the same database, so nothing goes over HTTP. Only a server that lives and has a worker gets a plan:
-it holds a lock while it lives, and its worker has reported.
+The command and the server use the same database, so nothing goes over HTTP. A plan is handed over only if the
+server lives, which is known from a lock that it holds, and if its worker has reported.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ __all__ = ["LocalServer", "hand_over", "local_server_here", "print_handover"]
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """The server that takes plans of this directory, and the name of the directory's resource there."""
+    """The server that runs plans for the current directory, and the name of the directory's resource on that
+    server.
+    """
 
     url: str
     resource: str
 
 
 def local_server_here(container: Container) -> LocalServer | None:
-    """Return the server for a plan in the current directory, or None if it runs here."""
+    """Return the server that runs a plan for the current directory, or None if the plan must run in this
+    command.
+    """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.server.server_file import running_server

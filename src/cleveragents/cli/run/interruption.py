@@ -60,12 +60,12 @@ class PlanDisplay(Protocol):
 class Interrupts:
     """The handler of Ctrl-C while plans run here.
 
-    Each Ctrl-C raises `KeyboardInterrupt` until the plans are being stopped. The next one is only noted, so
-    that the stop itself is not interrupted; the one after it restores the default, which ends the process. On
-    exit the previous handler is restored.
+    Each Ctrl-C raises `KeyboardInterrupt` until `stopping` is set. The next Ctrl-C only sets `again`, so that
+    it does not interrupt the stop. The one after that restores the default handler, so that a further Ctrl-C
+    ends the process. On exit the previous handler is restored.
 
-    Set `stopping` where the interrupt is caught, with no call before it: Python runs signal handlers at
-    calls, so none can run in between.
+    Set `stopping` as the first statement where the interrupt is caught, without a call before it: Python runs
+    signal handlers at calls, so no handler can run in between.
 
     Thread safety: the main thread makes and leaves it, because signals belong to that thread; any thread may
     read `again`.
@@ -127,8 +127,8 @@ def pause_plans(
 
 
 class ForcedStop:
-    """A block in which a second Ctrl-C kills the processes of plans; if the block lasts on after that, this
-    process ends.
+    """A block in which a second Ctrl-C kills the processes of plans. If the block does not end soon after
+    that, this process exits.
 
     Thread safety:
         Owner: the main thread, which stops the plans in the block. One thread kills; another only ends this
@@ -194,7 +194,7 @@ class ForcedStop:
             telling.join(_WORDS_SECONDS)
 
     def _is_hit_again(self) -> bool:
-        """Wait for the next Ctrl-C; return False if the block is left before."""
+        """Wait for the next Ctrl-C and return True; return False if the block is left first."""
         # Polling, because a signal handler cannot safely wake a thread.
         while not self._heard.again:
             if self._over.wait(_LOOK_SECONDS):
@@ -211,7 +211,9 @@ class ForcedStop:
 
 
 def give_back(worker: AsyncWorker | None) -> None:
-    """Stop the jobs of the worker and return them to the queue; close what they use afterwards."""
+    """Stop the jobs of the worker and return them to the queue. Call it before closing the components that
+    the jobs use.
+    """
     if worker is not None:
         worker.close()  # an actor whose runner closes too early may fail, and its plan with it
 

@@ -62,7 +62,7 @@ class RunOptions:
         return self.file is not None and not is_goals_document(self.file, self.typed)
 
     def options(self) -> list[str]:
-        """Return the options of `agents run` for a background process."""
+        """Return the command-line options of `agents run` to pass to a background process."""
         words = ["--yes"] * self.yes + ["--review"] * self.only_review
         words += [] if self.message is None else [f"--commit={self.message}"]
         return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
@@ -96,7 +96,9 @@ def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: Wo
 
 
 def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> bool:
-    """Return whether the server of this state directory took the plan; this command then watches it."""
+    """Hand the plan to the server of this state directory, if there is one, and watch it. Return whether the
+    server took the plan.
+    """
     from cleveragents.server.server_file import server_file
 
     container = client.access.container
@@ -143,7 +145,7 @@ def _requests(container: Container, wanted: PlanSpec, handling: RunOptions) -> l
 
 
 def _made(parts: PlanParts, requests: Sequence[PlanDraft]) -> list[Plan]:
-    """Create a plan for each request; Ctrl-C during this cancels all of them."""
+    """Create a plan for each request. Ctrl-C meanwhile cancels all plans that were created."""
     plans: list[Plan] = []
     try:
         plans.extend(parts.lifecycle.create(request) for request in requests)

@@ -35,5 +35,5 @@ def requested_plan(parts: PlanParts, wanted: PlanSpec) -> PlanDraft:
 
 
 def left_for_review(new: PlanDraft) -> PlanDraft:
-    """Return the plan marked for review: it is never applied automatically, also not after a resume."""
+    """Return the plan marked for review: it is never applied automatically, not even after a resume."""
     return replace(new, request=FrozenObject({**new.request, "apply": "review"}))

@@ -30,10 +30,11 @@ def resource_here(
     *,
     otherwise: str = "pass --resource NAME",
 ) -> str:
-    """Return the named resource, or the only one with the path or a remote of the current repository; of
-    several, the one of the checked-out branch.
+    """Return the named resource. Without a name, return the only resource that has the path or a remote of
+    the current repository; if there are several, the one with the checked-out branch.
 
-    Raises `click.UsageError` if there is none or several; `otherwise` tells what to do instead.
+    Raises `click.UsageError` if no resource or more than one matches; `otherwise` tells the user what to do
+    instead.
     """
     if named is not None:
         return named
@@ -79,7 +80,9 @@ def _place(address: str) -> str:
 
 
 def _root(directory: str | None) -> tuple[Path, str]:
-    """Return the repository, and the reason if a local plan could not use it; a server uses its own files."""
+    """Return the repository, and the reason if a local plan could not use it, else an empty string. A server
+    can still run the plan, on its own files.
+    """
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
 

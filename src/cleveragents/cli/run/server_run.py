@@ -84,7 +84,9 @@ def _request(wanted: PlanSpec, handling: RunOptions, place: str) -> PlanRequest:
 
 
 def _who(actor: str | None) -> tuple[str | None, str | None]:
-    """Return an actor of the server by name, or the content of an actor file with its prompts."""
+    """Return the name of an actor of the server, or the content of a local actor file with its prompts. The
+    other value is None.
+    """
     if actor is None or not is_actor_file(actor):
         return actor, None
     from cleveragents.api.actors import own_text
@@ -115,7 +117,8 @@ def given_arguments(
 ) -> dict[str, object]:
     """Return the given arguments of an action, as the server describes them. Raises `InvalidArguments`.
 
-    Defaults are left to the server: it shows them masked, and the masked value must not be sent back.
+    Defaults are not included. The server adds them itself; it sends them masked, and a masked value must not
+    be sent back.
     """
     known = [
         Argument(

@@ -1,8 +1,8 @@
 """YAML as plain values with line numbers.
 
-People write these files by hand, so each mistake is reported with its line. Repositories also contain them,
-so no file can make reading it expensive. Anchors are refused (a dozen lines of them can expand to gigabytes),
-as are tags, multiple documents, duplicate keys and values that JSON cannot represent.
+People write these files by hand, so each mistake is reported with its line. They also come from untrusted
+repositories, so reading must be cheap for any content. Anchors are refused (a dozen lines of them can expand
+to gigabytes), as are tags, multiple documents, duplicate keys and values that JSON cannot represent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HALF = r"an incomplete character (a single escape from \ud800 to \udfff); write
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """A kind of file: its noun, its first key, and the constructor of its error."""
+    """A kind of YAML file: its name in messages, its first key, and the constructor of its error."""
 
     noun: str
     begins: str
@@ -69,7 +69,7 @@ def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
 
 
 class _Unreadable(Exception):
-    """The reason why a text cannot be read; never leaves this module."""
+    """Raised if a text cannot be read, with the reason. Never raised outside this module."""
 
 
 def _decoded(content: bytes) -> str:
@@ -196,7 +196,9 @@ def _brief(node: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Join surrogate pairs: JSON, which is valid YAML, writes a character above U+FFFF as two escapes."""
+    """Join the surrogate pairs in a text. JSON, which is valid YAML, writes a character above U+FFFF as two
+    escapes.
+    """
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 

@@ -1,7 +1,7 @@
 """Validation errors of pydantic in plain words, and helpers for loaders of YAML files.
 
-A loader checks the meaning of a file even if its shape is wrong, so that one error lists all mistakes. A
-value of the wrong type counts as empty there.
+A loader checks the meaning of a file even if its shape is wrong, so that one error lists all mistakes. For
+that check, a value of the wrong type counts as empty.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def plain(value: JsonValue) -> object:
 def refuse_problems(
     problems: Iterable[Problem], document: YamlDocument, source: str, kind: DocumentKind
 ) -> None:
-    """Raise the error of `kind`, sorted by line, if there are problems."""
+    """If there are problems, raise the error of `kind` with all of them, sorted by line."""
     lines = sorted({(document.line(place), problem) for place, problem in problems})
     if lines:
         raise kind.error(source, tuple(f"line {line}: {problem}" for line, problem in lines))

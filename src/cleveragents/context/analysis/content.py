@@ -2,8 +2,8 @@
 
 Text without a grammar is split into chunks of about sixty lines, or into sections at headings. Binary, very
 large and generated contents are not searched. Code is split into whole functions and the lines between them.
-The lines of a definition that contains functions are its own, except for those of the functions; they may
-form several chunks of that definition. The terms of each chunk are counted by field.
+The lines of a definition that contains functions, such as a class, belong to that definition, except for the
+lines of the functions. They may form several chunks. The terms of each chunk are counted by field.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
 
 
 def read_text(path: str, lines: Lines) -> tuple[Syntax, list[LineRange]]:
-    """Return the sections of a text, if its kind has headings, and its pieces."""
+    """Return the sections of a text (none if its kind of file has no headings) and its pieces."""
     headings = _headings(path.lower(), lines)
     syntax = Syntax()
     if path.lower().endswith(PROSE):
@@ -171,7 +171,7 @@ def _pieces(headings: list[int], count: int) -> list[LineRange]:
 
 
 def opaque_because(path: str, data: bytes) -> str | None:
-    """Return why `data` is not searched, or None if it is."""
+    """Return the reason why `data` is not searched, or None if it is searched."""
     if b"\0" in data[:_HEAD]:
         return "binary"
     if len(data) > LARGEST:
@@ -187,7 +187,7 @@ def opaque_because(path: str, data: bytes) -> str | None:
 def _is_marked(head: bytes) -> bool:
     """Return whether the comment at the start of a file says that it is generated.
 
-    Further down, it may refer to other files.
+    Only the start counts, because a comment further down may refer to other files.
     """
     if _GENERATED.search(head) is None:
         return False
@@ -231,7 +231,9 @@ def cut(definitions: list[Definition], lines: Lines) -> list[LineRange]:
 
 
 def _owners(definitions: list[Definition], count: int) -> list[int | None]:
-    """Return the definition of each line: the innermost one, but nothing inside a function."""
+    """Return the definition that each line belongs to: the innermost one, where everything inside a function
+    counts as the function.
+    """
     owners: list[int | None] = [None] * count
     inside_whole = [False] * len(definitions)
     for position, definition in enumerate(definitions):
@@ -255,8 +257,8 @@ def _runs(owners: list[int | None]) -> list[LineRange]:
 
 
 def _trails(piece: LineRange, before: LineRange, definitions: list[Definition], lines: Lines) -> bool:
-    """Return whether a piece joins the function before it: one or two lines alone would be too short to be
-    compared.
+    """Return whether a piece is joined to the function before it, because a piece of one or two lines would
+    be too short to be searched by itself.
     """
     if before.definition is None or definitions[before.definition].kind not in WHOLE_KINDS:
         return False
@@ -358,7 +360,9 @@ def _text(pieces: list[bytes]) -> str:
 
 @cache
 def _wholes_of(keywords: frozenset[str]) -> TermCache[str]:
-    """Return a cache that maps names to their whole terms, and all other words to an empty string."""
+    """Return a cache that maps a name to the term for the whole name (`whole_of`), and any other word to an
+    empty string.
+    """
 
     def whole(word: str) -> str:
         terms = terms_of_name(word)

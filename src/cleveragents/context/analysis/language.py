@@ -5,8 +5,8 @@ The captures of a query are: `definition.KIND`, a definition with its `name` and
 definition right below it; `lead` (a decorator, an attribute), which also belongs to the definition below and
 extends to the end of its `body` if it has one; and `import`, a whole statement, which `imports` parses.
 
-Functions, methods and macros are separate chunks; variables, types and declarations never are; all other
-kinds contain others.
+Definitions of functions, methods and macros are separate chunks; those of variables, types and declarations
+never are. All other kinds of definitions contain other definitions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Language:
     """A programming language.
 
     `package` and `entry` name the function that returns the grammar; `interpreters` are names in a script's
-    first line; `keywords` are words that refer to nothing.
+    first line; `keywords` are words that are not names.
     """
 
     name: str

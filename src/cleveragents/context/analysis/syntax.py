@@ -1,7 +1,8 @@
 """The syntax of a content: definitions, imports, documentation and strings.
 
 The tree is read with one query, and only byte offsets of its nodes are used. This is fast, and it avoids two
-bugs of release 0.26.0 of the binding, which miscounts references to points and crashes when given a callback.
+bugs in release 0.26.0 of the tree-sitter binding, which miscounts references to points and crashes when given
+a callback.
 
 A line ends with a line feed; an empty content has no lines.
 """
@@ -66,7 +67,7 @@ class _Found(NamedTuple):
     head_end: int | None
 
     def says_more_than(self, other: _Found) -> bool:
-        """Return whether this match is better than another of the same node: one with a body, or one that is
+        """Return whether this match is better than another match of the same node: it has a body, or it is
         not just a variable.
         """
         return (self.kind not in THIN_KINDS, self.head_end is not None) > (
@@ -79,8 +80,8 @@ class _Found(NamedTuple):
 class Syntax:
     """The syntax of a content.
 
-    `definitions` are in order, an outer one before its contents. `names` are their names, verbatim, with
-    their lines from 0. `passages` are in order and do not overlap.
+    `definitions` are in order, an outer definition before those inside it. `names` are their names, verbatim,
+    with their lines, counted from 0. `passages` are in order and do not overlap.
     """
 
     definitions: list[Definition] = field(default_factory=list)
@@ -112,7 +113,7 @@ def read_syntax(language: Language, lines: Lines, clock: Clock = thread_time) ->
 
 
 class _Patience:
-    """A time limit that grows with the work done."""
+    """A time limit that grows with the number of bytes that were parsed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -126,8 +127,8 @@ class _Patience:
 def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tree | None:
     """Parse in increasing pieces, each on top of the previous tree.
 
-    A running parser cannot be stopped, and some contents take quadratic time. A slow piece reveals this while
-    it is still small.
+    A running parser cannot be stopped, and some contents take quadratic time. With increasing pieces, this
+    shows while the pieces are still small.
     """
     import tree_sitter
 
@@ -150,7 +151,9 @@ def _point(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _is_tangled(root: tree_sitter.Node) -> bool:
-    """Return whether errors left so many sibling nodes that a query would take quadratic time."""
+    """Return whether the tree has, because of syntax errors, so many sibling nodes that a query would take
+    quadratic time.
+    """
     broken = [root]
     left = _MOST_BROKEN
     while broken:
@@ -267,8 +270,8 @@ class _Reader:
         return LineSpan(head + 1, (last if found.kind in _ALL_HEAD else head) + 1)
 
     def _without_comments(self, start: int, end: int) -> int:
-        """Return the end of the head if the body starts at `end`: a comment between them
-        belongs to neither.
+        """Return the end of the head of a definition whose body starts at `end`. A comment between head and
+        body belongs to neither.
         """
         while end > start:
             end = start + len(self._data[start:end].rstrip())

@@ -2,8 +2,8 @@
 configures.
 
 To find out whether a file has changed, git would run the repository's filters. So git is asked only for the
-entries of its index and for untracked files; the files are checked here. A file is unchanged if its times,
-size and inode match the index and it is older than the index.
+entries of its index and for untracked files; this module itself checks whether the files have changed. A file
+is unchanged if its times, size and inode match the index and it is older than the index.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
 def work_tree_view(
     ground: ResolvedPlace, stamps: FileStamps, most_files: int, patience: IndexDeadline
 ) -> IndexView:
-    """Return the files below the root that are tracked, or neither tracked nor ignored, in their current
-    state.
+    """Return the files below the root in their current state: tracked files, and untracked files that are not
+    ignored.
     """
     repository = ground.repository
     assert repository is not None
@@ -71,7 +71,9 @@ def work_tree_view(
 
 
 def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
-    """Return the untracked files; none and a note if git does not finish in time."""
+    """Return the untracked files and notes. If git does not finish in time, there are no files, and a note
+    says so.
+    """
     try:
         return running.finish()[0].split(b"\0"), ()
     except GitFailed as error:

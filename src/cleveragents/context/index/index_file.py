@@ -1,8 +1,8 @@
 """The SQLite file of one repository's index: opened, created, or rebuilt if it is unusable.
 
-Opening holds a shared lock on the door file for a moment; replacing the index holds it exclusively. So no
-process combines a file with the log of another. If the file cannot be opened or written, the index lives in
-memory, and a note says so.
+A process that opens the index briefly holds a shared lock on a separate lock file (the door); a process that
+replaces the index holds it exclusively. So no process opens one database file with the log of another. If the
+file cannot be opened or written, the index lives in memory, and a note says so.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ _UNWRITABLE = {
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether the file must be rebuilt."""
+    """Return whether the error means that the file is damaged and must be rebuilt."""
     return isinstance(error, IndexDamaged) or _code(error) in _DAMAGE
 
 
 def is_unwritable(error: BaseException) -> bool:
-    """Return whether the file is unusable now although its content is intact."""
+    """Return whether the error means that the file is unusable now although its content is intact."""
     return isinstance(error, OSError) or _code(error) in _UNWRITABLE
 
 
 def is_locked(error: BaseException) -> bool:
-    """Return whether another process was writing for longer than the wait."""
+    """Return whether the error means that another process was writing for longer than we wait."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 
@@ -92,9 +92,9 @@ def _code(error: BaseException) -> int:
 
 @dataclass
 class OpenedIndex:
-    """A connection to the index file with this identity, or to a private one in memory.
+    """A connection to the index file with this identity, or to a private index in memory.
 
-    `notes` explain why.
+    `notes` explain why a new or private index is used.
     """
 
     connection: sqlite3.Connection
@@ -126,7 +126,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 class IndexFile:
     """The location of a repository's index.
 
-    `version` is that of the analysis; a different one requires a new index.
+    `version` is the version of the analysis; an index of another version is rebuilt.
     """
 
     path: Path
@@ -140,7 +140,9 @@ class IndexFile:
         return self.path.with_suffix(".build")
 
     def open(self) -> OpenedIndex:
-        """Open the index and create it if it is missing. Never fails because of what is on the disk."""
+        """Open the index and create it if it is missing. Never fails because of the state of the disk: an
+        unusable index is rebuilt or replaced by one in memory.
+        """
         try:
             return self.open_kept()
         except (sqlite3.Error, OSError) as error:
@@ -199,7 +201,9 @@ class IndexFile:
             return opened
 
     def _try(self) -> tuple[OpenedIndex | None, str]:
-        """Return the existing index, or why it is unusable; the reason is empty if there is none."""
+        """Return the existing index, or None and the reason why it is unusable. The reason is empty if no
+        index exists.
+        """
         if not self.path.exists():
             return None, ""
         connection = None

@@ -68,7 +68,7 @@ class GitContext:
 
     @staticmethod
     def of(root: Path, git_dir: Path | None) -> GitContext:
-        """Return the place for git.
+        """Return where and how to ask git about the root.
 
         For a sandbox, this is its own git directory, never the `.git` among its files.
         """
@@ -92,7 +92,7 @@ class ResolvedPlace:
 
     @property
     def key(self) -> str:
-        """The name of its index."""
+        """The name of the place's index."""
         return hashlib.sha256(os.fsencode(self.home)).hexdigest()[:32]
 
     @property
@@ -130,7 +130,9 @@ def ground_of(place: CodePlace, patience: IndexDeadline | None = None) -> Resolv
 
 
 def repository_at(directory: Path, patience: IndexDeadline) -> tuple[GitRepository | None, str]:
-    """Return the repository that contains the directory; if there is none, git's error message."""
+    """Return the repository that contains the directory, and an empty message; or None and git's error
+    message.
+    """
     try:
         told = run_git(
             "rev-parse",
@@ -202,8 +204,8 @@ def _commit(place: CodePlace, repository: GitRepository | None, patience: IndexD
 
 def git_seconds(patience: IndexDeadline, most: float = _MOST_SECONDS) -> SecondsLeft:
     """Return the time limit of one git command: half of the remaining time, at most `most`, so that some time
-    is left for the next steps. After the deadline it still gets one second, in which a healthy repository
-    answers, so that the indexed part can be used.
+    is left for the next steps. After the deadline a command still gets one second, in which a healthy
+    repository answers, so that the part of the code that is already indexed can be used.
     """
     began = time.monotonic()
     patience = patience.half
@@ -220,7 +222,7 @@ def git_seconds(patience: IndexDeadline, most: float = _MOST_SECONDS) -> Seconds
 
 @dataclass(frozen=True, slots=True)
 class IndexDeadline:
-    """A time limit that ends at `deadline`, by the monotonic clock, or with a cancellation."""
+    """A time limit: it is over at `deadline` on the monotonic clock, or when the work is cancelled."""
 
     deadline: float | None = None
     cancelled: CancelSignal | None = None

@@ -2,7 +2,7 @@
 
 Documents are numbered in the order of the segments, so that the concatenated postings of all segments are
 sorted. A layout maps the files of a view to documents, and documents to the chunks of segments. A content is
-read from its file if that is unchanged, otherwise from the repository.
+read from its file if the file is unchanged, otherwise from the repository.
 """
 
 from __future__ import annotations
@@ -69,9 +69,11 @@ class SqliteCodeSnapshot:
 
     Thread safety:
         Owner: the index that opened it closes it; any thread may ask.
-        Lock: `_lock` guards the connection and what was read of it, and is held while the file is read,
-            because a connection serves one thread at a time; never while anything is computed or git runs.
-        Guarantee: all answers are of one state of the index; after `close` every question is `Closed`.
+        Lock: `_lock` guards the connection and the cached data that was read from it. It is held while the
+            file is read, because a connection serves one thread at a time, but never while anything is
+            computed or git runs.
+        Guarantee: all answers refer to the same state of the index; after `close`, every method raises
+            `Closed`.
     Cancel safety: an interrupted question leaves nothing behind.
     """
 
@@ -262,7 +264,7 @@ class Layout:
     """The layout of a view in the index.
 
     `rows[document]` is the row of its analysis, 0 if there is none. `places[i]` maps the chunks of segment i
-    to chunks of the snapshot, -1 for those outside of it; `partial` says whether there are any such.
+    to chunks of the snapshot, -1 for those outside of it; `partial` says whether there are any of the latter.
     """
 
     files: Sequence[CodeFile]

@@ -1,11 +1,11 @@
 """The code index on SQLite; see `CodeIndex` for its guarantees.
 
-Opening a place lists its files, adds the missing contents to the index, and then reads both in one read
-transaction. If that finds less than before, because another process pruned or replaced the file in between,
-it is repeated.
+Opening a place lists its files, adds the missing contents to the index, and then reads the index in one read
+transaction. If contents are missing by then, because another process pruned or replaced the index file,
+opening starts again.
 
-Commands of an agent may change the files of a sandbox meanwhile. No git process reads them: the files are
-walked and compared with the index that the sandbox keeps outside.
+Commands of an agent may change the files of a sandbox meanwhile. So git never reads these files: they are
+walked and compared with the git index of the sandbox, which is stored outside of it.
 
 Pruning removes the indexes of repositories that are gone and the data about sandboxes.
 """
@@ -294,9 +294,10 @@ class IndexOpener:
     def _remember(
         self, before: dict[str, tuple[str, bytes]], view: IndexView, rows: NDArray[np.int64]
     ) -> bool:
-        """Store what was learned, on a separate connection, because the snapshot's is in a transaction.
+        """Store the stamps and contents of the view for the next time. This uses a separate connection,
+        because the snapshot's connection is in a transaction.
 
-        Return whether it was stored.
+        Return whether they were stored.
         """
         # guard: the caller waits for the answer, not for this write
         file = replace(self.file, busy_seconds=_REMEMBER_SECONDS)
@@ -339,9 +340,10 @@ class SqliteCodeIndex:
         return self._open(place, IndexDeadline.of(seconds, cancelled), progress)
 
     def prune(self, gone: Sequence[Path] = ()) -> int:
-        """Forget these directories and all that no longer exist; return the bytes freed.
+        """Forget the directories `gone` and all directories that no longer exist; return the number of bytes
+        freed.
 
-        Indexes that are being filled are skipped until the next time.
+        Indexes that are being filled are skipped.
         """
         return prune_directory(self._directory, self._builder.analysis_version, gone)
 
@@ -395,7 +397,7 @@ def _forget(file: IndexFile, gone: Iterable[Path]) -> None:
 
 
 def _home_of(path: Path) -> Path | None:
-    """Return the repository of an index; None if it is not stored."""
+    """Return the repository that an index belongs to; None if the index does not record it."""
     try:
         uri = f"{path.as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:

@@ -5,7 +5,7 @@ links are not followed, and hidden files and directories with generated or downl
 `.gitignore` files are applied as in a repository if git is installed. Nested repositories are entered like
 other directories.
 
-The stamps of files that git does not track, and the contents in recent use, are remembered.
+The index remembers the stamps of files that git does not track, and which contents were used recently.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class FileEntry(NamedTuple):
 class IndexView:
     """The files of a place, sorted by path.
 
-    `stamps` are remembered for the next time. If the view is not `whole`, there was no time for the other
-    files.
+    `stamps` are remembered for the next time. If the view is not `whole`, files are missing because the time
+    was over.
     """
 
     entries: list[FileEntry]
@@ -110,18 +110,21 @@ class IndexView:
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """Return a stamp that changes with the file, unless it changes right after it was read."""
+    """Return a stamp that changes whenever the file changes, except if the file changes right after its stamp
+    was read.
+    """
     return f"{status.st_mtime_ns}:{status.st_ctime_ns}:{status.st_size}:{status.st_ino}"
 
 
 @dataclass
 class FileStamps:
-    """Computes the digests of files that git does not vouch for, and reads those that are unknown.
+    """Determines the digests of files whose content git does not know; files that changed since the last view
+    are read.
 
     A content read within two seconds of the file's time is not remembered: the file may change again and look
-    the same. When the time is over, no more is read; but each view reads some files, so that eventually all
-    are known. `late` says that some were not read. `keep` receives the results in portions, so that little is
-    lost if the view is interrupted. Not thread-safe: one per view.
+    the same. When the time is over, no more files are read; but each view reads at least some, so that
+    eventually all are known. `late` says whether some were not read. `keep` receives the results in portions,
+    so that little is lost if the view is interrupted. Not thread-safe: one per view.
     """
 
     root: Path
@@ -216,7 +219,7 @@ def named(paths: Iterable[bytes], unreadable: list[str]) -> Iterator[str]:
 
 
 def left_out(paths: list[str], why: str) -> list[str]:
-    """Return a note on files that are left out; none if there are none."""
+    """Return a list with a note on files that are left out; empty if there are none."""
     if not paths:
         return []
     shown = ", ".join(paths[:_FIRST_NAMED]) + (", …" if len(paths) > _FIRST_NAMED else "")
@@ -224,7 +227,7 @@ def left_out(paths: list[str], why: str) -> list[str]:
 
 
 def blob_digest(data: bytes, *, name_bytes: int = 20) -> bytes:
-    """Return git's digest of a content, for repositories with digests of this length."""
+    """Return git's digest of a content, for repositories whose digests have `name_bytes` bytes."""
     name = hashlib.sha1(usedforsecurity=False) if name_bytes == 20 else hashlib.sha256()
     name.update(b"blob %d\0" % len(data))
     name.update(data)
@@ -255,7 +258,9 @@ def read_regular(path: Path | bytes | str, *, at_most: int, directory: int | Non
 
 
 def read_below(root: Path, path: str, *, at_most: int) -> bytes | None:
-    """Do the same for a path below a directory, without following any link on the way."""
+    """Return the content of a file as `read_regular` does, for a path below `root`, without following any
+    link on the way.
+    """
     try:
         with directory_of(root, path) as found:
             return None if found is None else read_regular(found[1], at_most=at_most, directory=found[0])
@@ -365,7 +370,7 @@ def place_name(ground: ResolvedPlace) -> bytes:
 
 
 def remembered_stamps(connection: sqlite3.Connection, ground: ResolvedPlace) -> dict[str, tuple[str, bytes]]:
-    """Return stamp and digest by path."""
+    """Return the stamp and digest of each remembered file, by path."""
     if ground.commit is not None:
         return {}
     return {
@@ -383,7 +388,8 @@ def remember(
     view: IndexView,
     rows: NDArray[np.int64],
 ) -> None:
-    """Store what has changed since `before`, if anything. `rows` are the contents in use.
+    """Store the stamps that differ from `before`, if any, and the contents in use. `rows` are the contents in
+    use.
 
     A file that is missing from an incomplete view may still exist, so its stamp is kept.
     """

@@ -1,8 +1,8 @@
 """Source code in the context pipeline: files, their definitions, and their chunks.
 
-All of it depends only on a file's content, so it is computed once per content, whatever the path, work tree
-or plan. Lines count from 1, and spans include both ends. The path of a file tells whether it is a test,
-documentation or generated.
+Definitions and chunks depend only on a file's content, so they are computed once per content, whatever the
+path, work tree or plan. Lines count from 1, and spans include both ends. The path of a file tells whether it
+is a test, documentation or generated.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Import:
 class Chunk:
     """A part of a file that is searched as a unit: a function, the head of a class, or the lines between.
 
-    `definition` is the position of its definition, None for lines outside of all. `terms` counts the terms of
-    each field.
+    `definition` is the position of its definition in the file; None for lines outside of all definitions.
+    `terms` counts the terms of each field.
     """
 
     span: LineSpan
@@ -147,7 +147,9 @@ class FileAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """A file of a snapshot. `digest` is git's name of its content; `document` numbers distinct contents."""
+    """A file of a snapshot. `digest` is git's object name of its content. `document` is the number of its
+    content in the snapshot; files with the same content share it.
+    """
 
     path: str
     digest: str

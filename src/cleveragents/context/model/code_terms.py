@@ -1,8 +1,8 @@
 """The tokenizer for source code and for questions about it.
 
-A name yields its words and, if it has several, the whole name without underscores, so `get_user` and
-`getUser` yield the same term. Everything is in lower case. Numbers, single letters and very common words are
-not terms, nor is anything that looks like encoded data, which would only fill an index.
+The terms of a name are its words and, if it has several words, the whole name without underscores, so
+`get_user` and `getUser` yield the same term. Everything is in lower case. Numbers, single letters and very
+common words are not terms, nor is anything that looks like encoded data, which would only fill an index.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def count_terms(words: Iterable[str]) -> Counter[str]:
 
 
 def terms_of_name(name: str) -> tuple[str, ...]:
-    """Return the terms of one name: its words, then the whole name if it has several.
+    """Return the terms of one name: its words and, if it has several words, the whole name.
 
     Empty if it contains no term.
     """
@@ -99,7 +99,7 @@ def _split_case(run: str) -> Iterable[str]:
 class TermCache(dict[str, T]):
     """A bounded cache of `find` for up to `most` words, because code repeats its words.
 
-    Any thread may use it: at worst, two compute the same value.
+    Any thread may use it: at worst, two threads compute the same value.
     """
 
     def __init__(self, find: Callable[[str], T], most: int) -> None:
@@ -128,7 +128,9 @@ def _find_terms(name: str) -> tuple[str, ...]:
 
 
 def _looks_encoded(name: str, parts: tuple[str, ...]) -> bool:
-    """Return whether case and digits change as often as in random text; words are longer."""
+    """Return whether case and digits alternate as often as in random text. In names made of words, the runs
+    are longer.
+    """
     chance = 4 if "_" not in name and any(part.isdigit() for part in parts) else 3
     return len(parts) * chance > len(name)
 

@@ -2,9 +2,10 @@
 
 A strategy is foreign code: its result is used only after `keep_within` has validated it.
 
-Scores of different signals are not comparable, so each is normalised per question: the score of a file as a
-share of the signal's highest score. The weights of the signals are learned from questions with known answers.
-None is negative: evidence for a file never counts against it. `fusion_from_json` reads them.
+Scores of different signals are not comparable, so each is normalised per question: the score of a file is
+divided by the signal's highest score. The weights of the signals are learned from questions with known
+answers. No weight is negative: evidence for a file never counts against it. `fusion_from_json` reads the
+weights.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class ContextRequest:
 class ContextFragment:
     """A place that may be relevant, and the strategy that found it.
 
-    Without a `span`, the whole file is meant. `text` is set for what is not a file (a decision, a commit);
-    the content of a path is read when it is packed. A strategy with several signals names each by `signal`.
+    Without a `span`, the whole file is meant. `text` is set for a place that is not a file, such as a
+    decision or a commit; the content of a file is read when it is packed. A strategy with several signals
+    names each by `signal`.
     """
 
     path: str
@@ -135,10 +137,10 @@ class KeptFragments:
 
 
 def keep_within(answer: object, limits: FragmentLimits) -> KeptFragments:
-    """Return the leading fragments of `answer` that fit; at most one more is read.
+    """Return the first fragments of `answer` that fit into the limits. At most one more fragment is read.
 
-    So an endless generator ends, and a text of gigabytes is not kept. Raises `TypeError` or `ValueError` if
-    the answer does not consist of fragments, or if nothing of it fits.
+    So an endless generator does no harm, and a text of gigabytes is not kept. Raises `TypeError` or
+    `ValueError` if the answer does not consist of fragments, or if nothing of it fits.
     """
     if not isinstance(answer, Iterable):
         raise TypeError(f"returned {type(answer).__name__}, not a sequence of fragments")
@@ -222,7 +224,9 @@ class RankedPlace:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Ranked files, and ranked places within files or without one, each best first. No file occurs twice."""
+    """Ranked files, and ranked places: lines within files, or texts that belong to no file. Both are ordered
+    best first. No file occurs twice.
+    """
 
     files: tuple[RankedPlace, ...] = ()
     places: tuple[RankedPlace, ...] = ()
@@ -240,7 +244,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A place and its possible renderings, of which at most one is used; ascending in tokens."""
+    """A place and its possible renderings in ascending order of tokens, of which at most one is used."""
 
     place: RankedPlace
     renderings: tuple[Rendering, ...]
@@ -279,7 +283,7 @@ class ContextAnswer:
 
     @property
     def text(self) -> str:
-        """The text for the model, exactly as it was counted."""
+        """The text for the model, exactly as its tokens were counted."""
         parts = (self.preamble, self.skeleton, *(fragment.rendering.text for fragment in self.fragments))
         return "\n".join(part for part in parts if part)
 
@@ -288,8 +292,8 @@ class ContextAnswer:
 class Fusion:
     """The weights of signals.
 
-    Signals without a weight count as `unknown`. `priors` are added for properties of a path; `kinds` multiply
-    the score of files that are not source.
+    Signals without a weight have the weight `unknown`. `priors` are added for properties of a path; `kinds`
+    multiply the score of files that are not source.
     """
 
     signals: Mapping[Signal, float]
@@ -298,7 +302,9 @@ class Fusion:
     unknown: float = 0.3
 
     def worth(self, shares: Mapping[Signal, float]) -> float:
-        """Return the weighted sum of a file's signals, each as a share of its highest score."""
+        """Return the weighted sum of a file's signals; `shares` has the score of each signal divided by the
+        signal's highest score.
+        """
         return sum(self.signals.get(signal, self.unknown) * share for signal, share in shares.items())
 
     def prior(self, path: str) -> float:

@@ -253,7 +253,7 @@ def sort_lines(text: str) -> QuestionLines:
 
 
 def _sort_line(line: str, parts: QuestionLines, *, fenced: bool, tracing: bool, skipping: bool) -> bool:
-    """Add a line to its part; return whether a stack trace may continue after it."""
+    """Add a line to the part that it belongs to; return whether a stack trace may continue after it."""
     if _CHECK.match(line) or (not line.strip() and not tracing):
         return False
     if _said_by_program(line, parts, tracing):
@@ -345,7 +345,7 @@ _NUMBERED = re.compile(r"\s*(?:-{1,4}>)?\s*\d{1,6}(?: (?P<source>.*))?$")
 
 
 def frame_of(line: str) -> TraceFrame | None:
-    """Return the frame in a line of a stack trace, if it is one."""
+    """Return the frame that a line of a stack trace names; None if the line is not a frame."""
     if not _MAYBE.search(line):
         return None
     for pattern in _FRAMES:
@@ -384,7 +384,9 @@ def query_terms(text: str) -> Counter[str]:
 
 
 def queries_of(question: ParsedQuestion) -> dict[str, dict[str, float]]:
-    """Return the weights of the terms for each part, and for `full` and `weighed`."""
+    """Return the weights of the terms for each part of the question, for the whole (`full`), and for the
+    whole with weighted parts (`weighed`).
+    """
     # In a question of three words, every word matters.
     terms = query_terms if len(query_terms(question.text)) >= _LEAST_TERMS else terms_of
     counted = {

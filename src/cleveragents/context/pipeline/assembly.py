@@ -1,7 +1,7 @@
 """Assembly of an answer from the findings of strategies: merge, rank, render, pack, order, and fit.
 
-The assembly runs on a thread that can be abandoned, because the built-in parts read code, which may hang. It
-exposes its ranking early, so that the pipeline can still answer with paths alone.
+The assembly runs on a thread that can be abandoned, because the built-in parts read code, and reading may
+hang. It exposes its ranking early, so that the pipeline can still answer with paths alone.
 
 This module also holds the simple built-in parts: the division of the token budget, the validation of findings
 (their origin, existence and legibility), the order of fragments (best file first, each file from top to
@@ -124,7 +124,7 @@ class BestFileFirst:
     """An `Orderer` that groups fragments by file: first the file as a whole, then its lines.
 
     Files are ordered by their best fragment. The bare path of a file is dropped if more of the file is shown,
-    because those headings contain it. Immutable.
+    because the headings of those fragments contain the path. Immutable.
     """
 
     def order(self, fragments: Sequence[PackedFragment]) -> Sequence[PackedFragment]:
@@ -158,8 +158,8 @@ class ShortPreamble:
 class AllStrategies:
     """A `StrategySelector` that asks every strategy that is not disabled.
 
-    A strategy that finds nothing costs little, while one that is not asked may have known the answer.
-    Immutable.
+    A strategy that finds nothing costs little, while a strategy that is not asked might have found the
+    answer. Immutable.
     """
 
     def __init__(self, switched_off: Collection[str] = ()) -> None:
@@ -171,8 +171,9 @@ class AllStrategies:
 
 @dataclass(frozen=True, slots=True)
 class DefaultParts:
-    """The built-in versions of nine of the ten parts, used unless they are replaced, or if a replacement
-    fails. The tenth is the executor. `depths` is created for the available tokens and the question.
+    """The built-in versions of nine of the ten parts. Each is used if it is not replaced or if its
+    replacement fails. The tenth is the executor. `depths` is created for the available tokens and the
+    question.
     """
 
     selector: StrategySelector = field(default_factory=AllStrategies)
@@ -347,8 +348,8 @@ class Assembly:
         own: Callable[[], T],
         last: Callable[[], T] | None = None,
     ) -> T:
-        """Return the result of the replaced part, or of the built-in one; if that fails, of `last`, which
-        only needs memory.
+        """Return the result of the part: of its replacement, of the built-in version (`own`) if there is no
+        replacement or it fails, or of `last` if that fails, too. `last` only needs memory.
         """
         task = self._task
         given = self._replaced.ask(
@@ -396,7 +397,9 @@ def valid_fragments(
 
 
 def reports_without_text(reports: Sequence[StrategyReport]) -> tuple[StrategyReport, ...]:
-    """Return the reports for the answer: without texts, which appear only where they are selected."""
+    """Return the reports for the answer, without the texts of fragments; selected texts are in the answer
+    itself.
+    """
     return tuple(
         replace(
             report,

@@ -1,4 +1,4 @@
-"""Validation of replaced parts. Each check copies what it accepts and raises for the rest.
+"""Validation of replaced parts. Each check copies valid results and raises an error for invalid ones.
 
 Types are compared exactly, because a subclass could run code when a field is read. Everything is bounded,
 because an answer may be endless. A replaced part is foreign code: it is loaded, called and checked on another
@@ -79,7 +79,7 @@ LoadPart = Callable[[], Any]
 
 
 def checked_names(answer: object, offered: Collection[str]) -> tuple[str, ...]:
-    """Return names out of those offered, each once."""
+    """Return the names in the answer. Each must be one of those offered, and occur only once."""
     names = tuple(_each(answer, str, len(offered)))
     if len(set(names)) != len(names) or not set(names) <= set(offered):
         raise ValueError("named unknown or duplicate strategies")
@@ -95,7 +95,7 @@ def checked_shares(answer: object, budget: int) -> Shares:
 
 
 def checked_report(answer: object, names: Sequence[str]) -> ExecutionReport:
-    """Return one report for each strategy, in their order."""
+    """Return the report in the answer. It must have one entry for each strategy, in the order of `names`."""
     report = _exactly(answer, ExecutionReport)
     told = tuple(_each(report.strategies, StrategyReport, len(names)))
     if [one.name for one in told] != list(names):
@@ -104,7 +104,7 @@ def checked_report(answer: object, names: Sequence[str]) -> ExecutionReport:
 
 
 def checked_candidates(answer: object, fragments: Sequence[ContextFragment]) -> tuple[Candidate, ...]:
-    """Return candidates for places in the fragments, and no others."""
+    """Return the candidates in the answer. Each must be for a place in the fragments."""
     known = {fragment.path for fragment in fragments}
     kept: list[Candidate] = []
     for candidate in _each(answer, Candidate, len(fragments)):
@@ -116,7 +116,7 @@ def checked_candidates(answer: object, fragments: Sequence[ContextFragment]) -> 
 
 
 def checked_ranking(answer: object, known: Collection[str]) -> Ranking:
-    """Return a ranking of known paths, no file twice."""
+    """Return the ranking in the answer. It must contain only known paths, and no file twice."""
     ranking = _exactly(answer, Ranking)
     files = tuple(_checked_place(place, known) for place in _each(ranking.files, RankedPlace, len(known)))
     if len({place.path for place in files}) != len(files):
@@ -126,8 +126,8 @@ def checked_ranking(answer: object, known: Collection[str]) -> Ranking:
 
 
 def checked_choices(answer: object, ranking: Ranking, count: CountTokens) -> tuple[Choice, ...]:
-    """Return choices among places of the ranking, with their tokens counted again and their total size
-    bounded.
+    """Return the choices in the answer, with their tokens counted again. They must be for places of the
+    ranking, and their total size is bounded.
     """
     known = {place.path for place in (*ranking.files, *ranking.places)}
     characters = 0
@@ -146,7 +146,9 @@ def checked_choices(answer: object, ranking: Ranking, count: CountTokens) -> tup
 
 
 def checked_packing(answer: object, choices: Sequence[Choice], tokens: int) -> tuple[PackedFragment, ...]:
-    """Return at most one rendering of each choice, as it was offered, together within `tokens`."""
+    """Return the packed fragments in the answer. They must be unchanged renderings, at most one of each
+    choice, and together within `tokens`.
+    """
     offered = {(choice.place, rendering) for choice in choices for rendering in choice.renderings}
     packed = tuple(_each(answer, PackedFragment, len(choices)))
     if not {(one.place, one.rendering) for one in packed} <= offered:
@@ -160,7 +162,7 @@ def checked_packing(answer: object, choices: Sequence[Choice], tokens: int) -> t
 
 
 def checked_order(answer: object, packed: Sequence[PackedFragment]) -> tuple[PackedFragment, ...]:
-    """Return the same fragments in another order."""
+    """Return the packed fragments in the order of the answer, which must contain exactly these."""
     ordered = tuple(_each(answer, PackedFragment, len(packed)))
     if len(ordered) != len(packed) or set(ordered) != set(packed):
         raise ValueError("lost, changed or invented fragments")
@@ -245,7 +247,7 @@ def _is_share(score: object) -> bool:
 class CustomParts:
     """The replaced parts, and the executor on whose threads they run.
 
-    A part gets at most half of the remaining time, so that the built-in one can still take its place.
+    A part gets at most half of the remaining time, so that there is time for the built-in part if it fails.
     """
 
     executor: StrategyExecutor
@@ -261,7 +263,7 @@ class CustomParts:
         cancelled: CancelSignal | None = None,
     ) -> T | None:
         """Return the result of a part, called and checked by `use`; None if the part is not replaced or has
-        failed, which is noted.
+        failed; a failure is reported to `note`.
         """
         load = self.loads.get(part)
         if load is None:

@@ -10,11 +10,11 @@ ones are shown at all, so the value grows with the cube of the score. A long def
 short one because of its length, so the value also grows with the square root of its size. Lines outside of
 definitions, mostly imports, have a low value.
 
-Counting tokens takes most of the time, so places are processed from the best down. Once three times the
-available room has been offered, the rest is offered by path alone.
+Counting tokens takes most of the time, so places are processed from the best down. Once the offered
+renderings take three times the available tokens, further places are offered by path alone.
 
-Strategies name a text as a whole. If it does not fit, it is shown by its chunks, which are sections or groups
-of lines: those with most of the question's words, rare words counting more.
+Strategies name a text as a whole. If the text does not fit, only some of its chunks (sections or groups of
+lines) are shown: those with most of the question's words, where rare words count more.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class WholeDefinitions:
 
 
 def paths_alone(ranking: Ranking, count: CountTokens) -> Sequence[Choice]:
-    """Return the best files by their paths, for when nothing can be read."""
+    """Return choices that show the best files by their paths alone. Used if no file can be read."""
     offering = _Offering(0, NoCode(CodePlace(Path())), count, {})
     for place in ranking.files[:_MOST_FILES]:
         offering.offer_path(place)
@@ -150,7 +150,9 @@ class _Offering:
         self._offer(place, texts)
 
     def offer_file(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> None:
-        """Offer a file and its places; only its path if it is unreadable or inconsistent."""
+        """Offer a file and its places; only its path if the file is unreadable or does not match its
+        analysis.
+        """
         before = len(self.choices)
         text = self._read(file, known, analysis)
         if text is not None:
@@ -215,7 +217,7 @@ class _Offering:
         return len(text) <= self._room * _CHARACTERS_OF_A_TOKEN
 
     def _offer(self, place: RankedPlace, texts: dict[Depth, str], worth: float | None = None) -> None:
-        """Offer a place in these renderings; `worth` replaces its score if it is lower."""
+        """Offer a place in these renderings. `worth` is used instead of its score if `worth` is lower."""
         if not texts:
             return
         score = max(0.0, place.score if worth is None else worth)
@@ -242,7 +244,9 @@ def _grouped(ranking: Ranking) -> dict[str, _File]:
 
 
 def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[LineUnit, RankedPlace]:
-    """Return the whole lines that the places stand for; of two equal ones, the better place is used."""
+    """Return the units of whole lines that the places stand for. If two places stand for the same unit, the
+    better place is used.
+    """
     best: dict[LineUnit, RankedPlace] = {}
     for place in places:
         unit = unit_of(place.span, analysis) if place.span else None

@@ -1,7 +1,7 @@
 """Selection of renderings: the highest total value within the tokens.
 
 This is a knapsack problem with at most one item from each group. An exact solution takes time proportional to
-the budget. A greedy one over each group's *frontier* (the renderings whose value per additional token
+the budget. A greedy solution over each group's *frontier* (the renderings whose value per additional token
 decreases) is at most one rendering away from the optimum and takes milliseconds for a thousand places. Places
 are upgraded step by step, from path to full, in the order of value per token; the remaining room goes to any
 rendering that still fits.
@@ -97,7 +97,7 @@ def _frontier(renderings: Sequence[Rendering], tokens: int) -> list[Rendering]:
 
 
 def _gain(before: Rendering | None, after: Rendering) -> float:
-    """Return the value per token of a step."""
+    """Return the value gained per additional token by showing `after` instead of `before`."""
     if before is None:
         return after.value / _cost(after)
     return (after.value - before.value) / max(1, after.tokens - before.tokens)
@@ -133,8 +133,8 @@ def byte_bound(text: str) -> int:
 
 
 def safe_count(count: CountTokens, note: Callable[[str], None]) -> CountTokens:
-    """Return the tokenizer with a fallback: the bytes of a text, an upper bound, if it fails or returns
-    nonsense.
+    """Return a tokenizer that falls back to the number of bytes, an upper bound, if `count` fails or returns
+    an invalid number.
     """
 
     def counted(text: str) -> int:
@@ -161,7 +161,7 @@ class AnswerFitter:
     def fitted(self, answer: ContextAnswer) -> ContextAnswer:
         """Return the answer within the budget.
 
-        It loses its last fragments, then its skeleton, then its preamble, as far as necessary.
+        As far as necessary, the last fragments are dropped, then the skeleton, then the preamble.
         """
         clean = replace(
             answer,
@@ -184,7 +184,7 @@ class AnswerFitter:
 
 
 def _shortened(fragments: Sequence[PackedFragment], over: int) -> tuple[PackedFragment, ...]:
-    """Drop the last fragment, and as many more as certainly exceed the budget."""
+    """Drop fragments from the end until at least `over` tokens are dropped."""
     kept = list(fragments)
     gone = 0
     while kept and gone < over:

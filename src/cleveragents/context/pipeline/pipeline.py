@@ -6,12 +6,12 @@ It always answers by its deadline and within its budget, and notes what went wro
 or raise runs on a thread that can be abandoned. Strategies and replaced parts run on the shared executor,
 behind its breaker. The built-in steps have their own threads, so hung strategies cannot block the answer.
 
-If the built-in steps fail as well, the answer lists the files that the strategies found, by path alone. It is
-built from memory: it reads nothing, waits for nothing, and counts tokens by bytes, which no tokenizer
-exceeds.
+If the built-in steps fail as well, the answer lists the files that the strategies found, by path alone. This
+answer is built from memory: building it reads nothing, waits for nothing, and counts bytes as tokens, because
+no text has more tokens than bytes.
 
-A strategy is created on the thread that runs it, because creating it also runs foreign code. It holds the
-code open: an abandoned strategy may still be reading long after the answer.
+A strategy is created on the thread that runs it, because creating it also runs foreign code. A strategy also
+keeps the snapshot of the code open, because an abandoned strategy may still read it long after the answer.
 """
 
 from __future__ import annotations
@@ -304,13 +304,13 @@ class ContextPipeline:
 def _search_deadline(clock: Callable[[], float], query: ContextQuery, deadline: Deadline) -> Deadline:
     """Return the deadline of the search.
 
-    Indexing may have its own time; the rest has the requested deadline.
+    Indexing may take additional time (`index_seconds`); the search after it has at most `deadline_seconds`.
     """
     return Deadline(clock, min(query.deadline_seconds, deadline.left))
 
 
 def _askable(query: ContextQuery, opened: OpenedCode, names: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return why strategies are skipped, and the strategies to ask."""
+    """Return the reason why strategies are skipped, or an empty string, and the strategies to ask."""
     if _says_nothing(query.asked):  # guard: results without a search word would not relate to the question
         return _NO_WORD, ()
     if not opened.is_code:  # guard: each would fail, and its breaker serves every repository
@@ -332,7 +332,9 @@ def _none_of(
 def bare_answer(
     task: AssemblyInput, strategies: tuple[StrategyReport, ...], ranking: Ranking | None
 ) -> ContextAnswer:
-    """Return an answer by path alone, from the ranking so far or from the findings of the strategies."""
+    """Return an answer that lists files by path alone, from the ranking so far or else from the findings of
+    the strategies.
+    """
     if ranking is None:
         named = [
             fragment for report in strategies for fragment in report.fragments if fragment.path in task.paths

@@ -3,7 +3,7 @@
 The weights come from `Fusion`. Changes happen in files, so files are ranked by the findings about them as a
 whole. The score of a place combines its own findings with the score of its file. Tests and texts are ranked
 lower, because questions are seldom about them, unless the title mentions them. A plain ranking without
-weights is the fallback if no scorer is available or in time.
+weights is the fallback if no scorer is available or the scorer is too slow.
 
 Each place occurs once, with all findings about it. Partly overlapping lines are joined into one place; lines
 within others stay separate, because a method is a different place than its class.
@@ -79,7 +79,9 @@ _SYSTEM: Final = (
 
 
 class PlainScorer:
-    """A `Scorer` that sums the signals, each relative to its highest score. Immutable."""
+    """A `Scorer` that adds the scores of all signals, each divided by the highest score of its signal.
+    Immutable.
+    """
 
     def rank(self, question: str, candidates: Sequence[Candidate], code: CodeSnapshot) -> Ranking:
         return plain_ranking(candidates)
@@ -151,7 +153,7 @@ class FusedScorer:
     def _file_scores(
         self, question: str, files: Sequence[Candidate], places: Sequence[Candidate]
     ) -> dict[str, float]:
-        """Return scores between 0 and 1; the best file has 1 unless there is no evidence for it."""
+        """Return scores between 0 and 1; the best file has 1, unless there is no evidence for any file."""
         fusion = self._fusion
         asked = _asked_for(question)
         raw: dict[str, float] = {one.path: 0.0 for one in places if not one.text}
@@ -213,7 +215,7 @@ _ASKING = {
 
 
 def _asked_for(question: str) -> frozenset[str]:
-    """Return the kinds of files that the title mentions."""
+    """Return the kinds of files that the title of the question mentions, such as tests."""
     words = frozenset(read_question(question).title.lower().replace("`", " ").replace("/", " ").split())
     return frozenset(kind for kind, names in _ASKING.items() if words & names)
 
@@ -245,7 +247,7 @@ class MergedPlaces:
 def _joined(spans: list[tuple[LineSpan, list[Finding]]]) -> list[tuple[LineSpan, list[Finding]]]:
     """Join partly overlapping spans.
 
-    `around` holds those that may still overlap, each within the previous one.
+    In the code, `around` holds the spans that the next one may still overlap, each within the previous one.
     """
     done: list[tuple[LineSpan, list[Finding]]] = []
     around: list[tuple[LineSpan, list[Finding]]] = []
@@ -321,7 +323,9 @@ class RerankStrategy:
 
 
 def reordered(ranking: Ranking, found: Sequence[ContextFragment]) -> Ranking:
-    """Return the ranking with the files that the model named first, in its order; scores stay descending."""
+    """Return the ranking with the files that the model named moved to the front, in the model's order. The
+    scores are adapted so that they descend.
+    """
     named = {fragment.path: place for place, fragment in enumerate(found)}
     best, rest = ranking.files[:_BEST], ranking.files[_BEST:]
     order = sorted(range(len(best)), key=lambda at: (named.get(best[at].path, len(named)), at))
@@ -331,7 +335,9 @@ def reordered(ranking: Ranking, found: Sequence[ContextFragment]) -> Ranking:
 
 
 async def _ask(model: Model, request: ModelRequest, cancelled: CancelSignal) -> ModelReply:
-    """Return the reply; an abandoned call is cancelled, which closes its connection."""
+    """Return the reply of the model. If the strategy is abandoned, the call is cancelled, which closes its
+    connection.
+    """
     call = asyncio.ensure_future(model.reply(request))
     try:
         while not cancelled.is_cancelled:

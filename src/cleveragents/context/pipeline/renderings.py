@@ -2,8 +2,8 @@
 
 The code for an answer is masked before it is counted, because it may be sent to a model; strategies search
 the unmasked code. A strategy may name any lines, but only whole units are shown: the innermost definition
-that contains them all or, outside of definitions, the chunks they touch, including every definition that
-these would cut in half.
+that contains all of these lines or, outside of definitions, the chunks that they touch, extended by every
+definition that these chunks would cut in half.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def printable(text: str) -> str:
 class CodeText:
     """One file: its lines and definitions. Immutable.
 
-    If not all definitions can be named, those with a `wanted` term or with lines of `near` are preferred.
+    If there are too many definitions to list, those with a `wanted` term or with lines in `near` are
+    preferred.
     """
 
     def __init__(
@@ -174,7 +175,9 @@ class CodeText:
         return list(self.lines[span.first - 1 : span.last])
 
     def _positions(self, unit: LineUnit | None) -> list[int]:
-        """Return the definitions of the file or of the unit, in the order of their lines."""
+        """Return the positions of the definitions in the unit, or in the file if it is None, in the order of
+        their lines.
+        """
         every = enumerate(self.analysis.definitions)
         if unit is None:
             chosen = [position for position, one in every if _depth(self.analysis, position) < _DEEPEST]
@@ -187,7 +190,9 @@ class CodeText:
         return sorted(chosen, key=lambda position: self.analysis.definitions[position].span)
 
     def _foremost(self, positions: list[int], most: int) -> list[int]:
-        """Return `most` of them, in order: the relevant ones with their parents, then the first ones."""
+        """Return at most `most` of the positions, in order: those of relevant definitions and their parents,
+        filled up with the first ones.
+        """
         if len(positions) <= most:
             return positions
         worth = {position: self._worth(position) for position in positions}
@@ -226,7 +231,7 @@ def _depth(analysis: FileAnalysis, position: int) -> int:
 class ShownCode:
     """A `CodeSnapshot` that masks texts and caches them for one answer; unreadable files are noted.
 
-    Any thread may ask: the cache only grows, and a text that two threads read at once is the same.
+    Any thread may use it: the cache only grows, and if two threads read a text at once, both get the same.
     """
 
     def __init__(self, code: CodeSnapshot, files: Sequence[CodeFile], note: Callable[[str], None]) -> None:
@@ -343,8 +348,8 @@ def _innermost(span: LineSpan, definitions: tuple[Definition, ...]) -> int | Non
 
 
 def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> LineUnit:
-    """Return the chunk's definition with the comments above it, or the chunk of a class if
-    it cuts no member.
+    """Return the definition of the chunk with the comments above it. For a chunk of a class, return the chunk
+    itself if it cuts no member in half.
     """
     definition = analysis.definitions[position]
     if chunk.contains(definition.span):
@@ -368,7 +373,7 @@ def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:
 
 
 def _whole(span: LineSpan, analysis: FileAnalysis) -> LineSpan:
-    """Extend the lines to all of every chunk and definition that they touch."""
+    """Extend the lines so that they include every chunk and definition that they touch."""
     chunks = [chunk.span for chunk in analysis.chunks if touch(chunk.span, span)]
     whole = _around(span, chunks)
     outer = [definition.span for definition in analysis.definitions if definition.parent is None]

@@ -1,6 +1,6 @@
 """An outline of a repository, in as many lines as there is room for.
 
-Every directory is one line with its number of files until it is expanded, which replaces it by a line for
+Every directory is one line with its number of files. Expanding a directory replaces that line by a line for
 each entry. Directories on the path to the best files are expanded first, then the largest; those that do not
 fit stay collapsed. So a tree of a hundred thousand files fits as well as one of ten.
 """
@@ -98,7 +98,7 @@ class _Drawing:
                     heappush(waiting, (depth + 1, -child.total, child.path, child))
 
     def fitted(self) -> str:
-        """Return as many lines as fit when they are counted together."""
+        """Return the text of as many lines as fit into the tokens."""
         lines = [_HEADING, *_lines(self._root, 0)]
         while len(lines) > 1:
             text = "\n".join(lines)

@@ -1,7 +1,7 @@
 """Opening of a snapshot on another thread, and its closing after the last use.
 
-Opening may hang or end too late, and abandoned strategies still read the snapshot. So every user holds it,
-and the last one to release it closes it, on any thread.
+Opening may hang or end too late, and abandoned strategies still read the snapshot. So the snapshot counts its
+users, and the last one to release it closes it, on any thread.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class HeldSnapshot:
     Thread safety:
         Owner: the opener holds it first.
         Lock: `_lock` guards the count; held for arithmetic only, the snapshot is closed outside it.
-        Guarantee: it is closed exactly once, after the last user released it, and cannot be acquired then.
+        Guarantee: it is closed exactly once, after the last user released it, and cannot be acquired
+            afterwards.
     Cancel safety: an interrupted user releases it on the way out; one that hangs keeps it open.
     """
 
@@ -62,7 +63,7 @@ class HeldSnapshot:
 
     @contextmanager
     def held(self) -> Iterator[CodeSnapshot]:
-        """Hold the snapshot open within the block. Raises `Closed` if it is too late."""
+        """Hold the snapshot open within the block. Raises `Closed` if it is already closed."""
         with self._lock:
             if self._users == 0:  # guard: a closed snapshot must not be used
                 raise Closed("the code snapshot")
@@ -99,9 +100,10 @@ class PendingSnapshot:
 
     Thread safety:
         Owner: the question that asked.
-        Lock: `_lock` guards whether it was given up and what was opened; held for arithmetic only.
-        Guarantee: what was opened is either taken or closed.
-    Cancel safety: `take` after an abandoned step makes the step close what it opens.
+        Lock: `_lock` guards the opened snapshot and whether the caller gave up; held for arithmetic only.
+        Guarantee: a snapshot that was opened is either taken or closed.
+    Cancel safety: if `take` is called before an abandoned step has opened the snapshot, the step closes it
+        when it is opened.
     """
 
     def __init__(
@@ -142,7 +144,9 @@ class PendingSnapshot:
         return None
 
     def take(self) -> OpenedCode | None:
-        """Return the snapshot if it is open; afterwards, nothing more is accepted."""
+        """Return the snapshot if it is open, else None. A snapshot that is opened after this call is closed
+        at once.
+        """
         with self._lock:
             self._given_up = True
             return self._opened
@@ -188,7 +192,8 @@ def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
 def _notes(code: CodeSnapshot, in_time: bool) -> tuple[str, ...]:
     """Return the notes of a snapshot.
 
-    If it is incomplete although there was time, asking again would not help.
+    For an incomplete snapshot, a note advises to ask again, unless there was enough time (`in_time`): then
+    asking again would not help.
     """
     status = code.status
     notes = [str(note) for note in status.notes[:_MOST_NOTES]]

@@ -1,8 +1,8 @@
 """Steps of the pipeline that may hang or raise, each run on another thread with a deadline.
 
-A step is passed to the strategy executor as a strategy without findings. So steps use the same abandonable
-threads, deadlines and breaker as strategies. The result of a step is validated on its own thread, because
-even reading it may hang; it is used only if the executor reports that it arrived in time.
+A step is passed to the strategy executor as a strategy that finds nothing. So steps run with the same kind of
+abandonable threads, deadlines and breaker as strategies. The result of a step is validated on its own thread,
+because even reading it may hang; it is used only if the executor reports that it arrived in time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """The seconds left; 0 if it has passed."""
+        """The seconds left until the deadline; 0 if it has passed."""
         return max(0.0, self._until - self._clock())
 
     def extended(self, seconds: float) -> Deadline:
@@ -53,7 +53,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome(Generic[T]):
-    """The result of a step, in a tuple of one; or an empty tuple and the problem."""
+    """The outcome of a step: its result in a tuple of one element, or an empty tuple and the problem."""
 
     given: tuple[T, ...] = ()
     problem: str = ""

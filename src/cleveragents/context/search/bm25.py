@@ -1,6 +1,6 @@
 """BM25 over chunks and documents, for many queries with the same terms.
 
-The value of a term's occurrence does not depend on the query; only the weight of the term does. So
+How much an occurrence of a term counts does not depend on the query; only the weight of the term does. So
 occurrences are weighted once, and each query is one pass over them. All operations use whole arrays: a dozen
 queries for an issue of three hundred words take milliseconds.
 """
@@ -123,7 +123,9 @@ class Bm25Table:
         return self._sums(self._weights(query)[self._term] * self._value)
 
     def coverage(self, query: Mapping[str, float]) -> Scores:
-        """Return the share of the query that occurs in each unit, weighted by rarity."""
+        """Return, for each chunk or document, the share of the query's terms that occur in it, weighted by
+        rarity.
+        """
         weights = self._weights(query) * self.rarity
         total = float(weights.sum()) or 1.0
         return self._sums(weights[self._term]) / total
@@ -146,7 +148,9 @@ class Bm25Table:
 def _summed(
     term: NDArray[np.int32], unit: NDArray[np.int32], count: Scores
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Scores]:
-    """Return one row for each term and unit; the input is sorted, so equal ones are adjacent."""
+    """Return one row for each term and unit, with the sum of the counts. The input is sorted, so equal pairs
+    are adjacent.
+    """
     import numpy as np
 
     if not len(term):

@@ -46,7 +46,7 @@ _MOST_COMPARED = 2_000
 
 
 class GitCommitHistory:
-    """A `CommitHistory` for git repositories; `directory` is that of the index.
+    """A `CommitHistory` for git repositories; `directory` is the directory of the code indexes.
 
     Stateless: any thread may share it.
     """
@@ -168,7 +168,8 @@ def most_alike(
 ) -> list[tuple[float, PastCommit]]:
     """Return the commits that share terms with the query, the most similar first, each with its score.
 
-    `query` maps terms to weights. Rare terms count more, and a long message must share more terms.
+    `query` maps terms to weights. Rare terms count more, and a long message must share more terms for the
+    same score.
     """
     words = [Counter(terms_of(commit.message[:_MOST_COMPARED])) for commit in commits]
     holders = Counter(term for counted in words for term in counted if term in query)

@@ -1,7 +1,7 @@
-"""The origin of names: the file of a module, and the file that defines what another file re-exports.
+"""The origin of names: the file of a module, and the file that defines a name that another file re-exports.
 
-Only the files on the way are read, each once, so a lookup takes as long in a large repository as in a small
-one.
+A lookup reads only the files on the path of imports, each once, so it is as fast in a large repository as in
+a small one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class ImportGraph:
         return self._names[path]
 
     def modules(self, name: str, importer: str = "") -> list[str]:
-        """Return the files that a module name in `importer` may refer to; several if it is ambiguous."""
+        """Return the files that a module name, as used in the file `importer`, may refer to; several if the
+        name is ambiguous.
+        """
         name = name.strip("\"'")
         if name.startswith("."):
             return self._relative(name, importer)
@@ -106,7 +108,9 @@ class ImportGraph:
         return []
 
     def targets(self, path: str, imported: Import, depth: int = _DEPTH) -> list[str]:
-        """Return the files that actually define what an import of `path` takes."""
+        """Return the files that define what the import `imported` in the file `path` refers to, after
+        following re-exports.
+        """
         found: dict[str, None] = {}
         modules = self.modules(imported.module, path)
         for original, _ in imported.names:
@@ -122,8 +126,8 @@ class ImportGraph:
         return list(found) if imported.names else modules
 
     def dotted(self, name: str) -> list[str]:
-        """Return the files that define a dotted name: its longest prefix that is a module, followed by a name
-        that the module defines or re-exports.
+        """Return the files that define a dotted name. The longest prefix that is a module is looked up, then
+        the name after it, which the module defines or re-exports.
         """
         parts = name.replace("::", ".").split(".")
         for end in range(len(parts), 0, -1):

@@ -1,7 +1,8 @@
 """Matching of questions with paths, module names and defined names.
 
-Paths are compared by their words; a rare word counts more than a common one. A path or module name refers to
-the files whose last parts agree with it. Names defined in a file are compared with the words of a question.
+Paths are compared by their words; a rare word counts more than a common one. A path or module name in a
+question refers to the files whose paths have the same last parts. Names defined in a file are compared with
+the words of a question.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ class PathEnds:
         self._by_stem: dict[str, list[str]] | None = None
 
     def meant(self, mention: str) -> list[str]:
-        """Return the files with the longest agreement; none if only the file name agrees although the mention
-        has more parts.
+        """Return the files that a mentioned path may refer to: those that agree with it in the most parts,
+        counted from the end. Empty if only the file name agrees although the mention has more parts.
         """
         parts = [part for part in mention.replace("\\", "/").split("/") if part not in ("", ".", "..", "~")]
         if not parts:
@@ -125,7 +126,9 @@ class PathEnds:
         return [path for path in self._stem(parts[-1]) if _module_parts(path) == parts] if parts else []
 
     def files_of(self, parts: list[str]) -> list[str]:
-        """Return the files that this module may be; of several, those closest to the root."""
+        """Return the files that this module name may refer to; if there are several, those closest to the
+        root.
+        """
         kept = self._ending(parts)
         shortest = min((path.count("/") for path in kept), default=0)
         nearest = [path for path in kept if path.count("/") == shortest]

@@ -74,9 +74,9 @@ class QuestionSearch:
 
     Thread safety:
         Owner: `shared_search` makes it and drops it with the snapshot; the strategies of one answer share it.
-        Lock: `_lock` (reentrant, because one part needs another) guards `_known`, and is held while a part is
-            computed, so that it is not computed twice.
-        Guarantee: each part is computed at most once, unless that raised.
+        Lock: `_lock` (reentrant, because computing one part may need another) guards `_known`. It is held
+            while a part is computed, so that no part is computed twice.
+        Guarantee: each part is computed at most once, unless computing it raised an error.
     Cancel safety: a computed part is kept for the next caller.
     """
 
@@ -90,7 +90,7 @@ class QuestionSearch:
 
     @property
     def code(self) -> CodeSnapshot:
-        """The snapshot. Callers hold it, so it exists."""
+        """The snapshot. It is still open, because all callers hold it open."""
         code = self._code()
         if code is None:
             raise Closed("the snapshot of the code index")
@@ -127,7 +127,7 @@ class QuestionSearch:
         return self.once("documents", lambda: {file.path: file.document for file in self.code.files})
 
     def documents_of(self, kind: str) -> Collection[int]:
-        """Return the contents of this kind."""
+        """Return the documents whose files are of this kind."""
         return {self.documents[path] for path in self.paths_of(kind)}
 
     def paths_of(self, kind: str) -> Sequence[str]:
@@ -164,14 +164,16 @@ class QuestionSearch:
         return self.once(("corpus", kind), lambda: Corpus(self.code, self.documents_of(kind)))
 
     def found(self, kind: str, field: Field = Field.BODY) -> Occurrences:
-        """Return the occurrences of all words of the question."""
+        """Return the occurrences of all words of the question in files of this kind."""
         terms = self.once("terms", lambda: sorted({term for one in self.queries.values() for term in one}))
         # read once for all kinds, because reading takes most of the time
         postings = self.once(("postings", field), lambda: self.code.postings(field, terms))
         return self.once(("found", kind, field), lambda: self.corpus(kind).among(postings, terms))
 
     def table(self, kind: str, *, documents: bool) -> Bm25Table:
-        """Return the scores for words anywhere; words in names of definitions count more."""
+        """Return the BM25 table for words anywhere in files of this kind; words in names of definitions count
+        more.
+        """
 
         def weigh() -> Bm25Table:
             found = self.once(("joined", kind), lambda: self._joined(kind))
@@ -194,7 +196,7 @@ class QuestionSearch:
 
     @property
     def likely(self) -> Scores:
-        """The relevance of each source by words alone, normalised to 1."""
+        """The relevance of each source file by words alone, normalised so that the highest is 1."""
 
         def add() -> Scores:
             corpus = self.corpus(FileKind.SOURCE)
@@ -206,7 +208,7 @@ class QuestionSearch:
 
     @property
     def contenders(self) -> list[int]:
-        """The most relevant sources, best first. Expensive checks are limited to these."""
+        """The most relevant source files, best first. Expensive checks are limited to these files."""
         return self.once("contenders", lambda: best(self.likely, _MOST_CONTENDERS))
 
 
@@ -282,7 +284,9 @@ class FoundPlaces:
 
 
 def in_order(fragments: Iterable[ContextFragment]) -> list[ContextFragment]:
-    """Interleave the signals, the best of each first, so that a truncated list keeps some of each."""
+    """Interleave the fragments of all signals, the best of each signal first, so that a truncated list keeps
+    some of each.
+    """
     by_signal: dict[str, list[ContextFragment]] = {}
     for fragment in fragments:
         by_signal.setdefault(fragment.signal, []).append(fragment)
@@ -297,7 +301,9 @@ def is_compound(name: str) -> bool:
 
 
 def strengths(question: ParsedQuestion, names: Mapping[str, Collection[str]]) -> dict[str, float]:
-    """Return the confidence, from 0 to 1, that each name is meant; `names` are those of each part."""
+    """Return the confidence, from 0 to 1, that the question refers to each name; `names` are the names in
+    each part of the question.
+    """
     prose = f"{question.title}\n{question.prose}"
     said = f"{prose}\n{question.code}"
     called = frozenset(_CALLED.findall(said))

@@ -29,7 +29,7 @@ _DIGESTS: Final = {
 def tokenizer(
     name: str, environment: Mapping[str, str], digests: Mapping[str, str] = _DIGESTS
 ) -> tuple[CountTokens, str | None]:
-    """Return the named tokenizer; or the estimate, and why it is used.
+    """Return the named tokenizer and None; or the estimate and the reason why it is used.
 
     `digests` are those of intact files.
     """

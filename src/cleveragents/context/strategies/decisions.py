@@ -1,4 +1,4 @@
-"""Active decisions of the asking plan that match the question."""
+"""Active decisions of the plan that asks the question, as far as they match the question."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_FOUND = 20
 
 
 class DecisionsStrategy:
-    """The strategy. Immutable: it holds the decisions as they were at its creation."""
+    """Finds decisions of the plan. Immutable: it holds the decisions as they were when it was created."""
 
     name = "decisions"
 

@@ -1,7 +1,8 @@
 """Search by meaning, with word vectors from the package `wordllama`.
 
 An optional extra (`cleveragents[embeddings]`). Vectors of single words cannot pick one file out of thousands,
-but they can rank the most relevant ones. So only the best chunks of the best files by keywords are compared.
+but they can rank a few relevant files. So only the best chunks of the files that the keyword search ranks
+best are compared.
 
 The vectors are read directly from the package's two files, which takes a tenth of a second; importing the
 package takes half a second. Nothing is ever downloaded: without the files, the strategy is not offered.
@@ -55,7 +56,9 @@ def offered() -> bool:
 
 
 class EmbeddingsStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read; the vectors are read-only."""
+    """Finds code by word vectors. Any thread may use it: it holds only the snapshot, which any thread may
+    read, and the vectors are read-only.
+    """
 
     name = "embeddings"
 
@@ -161,7 +164,7 @@ def word_vectors() -> WordVectors:
 def read_matrix(file: Path) -> NDArray[np.float16]:
     """Read the single matrix of a `safetensors` file.
 
-    The first eight bytes are the length of the header, which gives its offset.
+    The first eight bytes are the length of the header, and the header contains the offset of the matrix.
     """
     import numpy as np
 

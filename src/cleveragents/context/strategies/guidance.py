@@ -18,7 +18,7 @@ _STANDING = {"agents.md": 1.0, "claude.md": 0.8, "contributing.md": 0.5, "readme
 
 
 class GuidanceStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read."""
+    """Finds documentation. Any thread may use it: it holds only the snapshot, which any thread may read."""
 
     name = "guidance"
 

@@ -1,9 +1,9 @@
 """Commit history: files changed by commits whose messages resemble the question.
 
-Commit messages use the language of issues and rarely name files, but their commits do. So files are found by
-the commits most similar to the question, and by all messages about a file taken as one text. Recent changes,
-and files that often change together with relevant ones, also count. A commit that touched many files says
-little about each, so its score is divided among them.
+Commit messages use the language of issues and rarely name files, but the commits show which files changed. So
+files are found by the commits most similar to the question, and by all messages about a file taken as one
+text. Recent changes, and files that often change together with relevant ones, also count. A commit that
+touched many files says little about each, so its score is divided among them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _HEAVIEST = 3.0
 
 
 class HistoryStrategy:
-    """The strategy. It holds only the snapshot and the history, which any thread may read."""
+    """Finds files by commit history. Any thread may use it: it holds only the snapshot and the history, which
+    any thread may read.
+    """
 
     name = "history"
 
@@ -63,9 +65,7 @@ class HistoryStrategy:
 
 @lru_cache(maxsize=10_000)
 def _counted(message: str) -> tuple[dict[str, int], int]:
-    """Return the terms of a message and their total; cached, because the next question has
-    the same history.
-    """
+    """Return the terms of a message and their total; cached, because later questions need them again."""
     counts: dict[str, int] = {}
     total = 0
     for word in words_of(message[:_MOST_MESSAGE]):
@@ -150,7 +150,7 @@ class _Past:
         return scores
 
     def together(self, likely: Mapping[str, float]) -> dict[str, float]:
-        """Score files that changed in the same commits as relevant ones."""
+        """Score files that changed in the same commits as relevant files."""
         scores: dict[str, float] = {}
         often = Counter(path for paths in self._paths for path in paths)
         for paths in self._paths:

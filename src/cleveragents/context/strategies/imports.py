@@ -1,7 +1,7 @@
 """Imports in the question, and imports of the most relevant files.
 
-A user writes `from package import Thing`, and `Thing` is defined three re-exports away: following them leads
-to the file. Imports of a relevant file are relevant as well, but less so.
+A user writes `from package import Thing`, and `Thing` is defined three re-exports away: following these leads
+to the file that defines it. Imports of a relevant file are relevant as well, but less so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMPORT = re.compile(r"^\s{0,40}import\s{1,10}([\w.]{1,200})(?:\s{1,10}as\s{1,10
 
 
 class ImportsStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read."""
+    """Finds files by imports. Any thread may use it: it has only the snapshot, which any thread may read."""
 
     name = "imports"
 
@@ -60,7 +60,7 @@ def _resolved(graph: ImportGraph, names: Sequence[str], cancelled: CancelSignal)
 
 
 def _bound(question: ParsedQuestion) -> tuple[list[str], dict[str, str]]:
-    """Return the full names that the question's code imports, and their local names."""
+    """Return the full names that the question's code imports, and the full names by local names."""
     code = f"{question.code}\n{question.prose}"
     taken: dict[str, None] = {}
     called: dict[str, str] = {}

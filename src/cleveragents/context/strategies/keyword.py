@@ -1,9 +1,9 @@
 """Keyword search: BM25 over files and chunks, for the whole question and its parts.
 
-The title states in a few words what the rest explains with many misleading ones, so it is searched
-separately; so are prose, code and text in backticks. A file is scored by its three best chunks: the best one
-alone would favour a lucky line, and all of them would favour length. Paths are searched as well, because
-directories and files are named after their content.
+The title states in a few words what the rest of the question explains in many, often misleading words. So the
+title is searched separately, and so are prose, code and text in backticks. A file is scored by its three best
+chunks: the best one alone would favour a lucky line, and all of them would favour length. Paths are searched
+as well, because directories and files are named after their content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COVERED = ("title", "ticked")
 
 
 class KeywordStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read."""
+    """Finds code by keywords. Any thread may use it: it has only the snapshot, which any thread may read."""
 
     name = "keyword"
 

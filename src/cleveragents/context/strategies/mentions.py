@@ -1,8 +1,9 @@
 """Explicit mentions in the question: paths, stack frames, modules and error messages.
 
 A path in a question is seldom the path in the repository: it is the path of an installed package, or only its
-end. So paths are compared from their ends, and the longest agreement wins. An error message exists somewhere
-as a string literal with placeholders, so the chunk whose literals cover most of it is searched.
+end. So paths are compared from their ends, and the longest agreement wins. An error message is usually a
+string literal with placeholders in the code, so the strategy looks for the chunk whose literals cover most of
+the message.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _CODED = re.compile(r"\b(?:\w{1,40}\.)?[A-Z]{1,3}\d{3,4}\b")
 
 
 class MentionsStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read."""
+    """Finds code that the question mentions. Any thread may use it: it holds only the snapshot, which any
+    thread may read.
+    """
 
     name = "mentions"
 
@@ -90,7 +93,9 @@ class MentionsStrategy:
 
 
 def _installed(path: str) -> str:
-    """Return the path within its package, if it contains an installation directory."""
+    """Return the part of the path inside the installed package; the whole path if it contains no installation
+    directory.
+    """
     for directory in ("site-packages", "dist-packages", "node_modules", "gems"):
         _, found, after = path.replace("\\", "/").rpartition(f"{directory}/")
         if found:
@@ -99,7 +104,7 @@ def _installed(path: str) -> str:
 
 
 def _paths(ends: PathEnds, mentions: Iterable[str]) -> dict[str, float]:
-    """Score the files that mentions may refer to; an ambiguous mention counts less for each."""
+    """Score the files that mentions may refer to. An ambiguous mention adds less to each score."""
     scores: dict[str, float] = {}
     for mention in mentions:
         meant = ends.meant(_installed(mention))

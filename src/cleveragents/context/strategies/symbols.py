@@ -46,7 +46,9 @@ _Names = dict[str, Counter[str]]
 
 
 class SymbolsStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read."""
+    """Finds definitions and uses of names. Any thread may use it: it holds only the snapshot, which any
+    thread may read.
+    """
 
     name = "symbols"
 
@@ -100,7 +102,7 @@ def _weights(names: _Names) -> dict[str, float]:
 
 
 def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
-    """Return the sources that contain each term."""
+    """Return the source files that contain each term."""
     import numpy as np
 
     corpus = look.corpus(FileKind.SOURCE)
@@ -131,7 +133,7 @@ def _by_path(look: QuestionSearch, scores: Mapping[int, float]) -> dict[str, flo
 
 
 def _definers(look: QuestionSearch, names: _Names) -> list[int]:
-    """Return the sources that most likely define the names, and the most relevant ones overall."""
+    """Return the source files that most likely define the names, and those that are most relevant overall."""
     weights = _weights(names)
     wholes: dict[str, float] = {}
     for name, weight in weights.items():

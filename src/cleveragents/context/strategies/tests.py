@@ -1,4 +1,5 @@
-"""Tests as a link: if a question resembles a test, it is about the code that the test exercises.
+"""Tests as a link between question and code: a question that resembles a test is probably about the code that
+the test exercises.
 
 A test uses the language of users, as a question does, while the tested code may not. Its imports and its file
 name tell which code it tests.
@@ -27,7 +28,9 @@ _MOST_TESTS = 10
 
 
 class MatchingTestsStrategy:
-    """The strategy. It holds only the snapshot, which any thread may read."""
+    """Finds code by matching tests. Any thread may use it: it holds only the snapshot, which any thread may
+    read.
+    """
 
     name = "tests"
 
@@ -54,7 +57,7 @@ class MatchingTestsStrategy:
 
 
 def _namesakes(look: QuestionSearch, tests: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Score sources with the same base name as the tests, those in similar directories first."""
+    """Score source files with the same base name as the tests; those in similar directories score higher."""
     by_stem: dict[str, list[str]] = {}
     for path in look.source_paths:
         by_stem.setdefault(_stem(path), []).append(path)

@@ -1,8 +1,8 @@
 """Export of traces to an OpenTelemetry collector over OTLP/HTTP.
 
 One thread does everything: it turns events into spans, imports the SDK (half a second, which no caller waits
-for), and sends a batch per second. Commits only put their events into a bounded queue. A collector that is
-down, slow or wrong loses traces and causes one line in the log.
+for), and sends a batch per second. Commits only put their events into a bounded queue. If the collector is
+down, slow or misconfigured, traces are lost, and one line is logged.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class OtlpTelemetry:
 
     Thread safety:
         Owner: the code that made it closes it; any thread may report.
-        Lock: none of its own; the queue has one, and only the thread of this class waits in it. The
-            book of spans and the exporter belong to that thread.
-        Guarantee: reporting never waits; the number of queued events is bounded, and events without room
+        Lock: none of its own; the queue has a lock, and only the thread of this class waits for the queue.
+            The `SpanBook` and the exporter belong to that thread.
+        Guarantee: reporting never waits; the number of queued events is bounded, and events that find no room
             are counted; after `close` the thread has ended, or was abandoned and ends with the process.
     Cancel safety: reporting cannot be cancelled.
     """
@@ -170,7 +170,9 @@ class OtlpTelemetry:
             self._give_up()
 
     def _gathered(self) -> list[Span]:
-        """Return the spans that end within the next moment; immediately when closing."""
+        """Return the spans that end within the next `batch_seconds`; when closing, those that have ended,
+        without waiting.
+        """
         spans: list[Span] = []
         until = time.monotonic() + self._batch_seconds
         while len(spans) < _BATCH_SPANS:

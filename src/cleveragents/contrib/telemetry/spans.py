@@ -100,7 +100,7 @@ class SpanBook:
     """Open spans until they end. Not thread-safe: it belongs to the one thread that feeds it.
 
     `root_of` returns the root of a plan's tree, `plan_of_job` the plan of a job, if any; both may query the
-    database. Spans that never end here are dropped after ten thousand newer ones.
+    database. Spans whose end is never reported are dropped after ten thousand newer ones.
     """
 
     def __init__(self, root_of: Callable[[str], str], plan_of_job: Callable[[str], str | None]) -> None:
@@ -129,7 +129,7 @@ class SpanBook:
         return [] if hear is None else hear(event)
 
     def left(self, now: datetime) -> list[Span]:
-        """End all open spans as interrupted, forget them and return them, when the exporter closes."""
+        """End all open spans as interrupted and return them. Called when the exporter closes."""
         spans = [begun.ended(now, "interrupted") for begun in self._open.values()]
         self._open.clear()
         self._job_of.clear()
@@ -300,7 +300,7 @@ class SpanBook:
         return [] if begun is None else [begun.ended(event.occurred_at, failed, more)]
 
     def _parent(self, plan_id: str, key: _Key) -> int:
-        """Return the innermost open span, or the plan itself."""
+        """Return the id of the innermost open span of the plan, or else that of the plan's own span."""
         around: list[_Key] = [("phase", plan_id), self._job_of.get(plan_id, ())]
         inner = {"job": 2, "phase": 1}.get(key[0], 0)
         for outer in around[inner:]:
@@ -320,7 +320,9 @@ class SpanBook:
 
 
 def number_of(text: str, size: int) -> int:
-    """Return a number of this many bytes for a text, the same everywhere; for a plan, the id itself."""
+    """Return a number of `size` bytes derived from the text, the same in every process; for a plan id and 16
+    bytes, the id itself as a number.
+    """
     from ulid import ULID
 
     if size == 16:
@@ -357,7 +359,9 @@ def _number(value: JsonValue) -> int:
 
 
 def _word(value: JsonValue) -> str:
-    """Return a single word, else `unnamed`: the text may be a command, which traces must not contain."""
+    """Return the value if it is a single word, else `unnamed`: a longer text may be a command, which traces
+    must not contain.
+    """
     text = str(value)
     return tellable(text) if _WORD.fullmatch(text) else "unnamed"
 

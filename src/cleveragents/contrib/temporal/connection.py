@@ -68,8 +68,8 @@ class TemporalConnection:
     def start(self, job: Job, phase: str, goal: str = "") -> bool:
         """Start a workflow for the job, beginning with this phase, unless one is running.
 
-        A workflow of an older version is restarted for workers of this version; returns True then. Raises
-        `EngineUnavailable`.
+        A workflow of an older version is restarted for workers of this version; only then, return True.
+        Raises `EngineUnavailable`.
         """
         _client_class()
         from datetime import timedelta
@@ -124,7 +124,7 @@ class TemporalConnection:
         self.run(end)
 
     def open_on(self, task_queues: Collection[str]) -> list[tuple[str, str]]:
-        """Return the open workflows and runs on these queues. Raises `EngineUnavailable`."""
+        """Return the open workflows on these queues, each with its run id. Raises `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
 
@@ -138,7 +138,7 @@ class TemporalConnection:
         return self.run(look)
 
     def end(self, workflow: str, run: str, reason: str) -> None:
-        """Terminate a run of the workflow; an ended one is unchanged. Raises `EngineUnavailable`."""
+        """Terminate a run of the workflow, unless it has ended. Raises `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
 
@@ -168,7 +168,9 @@ class TemporalConnection:
 
 
 def _client_class() -> type[Client]:
-    """Return the client class. Raises `ConfigurationError` if the SDK is missing, so call this first."""
+    """Return the client class. Raises `ConfigurationError` if the SDK is missing, so call this before
+    importing anything from it.
+    """
     try:
         from temporalio.client import Client
     except ImportError:

@@ -1,8 +1,9 @@
-"""Names of our jobs in Temporal, by which people find plans and versions stay separate.
+"""Names of our jobs in Temporal. They let people find plans, and keep different versions of CleverAgents
+separate.
 
-The id of a workflow begins with the id of its plan, for all jobs of the plan: a search for it finds all of
-them. The name of a task queue includes the protocol of its workers. Workers with an older protocol do not get
-jobs that they could not run; a newer worker moves their workflows to its own queue.
+The id of a workflow begins with the id of its plan, so a search for the plan's id finds the workflows of all
+its jobs. The name of a task queue includes the protocol of its workers. Workers with an older protocol do not
+get jobs that they could not run; a newer worker moves their workflows to its own queue.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ def memo_of(job: Job, goal: str) -> dict[str, str]:
 
 
 def priority_key(priority: int) -> int:
-    """Return Temporal's priority for one of ours.
+    """Return Temporal's priority for the priority of a job.
 
-    It has five, of which the lowest goes first; the default is the middle one.
+    Temporal has five priorities, of which the lowest number goes first; the default is the middle one.
     """
     return min(max(3 - priority, 1), 5)
 

@@ -1,8 +1,9 @@
 """The job table with shared queues dispatched by Temporal.
 
-The row is the record and the fence, as without Temporal, so code that reads a job or writes for one need not
-know the engine. A submission is stored first and sent to Temporal second. In between, the process may be
-killed, or Temporal unavailable. Then a worker finds the row and sends it to Temporal.
+The row in the table is the job's record and fence, as without Temporal. So code that reads a job, or writes
+on behalf of one, need not know the engine. A submission is stored first and sent to Temporal second. In
+between, the process may be killed, or Temporal unavailable. Then a worker finds the row and sends it to
+Temporal.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def kept_queue(queue: str) -> str:
 
 
 class TemporalJobStore:
-    """`JobStore`. Stateless but for the table and the connection, so any thread may share it."""
+    """A `JobStore` that dispatches jobs of shared queues by Temporal. Stateless except for the table and the
+    connection, so any thread may share it.
+    """
 
     def __init__(
         self,
@@ -105,5 +108,5 @@ class TemporalJobStore:
 
 
 def _shown(job: Job) -> Job:
-    """Return the job with the queue name of its submission."""
+    """Return the job with the queue name that it was submitted with."""
     return replace(job, queue=job.queue.removeprefix(_OURS))

@@ -1,8 +1,8 @@
 """A worker that gets its jobs from Temporal.
 
-Temporal's activity claims the row of the job by its id and passes it to our own worker. So heartbeats, the
-fence, the end of all processes of a cancelled attempt and giving back jobs on a drain work as elsewhere.
-Temporal supplies only the job and the cancel.
+An activity in Temporal claims the row of the job by its id and passes the job to our own worker. So
+heartbeats, fences, ending all processes of a cancelled attempt, and returning jobs to the queue on a drain
+work as without Temporal. Temporal only supplies the job and forwards a cancel.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class TemporalWorker:
 
     Thread safety:
         Owner: the code that made it closes it; any thread may call `drain` and `close`, one after another.
-        Lock: none of its own; our worker has one for running jobs, Temporal's has its own loop.
-        Guarantee: a job runs here only under a fence of its row; after `close` nothing of it runs.
+        Lock: none of its own; our worker has a lock for running jobs, and Temporal's worker has its own loop.
+        Guarantee: a job runs here only under a fence of its row; after `close`, no job runs here.
     Cancel safety: an interrupted drain may be called again.
     """
 
@@ -111,7 +111,9 @@ class TemporalWorker:
         self._inner.stop_claiming()
 
     def drain(self, timeout: float) -> bool:
-        """Take no more jobs and let running ones end; after the timeout, give the rest back."""
+        """Take no more jobs and let running jobs end. After the timeout, return the rest to the queue. Return
+        whether all ended in time.
+        """
         self._inner.stop_claiming()
         self._sweeps.stop()
         self._sweeps.join(_STOP_SECONDS)  # before its next sweep mistakes stopped workers for failed ones
@@ -206,7 +208,7 @@ class TemporalWorker:
         return ActivityResult(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
 
     def cancel_job(self, job_id: str) -> None:
-        """Cancel a job whose workflow was cancelled while none of its code ran here."""
+        """Cancel a job whose workflow was cancelled while no code of the job was running."""
         with suppress(UnknownJob):
             self._cancel(job_id)
             job = self._store.get(job_id)
@@ -235,7 +237,8 @@ class TemporalWorker:
             self._inner.cancel(job_id, "cancelled in Temporal")
 
     def _tell_of_forgotten(self) -> float:
-        """Send Temporal all jobs whose submitter could not, and those that it lost or a person ended there.
+        """Submit queued jobs to Temporal that their submitter could not send, that Temporal lost, or that a
+        person ended there. Return the seconds until the next call.
 
         A running workflow is not started again.
         """
@@ -264,7 +267,7 @@ class TemporalWorker:
     def _end_forsaken(self) -> None:
         """End workflows of older versions whose jobs have ended or have moved to this version.
 
-        They had other names, and the workers that could continue them may be gone for good.
+        These workflows have other names, and the workers that could continue them may be gone for good.
         """
         now = self._clock.monotonic()
         if now < self._look_for_older_at:
@@ -291,7 +294,9 @@ class TemporalWorker:
         return MOVED if job.state is JobState.QUEUED and workflow != workflow_id(job) else None
 
     def _still_knows(self, now: float) -> bool:
-        """Return False if this is another Temporal than before, or was down and may have lost its data."""
+        """Return whether this is still the same Temporal as before. False if it is another one, or if it was
+        down and may have lost its data.
+        """
         if now - self._asked_at < _ASK_SECONDS:
             return True
         self._asked_at = now
@@ -335,7 +340,7 @@ class _Watch:
 
 
 async def ensure_namespace(client: Client) -> None:
-    """Raise if the namespace does not exist: a worker would wait forever, silently."""
+    """Raise an error if the namespace does not exist: otherwise a worker would silently wait forever."""
     from datetime import timedelta
 
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -345,7 +350,9 @@ async def ensure_namespace(client: Client) -> None:
 
 
 async def _cluster_id(client: Client) -> str:
-    """Return the id of Temporal's database: another one has none of our jobs."""
+    """Return the id of Temporal's database. It tells whether this is still the same Temporal, because another
+    one has none of our jobs.
+    """
     from datetime import timedelta
 
     from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
@@ -357,10 +364,10 @@ async def _cluster_id(client: Client) -> str:
 
 
 def _is_wanted_cancelled() -> bool:
-    """Return whether the workflow was cancelled by a request.
+    """Return whether the activity was stopped because the workflow was cancelled by a request.
 
-    An activity is also stopped when Temporal timed it out. In that case the fence decides, and the job may
-    have another owner, which a cancel would harm.
+    An activity is also stopped when Temporal timed it out. In that case the job must not be cancelled,
+    because it may already run on another worker; the fence decides.
     """
     from temporalio import activity
 

@@ -4,12 +4,12 @@ All decisions about a job are made in our database, under its fence. Temporal di
 the job of a dead worker to another, and forwards a cancel to the running code. So the workflow holds only the
 job's id, and may be replayed from its history at any time.
 
-Each step follows from its order and the results of its activities, so a workflow started by an older version
-continues: that version had one activity for all phases, and reported none. The workflow imports nothing of
-ours.
+Each step depends only on the workflow's input and the results of its activities. So a workflow that was
+started by an older version, which had one activity for all phases and reported no phase, continues with this
+one. The workflow imports no other module of CleverAgents.
 
-A cancel that finds no running code, because the job waits for its next phase or for a worker, is written to
-the row by a local activity on any worker: it needs no free slot.
+If no code of the job runs, because it waits for its next phase or for a worker, a cancel is written to the
+job's row by a local activity, which runs on any worker and needs no free slot.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ _CANCEL_SECONDS = 60
 
 
 def activity_of(phase: str) -> str:
-    """Return the name of a phase's activity; the general one for an empty or unknown phase."""
+    """Return the name of the activity for a phase; for an empty or unknown phase, that of the general
+    activity.
+    """
     return f"cleveragents-{phase}" if phase in PHASES else ACTIVITY
 
 
@@ -67,7 +69,7 @@ class WorkflowInput:
 class ActivityResult:
     """The result of an activity: the job's state, and whether it has ended.
 
-    If not, it also holds the time and phase of the next activity.
+    If the job has not ended, the result also holds the time and phase of the next activity.
     """
 
     state: str

@@ -43,7 +43,7 @@ class ArgumentType(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument. It is required if it has no default; `rest` receives the words after `--`."""
+    """One argument. It is required if it has no default. With `rest`, it receives the words after `--`."""
 
     name: str
     type: ArgumentType
@@ -65,7 +65,9 @@ class Argument:
 
 
 def bound(action: str, arguments: Sequence[Argument], values: Mapping[str, JsonValue]) -> FrozenObject:
-    """Return a value for every argument, including defaults. Raises `InvalidArguments` with all mistakes."""
+    """Check the values and return a value for every argument, including defaults. Raises `InvalidArguments`
+    with all mistakes.
+    """
     problems = [_no_such(name, arguments) for name in values if _find(name, arguments) is None]
     result: dict[str, JsonValue] = {}
     for argument in arguments:

@@ -9,8 +9,8 @@ An invariant must hold whatever a plan does. Invariants about paths are enforced
 `never touch migrations/, *.lock` forbids changes, `never delete tests/` only forbids that files disappear. A
 pattern that ends in `/` matches everything below it, one without `/` a name in every directory, others are
 paths from the root with `*`, `?` and `**`. Invariants are sentences written by people, so `enforcement` tells
-what is enforced. A sentence with a condition or an exception is not enforced: taken literally it might forbid
-the opposite.
+what is enforced. A sentence with a condition or an exception is not enforced, because without it the rule
+might forbid the opposite of what is meant.
 """
 
 from __future__ import annotations
@@ -88,11 +88,12 @@ def is_action_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tool call: a template in an action, complete when `render` returns it.
+    """One tool call. In an action, its arguments are templates; `render` returns it with the values filled
+    in.
 
     `expect_exit` lists the exit codes that count as success. With `shell`, the argument `command` is a
-    script; a rendered step has `argv` instead. With `continue_on_failure`, later steps run even if this one
-    fails.
+    script; in a rendered step, it is replaced by `argv`. With `continue_on_failure`, later steps run even if
+    this one fails.
     """
 
     tool: str
@@ -151,8 +152,9 @@ class Check:
 class Action:
     """A complete and consistent action. Raises `InvalidAction` if a step refers to an unknown argument.
 
-    `execute_actor` and `steps` exclude each other. `profile` can only tighten the user's choice. `document`
-    is the source text: a plan keeps it, so later changes to the action do not affect the plan.
+    `execute_actor` and `steps` exclude each other. `profile` can only restrict the profile that the user
+    chose, never extend it. `document` is the source text: a plan keeps it, so later changes to the action do
+    not affect the plan.
     """
 
     name: str
@@ -222,7 +224,7 @@ def step_problems(
 class CheckVerdict(str, Enum):
     """The outcome of a check.
 
-    Only PASSED is a pass; a check that did not run, or ran on other files, is not.
+    Only PASSED counts as passed. A check that did not run, or that ran on other files, has not passed.
     """
 
     PASSED = "passed"
@@ -252,7 +254,7 @@ class CheckRun:
         return self.name == REVIEW and not self.required
 
     def is_check_of(self, tree: str) -> bool:
-        """Return whether this is the result of this command on this tree.
+        """Return whether this is the result of a check on this tree.
 
         A reviewer never counts, whatever its name.
         """
@@ -260,7 +262,9 @@ class CheckRun:
 
 
 def failure_line(details: str) -> str:
-    """Return how a failed run ended, and the last line of its output, which usually tells why."""
+    """Return one line that says how a failed run ended, with the last line of its output, which usually tells
+    why.
+    """
     how, _, printed = details.strip().partition("\n")
     last = printed.strip().rpartition("\n")[2].strip()
     if not last:
@@ -282,7 +286,9 @@ class Invariant:
 
     @classmethod
     def parse(cls, text: str) -> Invariant:
-        """Return the rules in the text, sentence by sentence: every word that looks like a path."""
+        """Return the invariant with the rules that its text contains. Each sentence that forbids something is
+        searched for words that look like paths.
+        """
         patterns: list[str] = []
         kept: list[str] = []
         for sentence in _SENTENCES.split(text):
@@ -317,7 +323,8 @@ class Invariant:
 
 
 def broken_by(invariants: Iterable[str], touched: TouchedPaths) -> str | None:
-    """Return the first invariant that a change of these paths breaks, and the path; None if all hold.
+    """Return a text with the first invariant that a change of these paths breaks, and the path; None if all
+    hold.
 
     A deletion is only detected if `touched` includes the new states.
     """
@@ -340,7 +347,9 @@ def _gone(touched: TouchedPaths) -> Iterator[str]:
 
 
 def _paths(part: str, verbs: list[str]) -> list[str]:
-    """Return the paths in a part of a sentence; none if it is about content in a file, not the file."""
+    """Return the paths in a part of a sentence; none if that part is about content in a file, not about the
+    file itself.
+    """
     words = [word for word in (word.strip(_QUOTES) for word in part.split()) if word]
     place = next((n for n, word in enumerate(words) if _PREPOSITION.fullmatch(word)), len(words))
     head, rest = words[:place], words[place:]
@@ -354,7 +363,9 @@ def _paths(part: str, verbs: list[str]) -> list[str]:
 
 
 def _bare(words: list[str]) -> list[str]:
-    """Return the only remaining word, as in `files in migrations`."""
+    """Return the only word that is left without filler words, such as `migrations` in `files in migrations`;
+    else empty.
+    """
     said = [word for word in words if not _FILLER.fullmatch(word)]
     return said if len(said) == 1 and _INVARIANT_NAME.fullmatch(said[0]) else []
 

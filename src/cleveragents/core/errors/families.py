@@ -26,7 +26,9 @@ class CleverAgentsError(Exception):
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        """Return the operations that fix the problem; where they vary, the class has a field of this name."""
+        """Return the operations that fix the problem. A class whose remedies vary has a field of this name
+        instead.
+        """
         return ()
 
     def __reduce__(self) -> tuple[type[CleverAgentsError], tuple[Any, ...]]:

@@ -72,7 +72,7 @@ class UnknownModel(InvalidRequest):
 class ModelRefused(InvalidRequest):
     """The provider rejected the request: a wrong key, no credit or an unknown model.
 
-    `charged` and `took` are those of `ModelUnavailable`.
+    `charged` and `took` are as in `ModelUnavailable`.
     """
 
     message = "{model}: {problem}"
@@ -97,7 +97,9 @@ class ContextTooLong(InvalidRequest):
 
 @dataclass(eq=False)
 class PriceUnknown(InvalidRequest):
-    """A limit in dollars needs a price. `actor` names the actor that sets the limit, if an actor does."""
+    """A limit in dollars cannot be enforced, because the price of the model is unknown. `actor` is the actor
+    that sets the limit, if an actor does.
+    """
 
     model: str
     actor: str = ""

@@ -93,7 +93,7 @@ class PlanError(InvalidRequest):
 
 @dataclass(eq=False)
 class TreeTooLarge(PlanError):
-    """The plan cannot have another sub-plan: it is nested too deeply, or has too many."""
+    """The plan cannot have another sub-plan: it is nested too deeply, or already has too many sub-plans."""
 
 
 @dataclass(eq=False)
@@ -124,7 +124,9 @@ class NeedsHuman(Conflict):
 
 @dataclass(eq=False)
 class ActorAsks(NeedsHuman):
-    """An actor asks a person a question. `question_id` identifies it: an answer applies to that one only."""
+    """An actor asks a person a question. `question_id` identifies the question; an answer applies only to
+    that question.
+    """
 
     question_id: str = ""
     choices: tuple[str, ...] = ()
@@ -144,7 +146,9 @@ class PlanFailed(Conflict):
 
 @dataclass(eq=False)
 class RethinkNeeded(Conflict):
-    """The result shows that the strategy was wrong: the plan returns to Strategize without a person."""
+    """The result shows that the strategy was wrong. The plan returns to the Strategize phase without waiting
+    for a person.
+    """
 
     message = "plan {plan_id} needs a new strategy: {findings}"
 
@@ -265,8 +269,8 @@ class InvalidGoals(InvalidRequest):
 class NotTrusted(Conflict):
     """A file of the repository would run code and is not trusted.
 
-    `resource` is the name of the repository for clients that do not know its path. `confirm` is true if the
-    person asked to trust it and did not confirm.
+    `resource` is the name of the repository for clients that do not know its path. `confirm` is true if a
+    person asked to trust the file but has not confirmed it.
     """
 
     message = "{what} comes with the repository and is not trusted"

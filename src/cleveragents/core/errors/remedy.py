@@ -43,7 +43,7 @@ def remedies_record(remedies: Sequence[Remedy]) -> dict[str, JsonValue]:
 
 
 def remedies_from_json(value: object) -> tuple[Remedy, ...]:
-    """Return the remedies in a JSON value, or none if another version wrote them in another format."""
+    """Return the remedies in a JSON value; empty if another version wrote them in another format."""
     from msgspec import ValidationError, convert
 
     try:

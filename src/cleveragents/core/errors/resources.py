@@ -31,7 +31,7 @@ __all__ = [
 class StoreBusy(Unavailable):
     """The database stayed busy for longer than the write could wait.
 
-    `cause` names the process that held the lock and the remedy, if known.
+    `cause` names the process that held the lock, and a remedy, if these are known.
     """
 
     waited_seconds: float

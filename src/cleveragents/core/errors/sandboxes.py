@@ -175,7 +175,7 @@ class OutsideSandbox(InvalidRequest):
 
 @dataclass(eq=False)
 class ToolRefused(InvalidRequest):
-    """The call is valid, and the tool cannot carry it out."""
+    """The call is valid, but the tool cannot carry it out."""
 
     message = "{tool}: {reason}"
     tool: str

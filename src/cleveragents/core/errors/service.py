@@ -111,7 +111,7 @@ class AlreadyThere(InvalidRequest):
 
 @dataclass(eq=False)
 class StillUsed(Conflict):
-    """The object cannot be removed, because another one uses it."""
+    """The object cannot be removed, because it is still in use."""
 
     message = "{what} {name!r} is still in use: {by}"
     exit_code = 1

@@ -1,11 +1,11 @@
 """Escapes for control characters and for unusual file names.
 
-Escaped are characters that control a terminal or change how the surrounding text reads: control characters
-(C0, DEL, C1), format characters (bidirectional overrides, zero-width characters, tags), line and paragraph
-separators, and lone surrogates.
+The escaped characters are those that control a terminal or change how the surrounding text reads: control
+characters (C0, DEL, C1), format characters (bidirectional overrides, zero-width characters, tags), line and
+paragraph separators, and lone surrogates.
 
 A file name on disk may hold line breaks, terminal controls and bytes that are not Unicode. Such a name is
-quoted and escaped, as git does it; every other name is shown unchanged. No two names have the same spelling.
+quoted and escaped, as in git; every other name is shown unchanged. No two names are displayed alike.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def redact_text(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def redact(value: object, secrets: Collection[str] = (), *, depth: int = 0) -> object:
-    """Return the value, through mappings and sequences, with secrets masked by name and by shape."""
+    """Return the value with secrets masked by name and by shape, also inside mappings and sequences."""
     if isinstance(value, str):
         return redact_text(value, secrets)
     if depth >= _DEPTH_LIMIT:
@@ -163,7 +163,7 @@ def redact_content_text(text: str) -> str:
 
 
 def redact_content(value: object) -> object:
-    """Return the value, through mappings and sequences, with each text masked like the text of a file."""
+    """Return the value with each text, also inside mappings and sequences, masked like a file's text."""
     return _each_text(value, redact_content_text)
 
 
@@ -174,7 +174,7 @@ def redact_known_text(text: str) -> str:
 
 
 def redact_known(value: object) -> object:
-    """Return the value, through mappings and sequences, with known secrets masked in each text."""
+    """Return the value with known secrets masked in each text, also inside mappings and sequences."""
     return _each_text(value, redact_known_text)
 
 
@@ -213,7 +213,7 @@ def mask_spans(text: str, spans: Iterable[Span], first: int = 0, last: int | Non
 def spans_around(known: Collection[Span], others: Iterable[Span]) -> list[Span]:
     """Return the known spans, each extended by the other spans that overlap or touch it.
 
-    A known value within a longer secret thereby hides all of it.
+    So a longer secret that contains a known value is hidden completely.
     """
     starts = sorted(start for start, _ in known)
     merged = _merged([*known, *others]) if known else []
@@ -223,7 +223,7 @@ def spans_around(known: Collection[Span], others: Iterable[Span]) -> list[Span]:
 def end_of_cut_secret(before: str, behind: str) -> int:
     """Return how many characters of `behind` belong to a secret that begins in `before`, by name or by shape.
 
-    Without `before` the rest of such a secret could not be recognized, so it must not be kept either.
+    A caller that drops `before` must drop these characters, too: alone, they are not recognized as a secret.
     """
     first = end = len(before)
     for match in sorted(find_in_text(before + behind)):
@@ -315,7 +315,7 @@ class PieceMask:
 
     @property
     def rest(self) -> str:
-        """Return the buffered text as if this were the end; a truncated known value is masked, too."""
+        """Return the masked buffer as if no more text followed; a truncated known value is masked, too."""
         values, size = self._values(), len(self._text)
         known = value_spans(self._text, values, self._told)
         begins = value_begins(self._text, values, self._told)
@@ -325,7 +325,7 @@ class PieceMask:
         return mask_spans(self._text, spans, self._told)
 
     def finish(self) -> str:
-        """Return the rest: no more text arrives."""
+        """End the text: return the masked rest of the buffer."""
         rest = self.rest
         self._text, self._told, self._until, self._skipped = "", 0, None, ""
         return rest
@@ -341,7 +341,7 @@ class PieceMask:
     def _cut(
         self, text: str, values: Collection[str], matches: Iterable[SecretMatch], *, paused: bool = False
     ) -> int:
-        """Return the position up to which all is decided, whatever comes next."""
+        """Return the position up to which more text cannot change what is masked."""
         cut = value_begins(text, values, self._told)  # guard: a value that is cut in two is still a value
         cut = min(cut, undecided_from(text, self._told, paused=paused))
         for match in sorted(matches, reverse=True):
@@ -350,7 +350,7 @@ class PieceMask:
         return cut
 
     def _skip_from(self, text: str, cut: int, matches: list[SecretMatch], known: list[Span]) -> str:
-        """Mask from this position to the end of the secret."""
+        """Return the text with the secret at `cut` masked, and skip the rest of the secret as it arrives."""
         start = min((match.start for match in matches if match.begin == cut), default=cut)
         spans = [*self._masked(matches, known, cut), (start, len(text))]
         told = mask_spans(text, spans, self._told)
@@ -382,7 +382,10 @@ def value_spans(text: str, values: Iterable[str], first: int = 0) -> list[tuple[
 
 
 def value_begins(text: str, values: Iterable[str], first: int = 0) -> int:
-    """Return the position where the text may end with the beginning of a value, or its length."""
+    """Return the first position from which the rest of the text is the beginning of one of the values.
+
+    Returns the length of the text if there is no such position.
+    """
     begins = len(text)
     for value in filter(None, values):
         place = text.find(value[0], max(first, len(text) - len(value) + 1), begins)

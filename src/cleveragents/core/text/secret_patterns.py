@@ -211,8 +211,8 @@ def undecided_from(text: str, first: int = 0, *, paused: bool = False) -> int:
 def _undecided_end(word: str) -> int:
     """Return how much of the end of a word may be the beginning of a secret.
 
-    Names and shapes contain none of these characters, but a URL may have them before its password, and a
-    value after `=`.
+    A word that ends with a character of `_NEVER_INSIDE` cannot begin a secret, unless it contains `://` or
+    `=`: such a character may be in a URL before its password, or in a value.
     """
     if "://" in word or "=" in word:
         return len(word)
@@ -222,7 +222,7 @@ def _undecided_end(word: str) -> int:
 
 
 def end_of_masking(text: str, begin: int) -> re.Pattern[str]:
-    """Return the pattern that ends a secret that begins here and is too long to be buffered."""
+    """Return the pattern that matches the end of a secret at `begin` that is too long to be buffered."""
     return _END_OF_KEY if _BEGIN_OF_KEY.match(text, begin) else _END_OF_LINE
 
 
@@ -237,7 +237,10 @@ def _password_spans(match: re.Match[str]) -> list[tuple[int, int]]:
 
 
 def _found(shape: re.Pattern[str], text: str, first: int) -> list[SecretMatch]:
-    """Return all matches. A value may end with the name of the next secret: `password=token: …`."""
+    """Return all matches of `shape`, including overlapping ones.
+
+    Matches overlap where a value ends with the name of the next secret: `password=token: …`.
+    """
     matches: list[SecretMatch] = []
     match = shape.search(text, first)
     while match is not None:

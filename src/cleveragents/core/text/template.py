@@ -1,8 +1,9 @@
 """Templates: `${name}` in the values of a step, substituted once and never executed as code.
 
-A text that is exactly `${name}` becomes the value itself, with its type; a list inside a list is replaced by
-its elements. Inside a longer text the value is converted to text. `$${` is a literal `${`. Substituted values
-are not expanded again, so a value that contains `${…}` stays unchanged.
+A text that is exactly `${name}` becomes the value itself, with its type. If the value is a list and the text
+is an element of a list, the elements of the value take its place. Inside a longer text the value is converted
+to text. `$${` is a literal `${`. Substituted values are not expanded again, so a value that contains `${…}`
+stays unchanged.
 
 A shell script gets each value as a positional parameter, and `${name}` becomes a quoted reference to it. The
 shell therefore never parses the value.
@@ -141,7 +142,7 @@ def _parameters(numbers: range, quote: str) -> str:
 def _quote_after(text: str, quote: str) -> str:
     """Return the quote that is open at the end of `text`.
 
-    A mistake could split a value, but never execute it.
+    A wrong result could make the shell split a value, but never execute it.
     """
     skip = False
     for character in text:

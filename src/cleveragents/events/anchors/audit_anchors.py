@@ -56,7 +56,7 @@ _FORM = "make one with `openssl genpkey -algorithm ed25519`"
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """The newest anchor of the log at a target, and whether it was written just now."""
+    """The newest anchor of the log at a target, and whether this call wrote it."""
 
     target: str
     anchor: Anchor
@@ -79,10 +79,10 @@ class AuditAnchors:
     def write(self, target: str | None = None, key_file: Path | None = None) -> Anchored | None:
         """Sign the end of the log and append it to the target; return None for an empty log.
 
-        Nothing is appended if the newest anchor there is identical. Raises `AuditLogBroken` if the log
-        contradicts an existing anchor: a rewritten log must not be anchored over the original. Raises
-        `ConfigurationError` if a line there cannot be verified, because it may be such an anchor. Raises
-        `AnchorFailed`.
+        Nothing is appended if the newest anchor at the target is identical. Raises `AuditLogBroken` if the
+        log contradicts an anchor at the target: a rewritten log must not be anchored over the original.
+        Raises `ConfigurationError` if a line of the target cannot be verified, because it may be an anchor
+        that contradicts the log. Raises `AnchorFailed` if the target is not available.
         """
         place = self._target(target)
         self._ensure_outside(place)
@@ -107,9 +107,10 @@ class AuditAnchors:
         return Anchored(place.name, anchor, new=True)
 
     def read(self, targets: Sequence[str] = (), public_keys: Sequence[Path] = ()) -> list[AnchorSet]:
-        """Return the anchors at these targets, or at the one in the settings; empty without a target.
+        """Return the anchors at these targets, or at the target in the settings; empty without a target.
 
-        Raises `ConfigurationError` if no public key is known to verify them, and `AnchorFailed`.
+        Raises `ConfigurationError` without a public key to verify them, and `AnchorFailed` if a target is not
+        available.
         """
         named = [text for text in targets or (self.settings.anchor,) if text]
         if not named:
@@ -136,7 +137,10 @@ class AuditAnchors:
             raise ConfigurationError("audit.anchor", problem)
 
     def _ensure_key(self, place: AnchorTarget) -> None:
-        """Create a key, for a new target only: a new key verifies no anchor that was written before."""
+        """Raise `ConfigurationError` if the signing key is missing although the target has anchors.
+
+        A key is created for a new target only: a new key could not verify the existing anchors.
+        """
         path = Path(self.settings.anchor_key_file or self.directory / "anchor.key")
         if not path.exists():
             problem = f"{path} is missing, and {place.name} is not empty; restore it, or name a new target"
@@ -283,7 +287,10 @@ def _anchor_in(line: bytes, keys: dict[str, Ed25519PublicKey]) -> Anchor | str:
 
 
 def _stated(payload: bytes) -> Anchor | str:
-    """Return the signed statement. A key may also sign other things than anchors, so the type is checked."""
+    """Return the anchor in a signed payload, or the reason why the payload is not an anchor.
+
+    A key may also sign things that are not anchors, so the type is checked.
+    """
     try:
         fields: dict[str, Any] = json.loads(payload)
         if fields["type"] != _TYPE:

@@ -40,7 +40,7 @@ _KINDS = "a path, file:///PATH, https://HOST/PATH, or git+URL#BRANCH"
 class AnchorTarget(Protocol):
     """An append-only list of lines outside the machine.
 
-    Methods raise `AnchorFailed` if it is not available now.
+    Methods raise `AnchorFailed` if the target is not available.
     """
 
     @property
@@ -111,7 +111,7 @@ def _token(variable: str, environment: Mapping[str, str]) -> str | None:
 class FileTarget:
     """A file, such as one on a mounted share, or an append-only one (`chattr +a`).
 
-    Its directory is not created: if the share is not mounted, that is an error. Any process may append
+    Its directory is not created, so that a share that is not mounted is an error. Any process may append
     concurrently; a lock on the file keeps their lines apart.
     """
 

@@ -8,10 +8,10 @@ The *fence* counts claims. The holder of the newest fence owns the job; a write 
 refused. The *beat* counts heartbeats under that fence, so that a peer can detect a silent owner without
 comparing the clocks of two machines.
 
-Each move returns the new job and one event. Stores differ in how they keep jobs, but must move them in the
-same way, so the decisions are here, pure, and a store adds only atomicity. An event contains small facts:
-never the payload or result of a job, which may hold private data. Secrets in foreign texts (an error, the
-reason of a cancel) are masked here, before a row or an event stores them.
+A *move* is a change of state. Each function for a move returns the new job and one event. All stores must
+move jobs in the same way, so these pure functions decide, and a store adds only atomicity. An event contains
+small facts, never the payload or result of a job, which may hold private data. Secrets in foreign texts (an
+error, the reason of a cancel) are masked here, before a row or an event stores them.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Lane:
 class NewJob:
     """A job to submit. A `key` makes the submission idempotent.
 
-    It does not start while `at_most` jobs of its kind run, in any process; None means no limit. Jobs in the
-    queue "" are for workers that name their kind; jobs in another queue are for every worker of that queue. A
-    job starts only if none of the shared limits in `lanes` is reached.
+    The job does not start while `at_most` jobs of its kind run, in any process (None: no limit), or while one
+    of the shared limits in `lanes` is reached. A job in the queue "" is private: for workers that have a
+    handler for its kind. A job in another queue is for every worker of that queue.
     """
 
     kind: str
@@ -130,8 +130,8 @@ class NewJob:
 class AttemptOutcome:
     """The outcome of an attempt.
 
-    State QUEUED with `retry_at` requests another attempt from then on. With `handed_on` nothing failed, and
-    the attempt is not counted.
+    State QUEUED requests another attempt, at `retry_at` or later. With `handed_on`, nothing failed: another
+    worker may continue, and the attempt is not counted.
     """
 
     state: JobState
@@ -143,7 +143,7 @@ class AttemptOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """The return value of a handler that completed and recorded a part of its job: any worker may continue.
+    """The return value of a handler that completed and recorded a part of its job. Any worker may continue.
 
     Not for handlers in a separate process.
     """
@@ -222,8 +222,8 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
 def ensure_same(job: Job, new: NewJob) -> None:
     """Raise `DuplicateKey` unless `new` repeats the submission of `job`.
 
-    Shared limits may differ: they follow the current settings, and a repeated submission must not fail for
-    that.
+    Shared limits may differ: they follow the current settings, and a repeated submission must not fail
+    because the settings changed.
     """
     wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most, new.queue)
     if wanted != (job.kind, job.payload, job.priority, job.max_attempts, job.at_most, job.queue):
@@ -273,14 +273,14 @@ def finished(job: Job, outcome: AttemptOutcome, now: datetime) -> Move:
 
 
 def reclaimed(job: Job, error: str, now: datetime) -> Move:
-    """Return the job without the owner it was taken from."""
+    """Return the job after it was taken from its owner: queued, failed or cancelled."""
     return _attempt_again(job, _tellable(error), now, now, EventType.JOB_RECLAIMED)
 
 
 def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
     """Cancel a queued job or mark a running one; return None if it is already marked.
 
-    A cancel replaces the reason of a mere stop. Raises `JobAlreadyEnded`.
+    A cancel also replaces the reason of an earlier stop that allows a resume. Raises `JobAlreadyEnded`.
     """
     if job.state.ended:
         raise JobAlreadyEnded(job.id, job.state.value)

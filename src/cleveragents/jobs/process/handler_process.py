@@ -40,7 +40,7 @@ def run_handler(program: dict[str, Any], orders: int) -> bytes:
 
 @dataclass
 class _Ending:
-    """Turns any exception that leaves the block into a report: the worker waits for one."""
+    """A context manager that turns any exception in its block into a report for the worker."""
 
     program: dict[str, Any]
     token: CancellationToken
@@ -61,7 +61,7 @@ class _Ending:
 def _log(program: dict[str, Any], problem: str, error: BaseException) -> None:
     """Write one line of JSON to stderr, like the worker's log: the traceback, but no values of variables.
 
-    Not with structlog: it is not configured here, prints all variables by default, and loads slowly.
+    Does not use structlog, which is not configured here, prints all variables by default, and loads slowly.
     """
     import traceback
 

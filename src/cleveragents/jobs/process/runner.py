@@ -3,8 +3,8 @@
 There are two processes. The *guard* (this one) never runs foreign code: as a subreaper it adopts every orphan
 of the attempt. It holds the worker's lease, and ends the whole tree when the handler is done, when the lease
 expires, or when the worker dies (end of file on the control pipe). So an attempt never outlives its worker or
-the worker's claim to the job, even if the worker is stopped or killed. The *handler* is a fork of it; it may
-hang, crash or ignore signals.
+the worker's claim to the job, even if the worker is stopped or killed. The *handler* is a fork of the guard;
+it may hang, crash or ignore signals.
 """
 
 from __future__ import annotations
@@ -134,14 +134,14 @@ class _Guard:
         self._answered = not chunk or chunk.endswith(b"\n") or len(self._answer) > REPORT_LIMIT_BYTES
 
     def _drain_answers(self) -> None:
-        """Read what the handler wrote just before it died and is still in the pipe."""
+        """Read the data that the handler wrote to the pipe just before it died."""
         os.set_blocking(self.answers, False)
         with contextlib.suppress(BlockingIOError):
             while not self._answered:
                 self._hear(os.read(self.answers, _CHUNK_BYTES))
 
     def _let_handler_exit(self, clock: SystemClock, wake: int) -> None:
-        """Let a handler that has answered exit within the grace period before it is signalled."""
+        """Give a handler that has answered a grace period to exit by itself, before it is signalled."""
         deadline = min(clock.monotonic() + _LEFTOVER_GRACE_SECONDS, self.lease_until)
         while self._status is None and clock.monotonic() < deadline and not self.lines.ended:
             self._serve(wake, deadline - clock.monotonic())

@@ -147,7 +147,7 @@ class RunnerProcess:
 
 
 def _send_program(control: int, program: JobProgram) -> None:
-    """Send the first line; after that the pipe is non-blocking."""
+    """Send the program as the first line, then make the pipe non-blocking."""
     job = program.job
     line = {
         "target": program.target,
@@ -175,7 +175,7 @@ class WritableEnd(Protocol):
 
 
 class ControlPipe:
-    """Lease renewals and a cancel, until it is closed.
+    """The worker's end of the control pipe, which sends lease renewals and a cancel to the runner.
 
     Thread safety:
         Owner: the `RunnerProcess` that made it; heartbeats, cancels and the close come from several threads.
@@ -226,8 +226,8 @@ class Returned:
 class Raised:
     """The failure of a handler: it raised, or its process died.
 
-    `permanent`: another attempt would end the same way. `cancelled`: the handler reports that it stopped on
-    request. `refusal`: code and fields of the error, if it is one of ours and permanent.
+    `permanent`: another attempt would fail in the same way. `cancelled`: the handler reports that it stopped
+    on request. `refusal`: code and fields of the error, if it is a permanent `CleverAgentsError`.
     """
 
     problem: str
@@ -240,8 +240,8 @@ class Raised:
 class JobProgram:
     """The program of a separate process: `target` is `package.module:function`.
 
-    `lease_until` is a value of `Clock.monotonic`, which all processes since a boot share: the process ends
-    itself and its whole tree at that time unless the lease is renewed.
+    `lease_until` is a value of `Clock.monotonic`, the same clock for all processes since the boot. At that
+    time the process ends itself and its whole tree, unless the lease is renewed.
     """
 
     job: Job

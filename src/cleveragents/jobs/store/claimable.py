@@ -1,15 +1,15 @@
 """The next job to claim: the most urgent of those that may run now.
 
-A job with a limit may run while fewer jobs of its kind do, and while none of its shared limits is reached.
-The usual query costs one statement. Only if it finds a job with limits, the running jobs are counted; only if
-there is no place, it queries again, skipping the jobs that would have to wait. So neither a full kind nor a
-shared limit that is reached delays other jobs, however many are queued.
+A job has a *place* under a limit if fewer jobs run than the limit allows. A job may start if it has a place
+among the jobs of its kind and under each of its shared limits. The usual query is one statement. Running jobs
+are counted only if it finds a job with limits; if that job has no place, a second query skips the jobs that
+must wait. So neither a full kind nor a full shared limit delays other jobs, however many are queued.
 
-Turns combine the end of an attempt and the claim of the next job of its thread in one transaction. The
-threads of a worker finish at about the same time, and a transaction costs about the same for one of them as
-for all. So threads that arrive during a transaction share the next one. Each is decided separately: one that
-lost its job gets an error, one whose job is locked by another transaction waits alone, and the others
-continue.
+A handoff combines, in one transaction, the end of an attempt and the claim of the next job for its thread.
+The threads of a worker finish at about the same time, and a transaction costs about the same for one of them
+as for all. So threads that arrive during a transaction share the next one. Each handoff is decided
+separately: a thread that lost its job gets an error, a thread whose job is locked by another transaction
+waits alone, and the others continue.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ _Answer: TypeAlias = JobHandoff | CleverAgentsError | None
 
 
 class LostRace(Exception):
-    """Another transaction took the last place at this moment: query again, in a new transaction."""
+    """Another transaction has just taken the last place: query again, in a new transaction."""
 
 
 class SlotsLocked(LostRace):
-    """Another transaction holds the places and does not proceed, for example because its process was stopped.
+    """Another transaction holds the locks of the limits, perhaps for long, because its process was stopped.
 
-    The caller queries again later instead of waiting here.
+    The caller queries again later instead of waiting for the locks.
     """
 
 
@@ -113,8 +113,8 @@ class SlotsLocked(LostRace):
 class ClaimFilter:
     """The jobs that a claim accepts, due at `now`.
 
-    These are private jobs of `kinds`, and jobs of the shared queues whose kind is one of them or begins with
-    one and a colon.
+    These are private jobs of `kinds`, and jobs of the shared queues whose kind is one of `kinds`, or one of
+    `kinds` followed by a colon and an id.
     """
 
     kinds: tuple[str, ...]
@@ -131,7 +131,7 @@ class ClaimFilter:
 
 @dataclass(frozen=True, slots=True)
 class _Looks:
-    """Statements: one for any claimable job, and one for the job to claim."""
+    """Two queries: whether any job can be claimed, and which job to claim."""
 
     any: Select[Any]
     most_urgent: Select[Any]
@@ -143,7 +143,7 @@ def any_claimable(connection: Connection, wanted: ClaimFilter) -> bool:
 
 
 def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | None:
-    """Return the job to claim, locked, with its places, until the end of the transaction.
+    """Return the job to claim. The job and the locks of its limits are held until the transaction ends.
 
     Raises `LostRace` if a place was lost while waiting for other claims of the same kind or shared limits.
     """
@@ -154,22 +154,22 @@ def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | Non
 
 
 def most_urgent_few(connection: Connection, wanted: ClaimFilter, most: int) -> Sequence[RowMapping]:
-    """Return up to `most` jobs by urgency, locked; no place is counted.
+    """Return up to `most` jobs by urgency, locked, without a check of their limits.
 
-    The caller claims them up to the first that is not plain: locks of shared limits are taken for one job per
-    transaction, or two transactions would deadlock.
+    The caller claims only the jobs before the first that has limits: the locks of limits may be taken for
+    only one job per transaction, or two transactions could deadlock.
     """
     few = _few(connection.dialect.name, bool(wanted.queues), most)
     return connection.execute(few, wanted.parameters).mappings().all()
 
 
 def is_plain(row: RowMapping) -> bool:
-    """Return whether the job needs no counted place."""
+    """Return whether the job has no limits."""
     return row["at_most"] is None and row["lanes"] is None
 
 
 def has_places(connection: Connection, row: RowMapping) -> bool:
-    """Return whether a locked job may run now; its places are then held as in `most_urgent`."""
+    """Return whether the limits of a locked job let it run now; if so, their locks are held."""
     bound = row["at_most"]
     if (
         bound is not None and _running(connection, row["kind"]) >= bound
@@ -204,7 +204,7 @@ def _found(connection: Connection, wanted: ClaimFilter, *, held: bool) -> RowMap
 def _ensure_kept(connection: Connection, row: RowMapping) -> None:
     """Serialize claims by kind and by shared limit, so that no two transactions take the same free place.
 
-    All take the locks in the same order, and an overtaken transaction ends: there is no deadlock.
+    All transactions take the locks in the same order, and one that lost a race ends: there is no deadlock.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -286,7 +286,7 @@ def _may_run(kind: str, running: int) -> ColumnElement[bool]:
 
 @dataclass(frozen=True, slots=True)
 class HandoffRequest:
-    """The end of an attempt, and the next claim."""
+    """The outcome of an attempt to store, and the claim to make in the same transaction."""
 
     job_id: str
     fence: int
@@ -296,14 +296,15 @@ class HandoffRequest:
 
 
 class JobHandoffs:
-    """Runs turns for the threads of this process, several in one transaction.
+    """Runs handoffs for the threads of this process, several in one transaction.
 
     Thread safety:
-        Owner: the job store; any thread may run a turn.
+        Owner: the job store; any thread may run a handoff.
         Lock: none of its own; `GroupCommit` lets one thread at a time write for all that wait.
         Guarantee: an end and the claim that follows it are stored together or not at all; no thread gets a
             job if its own attempt did not end; each gets one job at most.
-    Cancel safety: as `GroupCommit`; a job claimed for a thread that is gone becomes silent and is reclaimed.
+    Cancel safety: as `GroupCommit`; a job claimed for a thread that is gone gets no heartbeats and is
+        reclaimed.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
@@ -314,7 +315,7 @@ class JobHandoffs:
         )
 
     def run(self, handoff: HandoffRequest) -> JobHandoff:
-        """Run one turn. Raises `StaleFence`, `UnknownJob`, or an error of the write."""
+        """Run one handoff. Raises `StaleFence`, `UnknownJob`, or an error of the write."""
         answer = self._group.run(handoff)
         if answer is None:
             (answer,) = self._commit([handoff], _HELD)
@@ -324,7 +325,7 @@ class JobHandoffs:
         return answer
 
     def _commit(self, handoffs: Sequence[HandoffRequest], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
-        """Return the results of a batch; None for turns whose job is locked or does not exist."""
+        """Return the results of a batch; None for handoffs whose job is locked or does not exist."""
         try:
             return self._database.write(lambda connection: self._write(connection, handoffs, look))
         except LostRace:  # the ends need not wait for that: a free slot queries again by itself
@@ -358,10 +359,10 @@ class JobHandoffs:
     def _claims(
         self, connection: Connection, handoffs: Sequence[HandoffRequest], unkept: list[Move]
     ) -> Sequence[Move]:
-        """Return the most urgent jobs, at most one for each turn.
+        """Return the most urgent jobs, at most one for each handoff.
 
-        A job with a counted place is claimed alone, after the places of ended jobs are released: then nothing
-        is left `unkept`.
+        A job with limits is claimed alone, after the moves in `unkept` are stored, so that ended jobs no
+        longer count; `unkept` is then empty.
         """
         claim = handoffs[0].claim
         now = max(handoff.now for handoff in handoffs)

@@ -1,8 +1,8 @@
 """Jobs as rows of `jobs`, their moves, and the locks of transactions.
 
 Payloads and results are stored as ASCII JSON, which represents any JSON text on every database. A move writes
-the row and its event. On PostgreSQL, transactions that count rows and rely on the count take turns by named
-locks. Writes for a job check its fence in the same transaction, so a worker that lost the job writes nothing
+the row and its event. On PostgreSQL, named locks serialize transactions that count rows and rely on the
+count. Writes for a job check its fence in the same transaction, so a worker that lost the job writes nothing
 more.
 """
 
@@ -145,7 +145,7 @@ def _encoded(value: JsonValue) -> str:
 
 
 def keep_moves(connection: Connection, moves: Sequence[Move], identifiers: IdentifierSource) -> None:
-    """Write the moves in the current transaction, in order. The caller holds the rows."""
+    """Write the moves in the current transaction, in order. The caller has locked the rows."""
     if not moves:
         return
     changes = [{"job_id": move.job.id, **changed_of(move.job)} for move in moves]
@@ -162,7 +162,7 @@ def event_of(move: Move, identifiers: IdentifierSource) -> DomainEvent:
 def hold_in_order(connection: Connection, names: Iterable[str]) -> None:
     """Lock all names until the end of the transaction.
 
-    Two names with the same number share one lock, which only causes an unnecessary wait.
+    Two names with the same hash share one lock, which only causes an unnecessary wait.
     """
     numbers = {zlib.crc32(name.encode()) - 2**31 for name in names}
     for number in sorted(numbers):  # guard: all transactions take the locks in the same order

@@ -89,7 +89,7 @@ _REMEMBERED = timedelta(days=1)
 
 
 class SqlJobStore:
-    """`JobStore` on a `Database`. Stateless but for the database and a hint, so any thread may share it."""
+    """`JobStore` on a `Database`. Any thread may share it: its only own state is a hint."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
@@ -166,9 +166,8 @@ class SqlJobStore:
     def claim_this(self, job_id: str, worker: WorkerIdentity, *, now: datetime) -> Job | None:
         """Claim a specific job for `worker`.
 
-        Returns None while it is not due, has no place or another owner, or has ended.
-
-        For a worker that an external engine told to run this job. Raises `UnknownJob`.
+        For a worker that an external engine told to run this job. Returns None if the job is not due, has no
+        place under its limits, has another owner, or has ended. Raises `UnknownJob`.
         """
 
         def unit(connection: Connection) -> Job | None:
@@ -267,10 +266,10 @@ def _held(connection: Connection, job_id: str, by_id: Select[Any]) -> Job:
 
 
 def _beat(held: Mapping[str, int], now: datetime) -> ReturningUpdate[tuple[str, int, str | None]]:
-    """Beat the jobs that no other transaction is moving.
+    """Return the statement that increases the beat of the jobs that no other transaction is moving.
 
-    Writes of a plan only check that its job keeps its owner, which a beat does not change: neither waits for
-    the other.
+    Writes of a plan and heartbeats of its job do not wait for each other: such a write only checks that the
+    job keeps its owner, and a heartbeat does not change the owner.
     """
     ours = select(jobs.c.id).where(_is_held(held))
     # guard: one locked job, for however long, must not cost the others their leases
@@ -284,13 +283,13 @@ def _beat(held: Mapping[str, int], now: datetime) -> ReturningUpdate[tuple[str, 
 
 
 def _is_held(held: Mapping[str, int]) -> ColumnElement[bool]:
-    """Return the condition for those running jobs that still have their fence."""
+    """Return the condition that a job is running and still has its fence in `held`."""
     pairs = tuple_(jobs.c.id, jobs.c.fence).in_(list(held.items()))
     return and_(jobs.c.state == JobState.RUNNING.value, pairs)
 
 
 def _take_turns(connection: Connection, queue: str) -> None:
-    """Serialize submissions to a queue, because concurrent transactions could see the same last place."""
+    """Serialize submissions to a queue, so that two transactions cannot both take the last free place."""
     if connection.dialect.name == "postgresql":
         hold_in_order(connection, [f"queue {queue}"])  # guard: counted by one at a time
 
@@ -303,7 +302,7 @@ def _ensure_room(connection: Connection, queue: str, bound: int) -> None:
 
 
 class SqlWorkerRegistry:
-    """`WorkerRegistry` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`WorkerRegistry` on a `Database`. Any thread may share it: it has no state besides the database."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock) -> None:
         self._database = database

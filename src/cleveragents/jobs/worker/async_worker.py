@@ -37,19 +37,22 @@ _JOIN_SECONDS = 90.0
 
 
 class CancellationToken:
-    """Requests work to stop, from any thread; `reset` prepares it for the next run.
+    """A flag that asks work to stop, set from any thread; `reset` prepares the token for the next run.
 
-    Every cancel belongs to one generation, permanently. A run that must not miss it holds its own `view()`.
+    The time between two resets is a *generation*. A cancel belongs to one generation, permanently. A run that
+    must not miss a cancel holds its own `view()` of the generation.
 
     Thread safety:
         Owner: the code that starts the work; any thread may share it.
-        Lock: `_lock`, one for a token and all below it, guards the moves (cancel, reset, a child's birth).
-            It is held for assignments only, never in a callback or while waiting. Reading takes no lock.
+        Lock: `_lock`, one for a token and all its descendants, guards `cancel`, `reset` and `child`. It is
+            held for assignments only, never in a callback or while waiting. Reading takes no lock.
         Guarantee: of all cancels of a generation one returns True, and its reason stays; a waiter of a
-            cancelled generation returns True however soon `reset` follows; each callback runs exactly once
-            or was closed in time; a child made during a cancel is cancelled.
+            cancelled generation returns True however soon `reset` follows; each callback of a cancelled
+            generation runs exactly once, unless its registration was closed before; a child made during a
+            cancel is cancelled.
         Signal handlers and finalizers may read, register and close. They must not cancel, reset or make a
-            child, because the thread they interrupt may hold the lock: set a flag or write to a pipe.
+            child, because the thread they interrupt may hold the lock; they can
+            set a flag or write to a pipe.
     Cancel safety: `cancel` returns when its callbacks have run; the rest run even if one is interrupted.
     """
 
@@ -62,14 +65,14 @@ class CancellationToken:
                 self._cancelled.attach(parent)
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Cancel the current generation; return True for the one call that did, False for any other."""
+        """Cancel the current generation; return False if it was already cancelled."""
         return self._cancelled.cancel(reason)
 
     def reset(self) -> bool:
-        """Start a new generation if the current one is cancelled; return whether this call did.
+        """Start a new generation if the current one is cancelled; return whether this call started one.
 
         A token that was not cancelled is unchanged, and so are its waiters, callbacks and children. A child
-        stays cancelled once the generation it was made under is.
+        of a cancelled generation stays cancelled.
         """
         with self._lock:
             before = self._cancelled
@@ -97,7 +100,7 @@ class CancellationToken:
 
     @property
     def reason(self) -> str | None:
-        """The reason of the current generation's cancel; None without a cancel or a reason."""
+        """The reason for the cancel of the current generation; None without a cancel or a reason."""
         return self._cancelled.reason
 
     def raise_if_cancelled(self) -> None:
@@ -119,8 +122,8 @@ class CancellationToken:
     def child(self) -> CancellationToken:
         """Return a token that is cancelled with the current generation, but does not cancel its parent.
 
-        It is cancelled immediately if the current generation is. The link ends when the child is closed, or
-        when the child, its views and registrations are garbage.
+        If the current generation is already cancelled, so is the child. The link ends when the child is
+        closed, or when the child, its views and its registrations are garbage-collected.
         """
         return CancellationToken(self._cancelled)
 
@@ -171,7 +174,7 @@ class AsyncWorker:
         Owner: the code that made it starts and closes it; any thread may submit, cancel, drain and close.
         Lock: none of its own; the state its threads share is in the table of attempts and in each attempt.
         Guarantee: no more parallel attempts than `concurrency`; each ends with at most one write; nothing is
-            claimed after `drain`; after `close` none of its threads runs, counted stragglers excepted.
+            claimed after `drain`; after `close` none of its threads runs, except the counted stragglers.
     Cancel safety: an interrupted `drain`, `run_until_idle` or `close` may be called again.
     """
 
@@ -230,7 +233,7 @@ class AsyncWorker:
         return job
 
     def cancel(self, job_id: str, reason: str = "cancelled by request") -> Job:
-        """Cancel a job, wherever it runs; if here, its token is cancelled immediately.
+        """Cancel a job, wherever it runs; if it runs in this worker, its token is cancelled immediately.
 
         Returns the job: cancelled if it was queued, otherwise running until its owner has ended it. Raises
         `JobAlreadyEnded` if there is nothing left to cancel, or `UnknownJob`.
@@ -268,10 +271,10 @@ class AsyncWorker:
         self._table.stop_accepting()
 
     def drain(self, timeout: float) -> bool:
-        """Claim no more jobs and let running ones end; return whether all did within the timeout.
+        """Claim no more jobs and wait for the running ones; return whether all ended within the timeout.
 
-        After that, the rest are stopped and given back, for another worker to continue. A handler thread that
-        does not stop keeps its job until the lease is over.
+        After the timeout, the remaining jobs are stopped and given back, for another worker to continue. A
+        handler thread that does not stop keeps its job until the lease is over.
         """
         self._table.stop_accepting()
         if self._table.wait_idle(timeout):

@@ -1,7 +1,7 @@
 """Attempts at jobs: their shared state, the table of a worker, and the outcome rules.
 
 The rules for the outcome are one pure function. Facts outrank requests, with one exception: once the owner
-has seen a cancel, the job is cancelled, even if its handler returns a result (which is kept and reported). A
+has seen a cancel, the job is cancelled, even if its handler returns a result (it is stored and reported). A
 cancel that the owner had not seen when the handler returned is too late: the job has succeeded.
 """
 
@@ -60,7 +60,7 @@ def marker_of(job_id: str, fence: int) -> str:
 
 
 class StopCause(IntEnum):
-    """The cause of a stop; a greater one outranks a smaller one."""
+    """The cause of a stop. A cause with a greater value overrides one with a smaller value."""
 
     DRAIN = 1
     CANCEL = 2
@@ -77,13 +77,13 @@ class Stop:
 
 
 class Attempt:
-    """The shared state of one attempt: its stop, its settlement and its lease.
+    """The shared state of one attempt: the request to stop it, whether it is settled, and its lease.
 
     Thread safety:
         Owner: the worker that claimed the job; its threads share it.
         Lock: `_lock` guards stop, settlement and lease; held for assignments only.
-        Guarantee: exactly one caller of `settle` gets to report how it ended, with the strongest stop that
-            came before; a stop that comes after changes nothing and says so; the lease never goes back.
+        Guarantee: exactly one caller of `settle` may report the outcome, with the strongest stop requested
+            before; a later `stop` changes nothing and returns False; the lease never becomes shorter.
     Cancel safety: no call waits.
     """
 
@@ -143,7 +143,7 @@ class Attempt:
         return True
 
     def attach(self, process: JobProcess) -> None:
-        """Forward renewals and stops to the process from now on, including earlier ones."""
+        """Forward renewals and stops to the process: the current ones, and all later ones."""
         # Attach first, then check; a stop or renewal is recorded first and then looks for a process. One of
         # the
         # two finds the other, whichever is faster, so no lock is needed.
@@ -158,7 +158,10 @@ class Attempt:
         self._process = None
 
     def settle(self) -> tuple[Stop | None] | None:
-        """Return the stop (if any) for the one caller that may report the outcome; None for all others."""
+        """Settle the attempt: return `(stop,)` for the first caller, who may report the outcome, else None.
+
+        `stop` is the request to stop the attempt; None if there is none.
+        """
         with self._lock:
             if self._settled:  # guard: one end, one report
                 return None
@@ -166,7 +169,10 @@ class Attempt:
             return (self._stop,)
 
     def escalate(self, now: float, patience_seconds: float) -> bool:
-        """Return True once, after the grace period of a stop; immediately if the lease is lost."""
+        """Return True once: after the grace period of a stop, or immediately if the lease is lost.
+
+        All other calls return False, also every call after the attempt is settled.
+        """
         with self._lock:
             if self._stop is None or self._escalated or self._settled:  # guard: once, and only while it runs
                 return False
@@ -220,7 +226,7 @@ class AttemptTable:
             return True
 
     def may_go_on(self) -> bool:
-        """Return whether an attempt that ends may pass its slot on; until then it keeps the slot."""
+        """Return whether an attempt that ends may pass its slot on to the next job."""
         # No lock: this is only a check, and a concurrent drain waits for its result.
         if not self._accepting:  # guard: a draining worker claims nothing
             return False
@@ -233,7 +239,7 @@ class AttemptTable:
             self._changed.notify_all()
 
     def admit(self, attempt: Attempt) -> bool:
-        """Put a claimed job into its slot; return False if the worker closes and must give it back."""
+        """Put a claimed job into its slot; return False if the worker is closing and must return the job."""
         with self._changed:
             self._claiming -= 1
             self._attempts.add(attempt)
@@ -270,7 +276,7 @@ class AttemptTable:
         self._accepting = False
 
     def abandon(self) -> Sequence[Attempt]:
-        """Return all attempts; `admit` refuses those of claims that are still running."""
+        """Return all attempts. From now on `admit` returns False, also for claims that are still running."""
         with self._changed:
             self._abandoning = True
             return tuple(self._attempts)
@@ -289,7 +295,7 @@ class AttemptTable:
             return tuple(self._attempts)
 
     def holds(self, job_id: str) -> bool:
-        """Return whether a thread of this worker is still busy with the job, whether or not it owns it."""
+        """Return whether a thread of this worker still runs the job, even if the worker no longer owns it."""
         with self._changed:
             return any(attempt.job.id == job_id for attempt in (*self._attempts, *self._stragglers))
 
@@ -307,8 +313,8 @@ class AttemptTable:
 def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
     """Return the report of a handler's exception, without secrets; `told_to_stop` if its token was cancelled.
 
-    A library's own cancellation counts as the job's only if the job was to stop. Otherwise something that the
-    handler waited for was cancelled, and that is an ordinary failure.
+    A library's own cancellation error counts as a cancelled job only if the token was cancelled. Otherwise
+    something that the handler waited for was cancelled, which is an ordinary failure.
     """
     problem = _describe(error)
     library_cancel = _is_library_cancel(error)
@@ -323,7 +329,7 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
 
 
 def _refusal(refused: InvalidRequest) -> JsonValue:
-    """Return code, fields and remedies of the cause if it is ours, else of the refusal itself."""
+    """Return code, fields and remedies of the cause if it is a `CleverAgentsError`, else of `refused`."""
     cause = refused.__cause__
     error = cause if isinstance(cause, CleverAgentsError) else refused
     remedies = remedies_to_json(refused.remedies or error.remedies)
@@ -435,9 +441,9 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """A snapshot. All but `running` and `stragglers` count since the worker was made.
+    """A snapshot. All fields but `running` and `stragglers` count from the creation of the worker.
 
-    `stragglers` are handler threads that ignored a cancel and still run, fenced off.
+    `stragglers` are handler threads that ignored a cancel and still run; they can no longer write.
     """
 
     claimed: int = 0

@@ -43,7 +43,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """The next claim of a thread, and the attempt at the job claimed with it."""
+    """The next claim of a thread, and a function that makes an attempt from the claimed job."""
 
     claim: JobClaim
     attempt_at: Callable[[Job, float], Attempt]
@@ -51,7 +51,7 @@ class NextAttempt:
 
 @dataclass(frozen=True)
 class AttemptRunner:
-    """`run` is the thread of an attempt; another thread calls `escalate` when it does not stop.
+    """`run` is the body of an attempt's thread; another thread calls `escalate` if the attempt does not stop.
 
     Immutable: the threads share state in the attempt and the table.
     """
@@ -194,7 +194,7 @@ class AttemptRunner:
             self.on_slot_free()
 
     def _write(self, attempt: Attempt, outcome: AttemptOutcome, claims_next: bool = False) -> Job | None:
-        """Store the outcome if the job is still ours; return the job claimed with it."""
+        """Store the outcome if the job is still ours; return the job claimed in the same step, if any."""
         job = attempt.job
         self.faults.reach("job.finish.before")
         try:
@@ -217,7 +217,7 @@ class AttemptRunner:
         """Write the outcome; retry while the store fails and the job is still ours.
 
         Every error is retried: the work is done, and losing its result is worse than retrying in vain. Only
-        the first try claims a job: a claim whose answer was lost becomes silent and is reclaimed.
+        the first try claims a job. If its answer is lost, a claimed job gets no heartbeats and is reclaimed.
         """
         job = attempt.job
         tried_before = False
@@ -260,7 +260,7 @@ class AttemptRunner:
         worker_log(attempt.job).warning("job.lease_lost", fence=attempt.job.fence, why=why)
 
     def _end_older(self, attempt: Attempt) -> None:
-        """Kill remaining processes of earlier attempts on this machine: none may run beside this one."""
+        """Kill remaining processes of earlier attempts on this machine: none may run beside this attempt."""
         for fence in range(1, attempt.job.fence):
             self.supervisor.end(marker_of(attempt.job.id, fence), grace_seconds=0)
 

@@ -1,18 +1,18 @@
 """Leases: heartbeats of owned jobs, and recovery of jobs whose owner died or is silent.
 
-No wall clock takes part. The owner measures from the time *before* it sent its last acknowledged heartbeat; a
-peer measures from the time *after* it first saw that heartbeat; both for a whole lease, each on its own
-clock. So the owner's lease ends before any peer takes the job. Sending heartbeats waits for the store,
-watching must not: these are two threads.
+Leases do not depend on wall clocks. The owner measures a lease from the time *before* it sent its last
+acknowledged heartbeat; a peer measures a lease from the time *after* it first saw that heartbeat; each uses
+its own monotonic clock. So the owner's lease ends before any peer takes the job. Sending heartbeats may wait
+for the store, but watching leases must not wait, so each has its own thread.
 
 A dead owner on this machine is detected immediately, by its pid and start time. Any other owner is judged by
 observation: the same fence and beat for a whole lease on *our* monotonic clock, counted from after we first
 saw them. The timestamps of a job are for display and decide nothing here.
 
-The processes of the attempt are killed with it, as far as they are on this machine. For a dead owner this
-happens *before* the job ends: if the rescuer dies in between, another one follows. A silent owner may be
-alive, so it loses the job first, by compare-and-set, and its processes are killed afterwards; if it beats at
-the last moment, nothing is touched.
+Reclaiming a job also kills the processes of its attempt on this machine. For a dead owner they are killed
+*before* the job is reclaimed: if the rescuer dies in between, another one repeats the work. A silent owner
+may be alive, so it loses the job first, by compare-and-set, and its processes are killed afterwards; if it
+sends a heartbeat at the last moment, it keeps the job and its processes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ class LeaseKeeper:
                 logger.exception("job.heartbeat_failed")
 
     def watch(self, escalate: Callable[[Attempt], None]) -> float:
-        """Stop attempts whose lease is over, escalate those past their grace; return the time to the next."""
+        """Stop attempts whose lease is over, and escalate stopped attempts whose grace period is over.
+
+        Return the seconds until the next call is due.
+        """
         patience = self._options.cancel_grace_seconds / 2
         now = self._clock.monotonic()
         next_look = self._options.heartbeat_seconds
@@ -144,14 +147,15 @@ class LeaseKeeper:
                 attempt.stop(StopCause.CANCEL, reason, self._clock.monotonic())
 
     def _logger(self, attempts: Sequence[Attempt]) -> FilteringBoundLogger:
-        """Return a logger with the id of a single job, else with the number of jobs."""
+        """Return a logger with the job's id for one attempt, or with the number of jobs for several."""
         return worker_log(attempts[0].job) if len(attempts) == 1 else worker_log().bind(jobs=len(attempts))
 
 
 def _held(attempts: Sequence[Attempt]) -> dict[str, int]:
-    """Return the attempts by job, with the latest fence of each.
+    """Return the latest fence of each job that has an attempt.
 
-    A worker may have two attempts at a job that a peer took and gave back, until the first one learns of it.
+    A worker may have two attempts at one job: a peer took the job and gave it back, and the first attempt
+    does not know yet.
     """
     return {one.job.id: one.job.fence for one in sorted(attempts, key=lambda attempt: attempt.job.fence)}
 
@@ -166,9 +170,9 @@ class _Sight:
 class JobRecovery:
     """Sweeps the running jobs and reclaims those without a live owner.
 
-    Not thread-safe: one thread of the worker sweeps. Its peers do the same concurrently; of all that find the
-    same silent owner one reclaims the job, and an owner that beats at the last moment keeps it, both by the
-    store's compare-and-set on fence and beat.
+    Not thread-safe: one thread of the worker sweeps. Other workers sweep concurrently. The store compares
+    fence and beat in the same step as it changes them, so only one of several workers that find the same
+    silent owner reclaims the job, and an owner that sends a heartbeat at the last moment keeps it.
     """
 
     def __init__(
@@ -236,7 +240,7 @@ class JobRecovery:
             after = page[-1].id
 
     def _look_at(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> bool:
-        """Return whether the job had no live owner and was reclaimed."""
+        """Reclaim the job if its owner is dead or silent; return whether it was reclaimed."""
         if job.owner is not None and self._supervisor.is_alive(job.owner) is False:
             why = f"its worker {job.owner.id} (pid {job.owner.pid}) died"
             return self._reclaim(job, why, owner_is_dead=True)

@@ -43,7 +43,8 @@ def worker_log(job: Job | None = None) -> FilteringBoundLogger:
 def speaking_of(job: Job) -> Iterator[None]:
     """Log that the job begins, and add the job and its plan to all log entries in the block.
 
-    This covers the thread and the tasks and calls started with its context: code deep below knows neither.
+    This also covers tasks and calls started with the context of the block, so that code that knows neither
+    the job nor the plan logs both.
     """
     with logged_with(**_names(job)):
         # An unconfigured structlog writes to stdout, which is not ours.
@@ -59,14 +60,14 @@ def _names(job: Job) -> dict[str, str]:
 
 
 class StoreTrouble:
-    """The failing uses of the store, each with the time of its first failure.
+    """The kinds of store operations that fail at present, each with the time of its first failure.
 
-    A use that succeeds ends its trouble; a successful write ends all.
+    A successful operation ends the trouble of its kind; a successful write ends that of all kinds.
 
     Thread safety:
         Owner: the table of attempts; every thread of the worker shares it.
         Lock: none; each step is one operation on a dictionary, which is atomic.
-        Guarantee: however often a use fails, that is logged once until it succeeds.
+        Guarantee: repeated failures of one kind are logged once, until an operation of that kind succeeds.
     Cancel safety: no call waits.
     """
 
@@ -74,7 +75,7 @@ class StoreTrouble:
         self._met: dict[_Doing, tuple[float, CleverAgentsError]] = {}
 
     def met(self, doing: _Doing, error: Exception, now: float) -> bool:
-        """Return whether the error means that the store is unusable; log it if that is new."""
+        """Return whether the error means that the store is unusable; log the first such error of its kind."""
         if not isinstance(error, NO_STORE):
             return False
         fresh = now, error
@@ -83,17 +84,17 @@ class StoreTrouble:
         return True
 
     def over(self, doing: _Doing) -> None:
-        """Record that this use of the store succeeded."""
+        """Record that a store operation of this kind succeeded."""
         if self._met and self._met.pop(doing, None) is not None:
             worker_log().warning("worker.store_goes_on", doing=doing)
 
     def wrote(self) -> None:
-        """Record that the store completed a write, whatever the use."""
+        """Record that the store completed a write, of any kind."""
         for doing in tuple(self._met):
             self.over(doing)
 
     def since(self, then: float) -> CleverAgentsError | None:
-        """Return the error that has made the store unusable since this time or longer."""
+        """Return an error that has made the store unusable since `then` or longer; None if there is none."""
         for began, error in tuple(self._met.values()):
             if began <= then:
                 return error

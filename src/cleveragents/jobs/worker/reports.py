@@ -82,7 +82,7 @@ class WorkerReports:
         self._thread = ServiceThread(f"{first.name}-reports", self._step, pause_seconds=every_seconds)
 
     def start(self) -> None:
-        """Start; the first report is stored when this returns."""
+        """Store the first report, then start the thread that repeats it."""
         self._report()
         self._thread.start()
 

@@ -1,7 +1,7 @@
 """Budgets in a database: one row for each plan tree, and one for each model call.
 
-Whether a call fits is decided when it is reserved: one transaction locks, reads and updates the budget's row.
-So of two callers that would each fit alone, only one gets the remaining budget.
+Whether a call fits the budget is decided when it is reserved: one transaction locks, reads and updates the
+budget's row. So if two calls fit singly but not together, only one of them is reserved.
 
 The statements that every model call needs are compiled once for each database dialect.
 """

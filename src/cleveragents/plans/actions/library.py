@@ -1,7 +1,7 @@
 """All available actions: built-in ones, the user's, and the repository's.
 
-If two have the same name, the first in this order counts, so a repository cannot replace an action that the
-user knows. Untrusted actions of the repository are listed, but never returned to be run.
+If two actions have the same name, the first in this order is used, so a repository cannot replace a built-in
+action or one of the user's. Untrusted actions of the repository are listed, but never returned to be run.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def _example(place: Place) -> str:
 
 
 def _meaning(data: Mapping[str, JsonValue], tools: Collection[str] | None) -> list[Problem]:
-    """Return the problems that the structure does not show. The structure may be wrong too, so nothing is
-    assumed.
+    """Return the problems that a check of the structure does not find. Does not assume that the structure is
+    valid.
     """
     arguments = list(_arguments(data))
     return [

@@ -1,4 +1,4 @@
-"""The stage of a plan's actors: the plan and its sandbox, their tools, and the context they start with.
+"""The environment (*stage*) of a plan's actors: the plan, its sandbox, their tools and starting context.
 
 Starting context is gathered only for an actor whose prompt has a place for it. It takes a small part of the
 context window, so that a small local model keeps room to work.
@@ -94,7 +94,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ActorPhase:
-    """The facts of one phase of a plan while a job runs it."""
+    """A phase of a plan that a job is running: the plan, its sandbox, the job and the remaining time."""
 
     plan: Plan
     strategy: Strategy
@@ -185,9 +185,9 @@ class ActorTurn:
     ) -> Mapping[str, JsonValue]:
         """Run the actor and return the values in its state.
 
-        The actor gets context for its goal and task, or for `about`. `begins` is called when work starts, but
-        not if a finished run returns its recorded answer. Raises `NeedsHuman` if the actor asks a person;
-        `BudgetExhausted`.
+        The actor gets context for its goal and task, or for `about` if given. `begins` is called when work
+        starts, but not if a finished run returns its recorded answer. Raises `NeedsHuman` if the actor asks a
+        person, and `BudgetExhausted`.
         """
         plan, strategy, job = ground.plan, ground.strategy, ground.job
         who, part = stage.actors.get(actor), stage.named(part)
@@ -254,7 +254,7 @@ def _answer(kept: JsonValue) -> QuestionAnswer | None:
 
 
 def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence[str]) -> str:
-    """Append invariants and guidance to the instructions; later ones take precedence and say so."""
+    """Append invariants and guidance to the instructions, each below a heading that states its precedence."""
     told = {
         "These must hold whatever you do": invariants,
         "A person has added this since; it counts more than the plan": guidance,
@@ -267,9 +267,11 @@ def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence
 
 
 def current_name(part: str, calls: Sequence[ToolCall]) -> str:
-    """Return the current name of a run. If a rollback reverted its calls, its checkpoints still say that they
-    were made, so it starts again as `part+1`, `part+2` and so on. If the only reverted call is the one that
-    stopped the run, the run continues and makes it again.
+    """Return the current name of the run `part`.
+
+    After a rollback, the checkpoints of a run still say that the reverted calls were made. The run therefore
+    starts again under a new name: `part+1`, `part+2` and so on. If only the call that stopped the run was
+    reverted, the run keeps its name, continues, and makes that call again.
     """
     gone = [str(call.step) for call in calls if call.state is CallState.REVERTED and not call.stopped_its_run]
     for time in count():

@@ -1,7 +1,7 @@
 """The tools and models of an actor's run in a plan.
 
 A refused or failed call is an answer, not an error, so that the model can try something else. Only a request
-to a person and a cancel leave the run.
+to a person, a cancel and an exhausted budget end the run.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class ActorTools:
 
     Thread safety:
         Owner: the run that made it.
-        Lock: `_lock` is held for a whole call: the execution makes one at a time, and branches of a graph may
-            call at the same time. Unlike other locks of ours it is held across I/O; a cancel reaches the call
-            through its own stop signal, so a waiting thread gets the lock and finds itself cancelled too.
+        Lock: `_lock` is held for a whole call, because branches of a graph may call concurrently, and the
+            execution makes one call at a time. Unlike our other locks it is held across I/O. A cancel ends
+            the running call through its stop signal; a thread that waits for the lock then gets it and finds
+            that it is cancelled, too.
         Guarantee: calls of one sandbox happen one after the other.
     Cancel safety: a cancelled call stays open, as `ToolExecution` says.
     """
@@ -61,7 +62,7 @@ class ActorTools:
         """Return the named tools that may be used, each once, in the order of the names.
 
         A name may be a pattern such as `mcp__tracker__*`; `*` means all tools. A pattern without a match is
-        no error, because the available tools vary. Raises `UnknownTool`, `ToolRefused`.
+        not an error, because the available tools vary. Raises `UnknownTool`, `ToolRefused`.
         """
         source = self.execution.tools
         wanted = source.names() if EVERY_TOOL in names else self._named(names)
@@ -96,7 +97,8 @@ class ActorTools:
         seconds_left: Callable[[], float] | None = None,
     ) -> ToolAnswer:
         """Call the tool and return the answer. Raises `NeedsHuman`, `Cancelled`; `BudgetExhausted` if the
-        plan is out of time. `seconds_left` is the remaining time of the actor, if shorter.
+        plan is out of time. `seconds_left` returns the remaining time of the actor, if shorter than the
+        plan's.
         """
         return self.make(CallRequest(step, tool, arguments), seconds_left)
 
@@ -126,7 +128,7 @@ class ActorTools:
             yield self.execution
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
-        """Record a call that is not made, so that it is visible."""
+        """Record a refused call with its reason, so that people can see it."""
         with self._lock:
             self.execution.refuse(CallRequest(step, tool, arguments), reason)
 
@@ -145,8 +147,9 @@ class ActorTools:
 
 @dataclass(frozen=True, slots=True)
 class PlanActorHost:
-    """`ActorHost` of one run. `part` names the run within its plan and prefixes its calls, so calls of two
-    runs never collide. `model` serves nodes that name none. Without `agents`, external agents are refused.
+    """`ActorHost` of one run. `part` names the run within its plan and prefixes the names of its calls, so
+    that calls of two runs never collide. `model` is for nodes that name no model. Without `agents`, external
+    agents are refused.
     """
 
     part: str
@@ -225,7 +228,7 @@ class PlanActorHost:
 
 
 class JoinedTools:
-    """`ToolSource` over several sources; the first that has a name serves it.
+    """`ToolSource` over several sources; a tool comes from the first source that has its name.
 
     As thread-safe as its sources.
     """

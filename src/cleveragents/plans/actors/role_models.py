@@ -1,4 +1,4 @@
-"""The models and external agents of a cast, including subgraphs."""
+"""The models and external agents of the actors of a plan (its *cast*), including their subgraphs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ __all__ = ["agents_of_roles", "ensure_counted", "models_of_roles", "programs_of_
 
 
 def models_of_roles(actors: ActorSource, cast: Iterable[str], model: str) -> tuple[str, ...]:
-    """Return the names of the models, each once, in order; `model` serves nodes that name none. Raises
-    `UnknownActor`, `InvalidActor`, `NotTrusted`.
+    """Return the names of the models of all actors, each once, in order; `model` is for nodes that name none.
+
+    Raises `UnknownActor`, `InvalidActor`, `NotTrusted`.
     """
     found: dict[str, None] = {}
     for actor in _every(actors, cast):
@@ -25,7 +26,7 @@ def models_of_roles(actors: ActorSource, cast: Iterable[str], model: str) -> tup
 
 
 def ensure_counted(actors: ActorSource, cast: Iterable[str], limits: BudgetLimits) -> None:
-    """Raise `SpendingUncounted` if money or tokens are limited and the cast has an external agent."""
+    """Raise `SpendingUncounted` if money or tokens are limited and an actor has an external agent."""
     if limits.picodollars is None and limits.tokens is None:
         return
     programs = programs_of_roles(actors, cast)

@@ -1,8 +1,8 @@
 """The requests of an external agent in one session, turned into recorded calls.
 
-Files it reads and writes through us, and commands it runs, are calls of our own tools. Changes it makes by
-itself are detected and recorded under a call `acp`: before each call that writes, so that no call is blamed
-for them, when the agent reports progress, and at the end.
+File accesses and commands that the agent requests from us become calls of our own tools. Changes that it
+makes by itself are detected and recorded under a call `acp`: before each call that writes, so that they are
+not attributed to that call; when the agent reports progress; and at the end.
 """
 
 from __future__ import annotations
@@ -68,16 +68,17 @@ _CAPABILITIES = {
 
 
 class RecordedAgentClient:
-    """`AgentClient` of one session. `step` names the calls of the node and `session` this session, so no
-    later session reuses a name. `answered` are earlier calls that a person was asked about.
+    """`AgentClient` of one session. `step` is the name of the node's calls and `session` that of this
+    session; together they name its calls, so that no later session reuses a name. `answered` are earlier
+    calls that a person was asked about.
 
     Thread safety:
         Owner: the session that made it. The agent's requests come on several threads.
         Lock: `_turn` guards all state and is held for a whole call, including its command. A waiting thread
             gives up after a while: the agent has to end its command first.
         Guarantee: calls are made one after the other; changes that the agent made by itself before a call are
-            recorded before that call's changes; an answer of a person holds for one request, and the same
-            one.
+            recorded before that call's changes; an answer of a person is used once, for the request that the
+            person saw.
     Cancel safety: a cancelled call stays open, as `ToolExecution` says; `close` still records all changes.
     """
 
@@ -173,8 +174,8 @@ class RecordedAgentClient:
             self._told(update)
 
     def close(self) -> None:
-        """Record the last changes of the agent. Raises `ToolRefused` if changes were reverted since it was
-        last told.
+        """Record the last changes of the agent. Raises `ToolRefused` if changes were reverted and the agent
+        does not know it yet.
         """
         with self._turn:
             self._file("at the end")
@@ -215,7 +216,7 @@ class RecordedAgentClient:
         return answer
 
     def _answer_for(self, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
-        """Return the earlier call of another session with the same request; each counts once."""
+        """Return an unused call of an earlier session with the same request, whose answer applies."""
         if not self._answers:
             return None
         found = self._answers.get(self._tools.execution.digest_of(tool, arguments))
@@ -264,8 +265,8 @@ _DENIED = "denied by a person"
 
 
 def is_approved(execution: ToolExecution, request: CallRequest) -> bool:
-    """Return whether the policy or a person approves a request that needs no tool of ours; it is recorded
-    either way. Raises `NeedsHuman`, `Cancelled`.
+    """Return whether the policy or a person approves a request that needs no tool of ours. The request is
+    recorded in any case. Raises `NeedsHuman`, `Cancelled`.
     """
     try:
         call = execution.begin(request)
@@ -282,12 +283,12 @@ def is_approved(execution: ToolExecution, request: CallRequest) -> bool:
 
 
 def capability_for(wanted: PermissionRequest) -> Capability:
-    """Return the capability that the request needs; an unknown kind needs that of a command."""
+    """Return the capability that the request needs; a request of an unknown kind needs `COMMAND`."""
     return _CAPABILITIES.get(wanted.kind, Capability.COMMAND)
 
 
 def permission_arguments(agent: str, wanted: PermissionRequest) -> dict[str, JsonValue]:
-    """Return a request for approval as it is recorded and shown. Cut text says how much is missing."""
+    """Return a request for approval as it is recorded and shown. Truncated text says how much is missing."""
     details = "" if wanted.details is None else json.dumps(wanted.details, sort_keys=True, default=thaw)
     said: dict[str, JsonValue] = {
         "title": _cut(wanted.title, _TITLE),
@@ -324,8 +325,8 @@ def command_arguments(command: TerminalCommand, where: str, works_in: str) -> di
 
 
 def text_of(result: JsonValue, limit: int | None) -> str:
-    """Return the text that our `read` returned. Raises `ToolRefused` unless it is complete and unchanged: an
-    agent that writes it back would lose the rest.
+    """Return the text that our `read` tool returned. Raises `ToolRefused` unless it is the complete, exact
+    text: an agent that writes an incomplete text back would lose the rest.
     """
     assert isinstance(result, Mapping)
     path, content = result["path"], str(result["content"])

@@ -1,7 +1,8 @@
 """Sessions with external agents: approved, started once, ended, and fully recorded.
 
-A session is a call `acp` that stays open from start to end, so an open one was interrupted. Its requests are
-calls named below it. It has no changeset: the changes of the agent are recorded by these calls, in order.
+A session is a call `acp` that stays open from start to end, so a call that is found open was interrupted. The
+agent's requests are calls whose names extend the name of the session. A session has no changeset: these calls
+record the changes of the agent, in order.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class AgentSessions:
         return lambda: min(left() for left in every)
 
     def _network(self, execution: ToolExecution, request: AgentRequest, step: str) -> bool:
-        """Return whether network access is allowed. Raises `ToolRefused` if not, because the agent requires
-        it.
+        """Return True if the policy or a person allows network access. Raises `ToolRefused` otherwise,
+        because the agent requires it.
         """
         if execution.network:
             return True
@@ -151,7 +152,11 @@ class AgentSessions:
         return True
 
     def _begun(self, execution: ToolExecution, request: AgentRequest, step: str, past: _Past) -> ToolCall:
-        """Return the open call of the session. An approval also holds for later sessions that continue it."""
+        """Start the session and return its open call.
+
+        An approval of an earlier session also holds for this one if their arguments are the same. Raises
+        `ToolRefused` if the policy or a person denies the session.
+        """
         arguments = _who(request)
         arguments |= {"prompt": cut(request.prompt, _SHOWN), "network": request.network}
         wanted = CallRequest(f"{step}.s{past.number}", ACP, arguments, capability=Capability.COMMAND)
@@ -207,7 +212,7 @@ class _Past:
         return any(session.approval == "granted" and session.digest == digest for session in self.begun)
 
     def close_what_was_cut_off(self, execution: ToolExecution) -> None:
-        """End interrupted calls: the next session makes its own."""
+        """End interrupted calls as failed: the next session makes new calls."""
         for call in self.calls:
             if call.state in (CallState.STARTED, CallState.ENDING):
                 execution.calls.move(
@@ -215,7 +220,7 @@ class _Past:
                 )
 
     def drop_questions(self, execution: ToolExecution) -> None:
-        """End requests that the agent continued without."""
+        """End pending requests as failed, because the agent continued without an answer."""
         for call in self.calls:
             if call.state is CallState.ASKED:
                 error = "the agent continued without it"
@@ -223,8 +228,8 @@ class _Past:
 
 
 def _who(request: AgentRequest) -> dict[str, JsonValue]:
-    """Return what a person has to know before an approval: the program, and the variables and home files it
-    gets.
+    """Return the facts that a person needs for an approval: the program, and the variables and home files
+    that it gets.
     """
     named: dict[str, JsonValue] = {"agent": request.name, "argv": request.argv}
     return {**named, "environment": request.environment, "home": request.home}

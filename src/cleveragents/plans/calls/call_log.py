@@ -1,10 +1,10 @@
 """The end of a tool call: its changes are recorded under it, once, and its outcome is stored.
 
-A process may die at any step; the next one repeats the same steps: a resumed run, a cancel, or a look at the
-plan. So each step depends only on what is recorded by then. All changes of a call are recorded at once. A
-changeset with entries is therefore complete, and further changes come from a person and are recorded as a
+A process may die at any step; the next process that resumes, cancels or views the plan repeats the same
+steps. So each step depends only on what is recorded by then. All changes of a call are recorded at once. A
+changeset with entries is therefore complete; further changes come from a person and are recorded as a
 separate call. A closed changeset without entries was abandoned by a run that died before it repeated the
-call; its changes go into a new changeset.
+call; the changes of the call go into a new changeset.
 
 `CallCommands` runs the commands of one call in its sandbox, within its permissions and its time limit.
 """
@@ -61,9 +61,11 @@ class CallLog:
     def abandon(
         self, reason: str, sandbox: Sandbox | None, *, lost: str = "", fold: ChangeFold | None = None
     ) -> None:
-        """End all open calls, because they are not resumed, and record their changes. If that is impossible
-        (without a sandbox, `lost` says why), the call states the reason. If the system refuses access (disk
-        full, permissions, too many open files), the call is left to the next process.
+        """End all open calls, because they are not resumed, and record their changes.
+
+        If the changes of a call cannot be recorded, its error says why; `lost` is the reason if there is no
+        sandbox. If the system refuses access (disk full, permissions, too many open files), the call stays
+        open for the next process.
         """
         # Latest first: the changes of a nested call do not belong to the outer one.
         for call in reversed(self.history.open_calls(self.context.plan_id)):
@@ -83,8 +85,10 @@ class CallLog:
             self.close(call, said)
 
     def finish(self, call: ToolCall, sandbox: Sandbox, fold: ChangeFold | None = None) -> ToolCall:
-        """Record the changes of a call that is *ending*, and end it. A merge names its tree in the result,
-        because a scan does not see a new file that a rule hides. Changes found after that are later edits.
+        """Record the changes of a call that is *ending*, and end it.
+
+        The changes of a merge are those that lead to the tree named in its result, because a scan of the
+        sandbox misses new files that an ignore rule hides. Further changes are later edits.
         """
         tree = tree_left_by(call)
         filed = self.history.changeset_of(call)
@@ -96,7 +100,7 @@ class CallLog:
         return self.file(call, found)
 
     def file(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:
-        """Record the changes of the call, unless that is done, and end it."""
+        """Record the changes of the call, unless they are already recorded, and end it."""
         entries = entries_between(found, tool_call_id=call.call_id)
         changeset = self.history.changeset_of(call) if entries else None
         late = changeset is not None and changeset.length > 0
@@ -139,9 +143,9 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCommands:
-    """The commands of one call. `is_approved` returns whether this call may use the network if not every
-    call may. `network_denied`: the policy denies the network. `ended` stops a command without cancelling the
-    call.
+    """The commands of one call. `network`: every call may use the network; if not, `is_approved` returns
+    whether this call may. `network_denied`: the policy denies the network. `ended` stops a command without
+    cancelling the call.
     """
 
     tool: str

@@ -5,9 +5,9 @@ losing anything:
 
     started ─▶ (the tool works) ─▶ ending, with its result ─▶ (its changes are recorded) ─▶ ended | failed
 
-A *started* call was interrupted: the sandbox is restored to the records and the call is made again. For an
-*ending* call the tool had finished and the sandbox is unchanged since: only the recording is completed. For
-an ended or failed call the result is returned and nothing is done.
+The next run looks at the state of the call. A *started* call was interrupted: the sandbox is restored to its
+recorded state, and the call is made again. In an *ending* call the tool had finished, and the sandbox is
+unchanged since: only the recording is completed. For an ended or failed call, the stored result is returned.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _OF_FILES = (Capability.READ, Capability.EDIT, Capability.CREATE, Capability.DEL
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A requested call. `step` is its permanent name: a finished step is not repeated. Parts of a step are
-    named `step.something`, as in `ToolCall`.
+    """A requested call. `step` is its permanent name: a finished step is not repeated. Several calls of one
+    step are named `step.id`, as in `ToolCall`.
 
-    `granted`: the user typed exactly this, so a command needs no further approval. `ended` stops the commands
-    of the call without cancelling it. `on_output` receives their output.
+    `granted`: a person has approved exactly this before, so a command needs no further approval. `ended`
+    stops the commands of the call without cancelling it. `on_output` receives their output.
     """
 
     step: str
@@ -87,9 +87,10 @@ class CallRequest:
 class ToolExecution:
     """Makes calls in one sandbox. Not thread-safe: its run makes one call after the other.
 
-    This also holds across processes: a call holds the sandbox's `writing()` from its first change until its
-    changes are recorded. The cost of a call does not depend on the number of earlier calls. `by_agent`: an
-    agent chooses the calls, not the user or an action. `project_rules`: approval rules of the project count.
+    Calls of several processes exclude each other, too: a call holds the sandbox's `writing()` from its first
+    change until its changes are recorded. The cost of a call does not depend on the number of earlier calls.
+    `by_agent`: an agent chooses the calls, not the user or an action.
+    `project_rules`: approval rules of the project count.
     """
 
     sandbox: Sandbox
@@ -127,7 +128,7 @@ class ToolExecution:
             restore_states(self.sandbox, self.history.states(self._plan_id, self._fold))
 
     def abandon(self, reason: str) -> None:
-        """Recover from a cancel: record the changes of unfinished calls and mark these as cancelled."""
+        """Recover from a cancel: record the changes of unfinished calls and mark these calls as cancelled."""
         if self.history.open_calls(self._plan_id):
             with self.sandbox.writing(timeout_seconds=self.busy_seconds):
                 self._filing.abandon(reason, self.sandbox, fold=self._fold)
@@ -161,8 +162,8 @@ class ToolExecution:
             return self._write(tool, call, request)
 
     def begin(self, request: CallRequest) -> ToolCall:
-        """Start a call that runs beside other calls and needs no tool of ours. The caller moves it to its
-        end, and `take_in` records its changes. A finished call is returned as it is.
+        """Start a call that runs beside other calls and needs no tool of ours, and return it. The caller ends
+        it, and records its changes with `take_in`. A call that has already finished is returned unchanged.
 
         Raises `NeedsHuman`, `PolicyDenied`, `CallDenied`; `Cancelled`.
         """
@@ -174,7 +175,7 @@ class ToolExecution:
         return self._allowed(None, request, request.capability, earlier)
 
     def refuse(self, request: CallRequest, reason: str) -> ToolCall:
-        """Record a call that is not made as failed, once, so that its reason can be read."""
+        """Record a refused call as failed, with the reason. Repeating this records nothing new."""
         earlier = self.earlier(request.step)
         if earlier is not None and earlier.state in DONE:
             return earlier
@@ -212,7 +213,7 @@ class ToolExecution:
 
     @property
     def network(self) -> bool:
-        """Whether commands may use the network. A running command cannot ask for approval."""
+        """Whether commands may use the network without approval, which a running command cannot request."""
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
 
     @property
@@ -306,7 +307,7 @@ class ToolExecution:
         )
 
     def digest_of(self, tool: str, arguments: Mapping[str, JsonValue]) -> str:
-        """Return what an approval of that call is bound to in this plan."""
+        """Return the digest that an approval of this call in this plan is bound to. See `approval_digest`."""
         return approval_digest(self._plan_id, tool, arguments)
 
     def _still_meant(self, request: CallRequest, earlier: ToolCall | None) -> ToolCall | None:
@@ -329,8 +330,8 @@ class ToolExecution:
         return None
 
     def _requested(self, request: CallRequest) -> ToolCall:
-        """Record the request for approval. A person decides by its arguments, so only known secrets are
-        masked: masking by name or shape would hide code.
+        """Record the request for approval. A person decides by the arguments it shows, so only known secrets
+        are masked: masking by name or shape could hide code.
         """
         shown = freeze(redact_known(request.arguments))
         assert isinstance(shown, FrozenObject)
@@ -464,8 +465,8 @@ def _nothing(path: str) -> None:
 
 
 def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
-    """Return the arguments of a call without approval, masked for people to read. A repeated call brings its
-    own.
+    """Return the arguments of a call, masked, as they are recorded for people. They are not used to repeat
+    the call: a repeated call passes its own arguments.
     """
     masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
     assert isinstance(masked, FrozenObject)
@@ -473,15 +474,15 @@ def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
 
 
 def _masked(result: JsonValue, tool: Tool) -> object:
-    """Return the result, masked for records and models. File content must stay unchanged, so only secrets are
-    masked there; in program output, values with secret names are masked too.
+    """Return the result, masked for records and models. In file content, which must otherwise stay unchanged,
+    only unmistakable secrets are masked; in program output, values with secret names are masked, too.
     """
     of_files = tool.spec.capability in _OF_FILES and not tool.spec.runs_commands
     return redact_content(result) if of_files else redact(result)  # guard: `env` prints its secrets by name
 
 
 def _request_of(call: ToolCall) -> str:
-    """Return what the call asks to do, on one line: run `pytest -q`."""
+    """Return what the call asks to do, on one line, such as: run `pytest -q`."""
     arguments = call.arguments
     if call.tool == MCP:
         return server_request(arguments)

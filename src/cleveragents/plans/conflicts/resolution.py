@@ -1,11 +1,11 @@
 """Resolution of conflicts: new file states, descriptions for actors and people, and resolution by a person.
 
 Taking a side must not remove later changes. In text with conflict markers, the side replaces only the marked
-places, and changes elsewhere since the merge stay. Everything else is taken whole, and only while it is still
-what the merge left; otherwise the person who changed it takes `edited`.
+places, and changes elsewhere since the merge stay. In all other conflicts the side replaces the whole file,
+and only if the file is unchanged since the merge; a person who has changed the file takes `edited` instead.
 
-A person resolves conflicts between runs of the plan. The resolution is one more recorded call in the usual
-states, so an interrupted one is finished or was never made. Edits in the sandbox are recorded with it.
+A person resolves conflicts between runs of the plan. The resolution is a recorded call with the usual states,
+so after an interruption it is either completed or undone. Edits in the sandbox are recorded with it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Leave open what you cannot decide: a person will be asked."""
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The conflicts that a resolution ends, all at one path, the states it changes, and the new tree."""
+    """The conflicts at one path that are resolved, the file states that change, and the resulting tree."""
 
     ended: tuple[MergeConflict, ...]
     states: Mapping[str, FileState | None]
@@ -71,8 +71,9 @@ class Resolution:
 
 
 def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: str, take: Take) -> Resolution:
-    """Return the resolution of all open conflicts at the path, given as shown or as stored. The caller holds
-    `sandbox.writing()`.
+    """Return the resolution of all open conflicts at the path, which may be the displayed or the stored one.
+
+    The caller holds `sandbox.writing()`.
 
     Raises `ToolRefused` if there is no conflict, if the file still has markers, or if it changed after the
     merge.
@@ -103,7 +104,7 @@ def _meant(found: Sequence[MergeConflict], path: str) -> tuple[MergeConflict, ..
 
 
 class _Deciding:
-    """The files as they will be. Not thread-safe: used by one call."""
+    """The file states that a resolution produces. Not thread-safe: used by one call."""
 
     def __init__(self, sandbox: Sandbox, present: dict[str, FileState]) -> None:
         self._sandbox = sandbox
@@ -143,7 +144,7 @@ class _Deciding:
     def _without_marks(
         self, conflict: MergeConflict, ours: FileState, theirs: FileState, take: Take
     ) -> FileState:
-        """Return the text with that side in every place that both sides changed."""
+        """Return the file with the side `take` in every place that both sides changed."""
         merge, left, now = self._sandbox.merge_content, conflict.left, self._present.get(conflict.path)
         if left is None or now is None or now.mode not in _FILES:
             raise self._changed(conflict.path)
@@ -181,7 +182,7 @@ class _Deciding:
         }
 
     def _spread(self, path: str, state: FileState | None) -> dict[str, FileState]:
-        """Return the files of the state, as if it were at that path."""
+        """Return the files of `state`, a file or a directory, by the paths they would have at `path`."""
         if state is None:
             return {}
         if state.mode != DIRECTORY:
@@ -224,7 +225,7 @@ def conflict_task(conflicts: Sequence[MergeConflict], content: Callable[[str], b
 
 
 def side_in_short(conflict: MergeConflict, take: Take) -> str:
-    """Return what a side has at the path, in a few words."""
+    """Return a short description of one side's content at the conflicted path."""
     path, state = conflict.side(take)
     where = "" if path == conflict.path else f" at {shown(path)}"
     return _kind_of(state) + where
@@ -294,10 +295,10 @@ class ManualResolution:
     execution: Callable[[Plan, Sandbox], ToolExecution]
 
     def resolve(self, plan: Plan, path: str, take: Take) -> ToolCall:
-        """Resolve all open conflicts at the path, given as shown or as stored, and return the call.
+        """Resolve all open conflicts at the path, which may be the displayed or the stored one.
 
-        Raises `PlanError` if the plan runs or has ended; `ToolRefused` if the conflict cannot be resolved
-        this way. Then nothing changed.
+        Return the recorded call. If the conflict is not resolved, nothing changes: raises `PlanError` if the
+        plan runs or has ended, and `ToolRefused` if `take` is not possible.
         """
         sandbox = self.sandboxes.open(plan.id)
         execution = self.execution(plan, sandbox)
@@ -329,7 +330,7 @@ class ManualResolution:
             raise StalePlan(plan.id, plan.version)
 
     def _settle(self, execution: ToolExecution) -> None:
-        """Finish or revert the calls of a dead process; otherwise edits stay."""
+        """Finish or revert the open calls of a dead process. Without any, edits in the sandbox stay."""
         plan_id, sandbox = execution.sandbox.plan_id, execution.sandbox
         left = self.history.open_calls(plan_id)
         for call in left:

@@ -1,13 +1,13 @@
 """Corrections of plans: supersede wrong decisions, revert their work, and plan again.
 
-The order makes every crash harmless. First the plan stops. Then its sandbox rolls back to the checkpoint; the
-plan still has its old decisions and would only repeat its last tasks. Then, in one transaction, the decisions
-are superseded and the plan waits in Strategize. Then it is queued. So the plan can be corrected or resumed
-from any point, and never continues with superseded decisions.
+The order of the steps makes every crash harmless. First the plan stops. Then its sandbox rolls back to the
+checkpoint; after a crash here, the plan still has its old decisions and repeats only its last tasks. Then, in
+one transaction, the decisions are superseded and the plan waits in Strategize. Then it is queued. So the plan
+can be corrected or resumed after any step, and never continues with superseded decisions.
 
-Recorded edits of a person are calls like others, so a rollback reverts them. Edits of files that nothing else
-touched belong to no decision and are restored. A sub-plan that carries out no superseded decision continues,
-unless it started from files that are reverted.
+Recorded edits of a person are calls, so a rollback reverts them. If only a person touched a file, its edits
+belong to no decision and are restored. A sub-plan that carries out no superseded decision continues, unless
+it started from files that are reverted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class CorrectionEffects:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The model to continue with, if another is named, the claim of the request, and the comments to send."""
+    """The options of a correction: the new model, if any, the idempotency claim of the request, and the
+    numbers of the comments to send.
+    """
 
     model: str | None
     claim: IdempotencyClaim | None
@@ -101,8 +103,8 @@ class PlanCorrection:
         return self.sandbox_edits.history
 
     def preview(self, plan: Plan, number: int) -> CorrectionEffects:
-        """Return what a correction of that decision would supersede and revert. Changes nothing. Raises
-        `PlanError` if the plan has no such decision, or it no longer holds.
+        """Return what a correction of decision `number` would supersede and revert. Changes nothing. Raises
+        `PlanError` if the plan has no such decision or the decision no longer holds.
         """
         every = self.decisions.of_plan(plan.id)
         decision = self._holding(plan, every, number)
@@ -141,7 +143,7 @@ class PlanCorrection:
         planned again with this guidance. A running plan is stopped first.
 
         Raises `PlanError` if the plan has ended or has no such decision; `NeedsHuman` if its sandbox has
-        unrecorded edits; the errors of `PlanPause.pause`; `StalePlan` if another decision was faster;
+        unrecorded edits; the errors of `PlanPause.pause`; `StalePlan` if the plan was changed meanwhile;
         `RequestUnderWay` if another request took over the claim.
         """
         words = _sound(plan, guidance)
@@ -212,7 +214,9 @@ class PlanCorrection:
         return self._kept(plan, made, Phase.EXECUTE, asked, strategy)
 
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
-        """Queue the plan after a recorded correction whose process was killed before it could."""
+        """Queue the plan after a correction that was recorded by a process that died before it queued the
+        plan.
+        """
         # By its kind: an earlier version stored other words.
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         if plan.state is not PlanState.WAITING or waiting.get("for") != "correction":
@@ -220,11 +224,11 @@ class PlanCorrection:
         return self.pausing.lifecycle.queueing.queued(plan, resume_payload(model))
 
     def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
-        """Revert all work of the plan and move it to `strategize/queued`, where the same job continues,
-        because its result shows wrong decisions. No decision holds any more. Called by the run that owns the
-        plan.
+        """Revert all work of the plan, supersede all its decisions, and move it to `strategize/queued`, where
+        the same job continues. For a result that shows wrong decisions. Called by the run that owns the plan.
 
-        Returns None and changes nothing if the plan went back as often as allowed, or has no strategist.
+        Returns None and changes nothing if the plan has returned to Strategize as often as allowed, or has no
+        strategist.
         Raises `StalePlan`, `StaleFence` if the run lost the plan.
         """
         strategy = Strategy.from_json(plan.strategy)
@@ -383,9 +387,10 @@ def _tree(plan: Plan) -> Remedy:
 
 @dataclass(frozen=True, slots=True)
 class UndoneWork:
-    """The work since a checkpoint. `edits` are the states of files that only a person touched; `lost` are
-    files that a person and others touched. `touched` holds the state at the checkpoint of each file that
-    others touched; `differing` holds all differences from the base at that time.
+    """The work since a checkpoint: edits by a person and changes by calls. `edits` are the states of files
+    that only a person touched; `lost` are files that both a person and calls touched. `touched` maps each
+    file that calls touched to its state at the checkpoint. `differing` holds all differences from the base at
+    the checkpoint.
     """
 
     edits: Mapping[str, FileState | None] = field(default_factory=dict)
@@ -394,7 +399,7 @@ class UndoneWork:
     differing: Mapping[str, Difference] = field(default_factory=dict)
 
     def is_in(self, start: Mapping[str, Difference]) -> bool:
-        """Return whether a tree with these differences from the base contains some of the work."""
+        """Return whether a tree that differs from the base as in `start` contains some of the undone work."""
         return any(self._in(start, path) != state for path, state in self.touched.items())
 
     def _in(self, start: Mapping[str, Difference], path: str) -> FileState | None:
@@ -404,7 +409,7 @@ class UndoneWork:
 
 
 def undone_work(history: PlanHistory, plan_id: str, checkpoint: int) -> UndoneWork:
-    """Return the work since the call with that number."""
+    """Return the work of the call number `checkpoint` and of all later calls."""
     since = [call for call in history.calls(plan_id) if call.number >= checkpoint]
     later = {call.changeset_id for call in since}
     taken_in = {
@@ -427,7 +432,7 @@ def undone_work(history: PlanHistory, plan_id: str, checkpoint: int) -> UndoneWo
 
 
 def _is_in_the_way(path: str, touched: Mapping[str, FileState | None]) -> bool:
-    """Return whether others touched the file, a parent directory of it, or a file below it."""
+    """Return whether `touched` contains the path, a parent directory of it, or a file below it."""
     own = PurePosixPath(path)
     return any(
         path == other or PurePosixPath(other) in own.parents or own in PurePosixPath(other).parents

@@ -1,8 +1,8 @@
 """Loading of goal files from YAML, with a list of all mistakes.
 
-Pydantic checks the structure; this module checks names, dependencies and cycles. The actions and models that
-goals request are judged by the caller and reported with the same line numbers. Types are strict: a quoted
-number is text.
+Pydantic checks the structure; this module checks names, dependencies and cycles. The caller checks the
+actions and models that goals request; their problems are reported together with the others, by line. Types
+are strict: a quoted number is text.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals
 
 
 def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterator[Problem]:
-    """Yield the problems with what each goal requests, independent of other goals and of `needs`. A malformed
+    """Yield the problems that `judge` finds in each goal by itself, without its dependencies. A malformed
     goal is skipped, because its meaning is unclear.
     """
 
@@ -81,8 +81,8 @@ def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterat
 
 
 def _meaning(data: Mapping[str, JsonValue], most: int) -> Iterator[Problem]:
-    """Yield the problems that the structure does not show. The structure may be wrong too, so nothing is
-    assumed.
+    """Yield the problems that a check of the structure does not find. Does not assume that the structure is
+    valid.
     """
     entries = [mapping_of(item) for item in items_of(data.get("goals"))]
     if len(entries) > most:

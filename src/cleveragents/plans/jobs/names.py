@@ -1,7 +1,8 @@
 """The jobs of plans: their names, attempts, queues and concurrency limits.
 
-A plan that is created with a `queue` runs on any worker of that queue, on any machine. Limits that hold for
-all these workers are limits of its jobs. A plan without a queue belongs to the process that created it.
+A plan that is created with a `queue` runs on any worker of that queue, on any machine. Concurrency limits
+across all these workers are therefore stored in its jobs. A plan without a queue belongs to the process that
+created it.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ SHARED_QUEUE = "plans"
 
 
 def kind_of_plan(root_id: str) -> str:
-    """Return the kind of the jobs of a tree of plans. Each tree has its own, so that a foreground run also
-    runs its sub-plans, and no others.
+    """Return the kind of the jobs of a tree of plans. Each tree has its own kind, so that a foreground run
+    runs the jobs of its sub-plans, too, and no other jobs.
     """
     return f"plan:{root_id}"
 
@@ -79,20 +80,20 @@ def phase_of(job: Job, plans: SqlPlanStore) -> str:
 
 
 def should_run(plan: Plan) -> bool:
-    """Return whether a job has to continue the plan, also between its two phases."""
+    """Return whether a job has to continue the plan. This includes a plan between Strategize and Execute."""
     if plan.phase is Phase.APPLY:
         return False
     return plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
 
 
 def client_queue(home: str) -> str:
-    """Return the queue of plans that Python clients on this state created and run themselves."""
+    """Return the queue of plans that Python clients with the state directory `home` create and run."""
     return f"clients@{home}"
 
 
 def home_queue(home: str | None) -> str:
-    """Return the queue of plans on a local directory, served only by workers with that state directory;
-    without one, the shared queue.
+    """Return the queue for plans on a local directory, which only workers with the state directory `home`
+    serve; without `home`, the shared queue.
     """
     return SHARED_QUEUE if home is None else f"{SHARED_QUEUE}@{home}"
 
@@ -110,7 +111,7 @@ def project_lane(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """The current concurrency limits. A job keeps those in force when it was queued."""
+    """The configured concurrency limits. A job keeps the limits that were configured when it was queued."""
 
     project_limit: Callable[[str], int | None] = lambda name: None
     provider_limit: int = 64

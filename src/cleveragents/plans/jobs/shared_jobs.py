@@ -1,11 +1,11 @@
 """The jobs of a shared queue: run plans, and apply and undo their results.
 
 Each job may be killed anywhere and claimed again. The journal records what an earlier attempt did to files:
-that is settled first, and finished work is not repeated. If a result cannot be applied, the plan stores the
-reason and the job fails without a retry, because nothing would change.
+an unfinished change is completed or rolled back first, and finished work is not repeated. If a result cannot
+be applied, the plan stores the reason and the job fails without a retry, because a retry would fail, too.
 
-`cancel_plan_of` handles a job that is cancelled while no worker runs it, for example between two phases. Its
-plan moves at once, instead of when it is next looked at.
+`cancel_plan_of` handles a job that is cancelled while no worker runs it, for example between two phases. It
+cancels the plan immediately, instead of when a process next reads the plan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNDONE = (Phase.APPLY, PlanState.UNDONE)
 
 @dataclass(frozen=True, slots=True)
 class PlanObserver:
-    """Receives reports about plans: `tell` a line, `end` that no more follow for now."""
+    """Receives reports about plans: `tell` gets a line; `end` says that no more lines follow for now."""
 
     tell: Callable[[Plan, str], None] = lambda plan, line: None
     end: Callable[[str], None] = lambda plan_id: None
@@ -64,7 +64,10 @@ class ApplyJob:
                 self.watched.end(str(job.payload["plan_id"]))
 
     def applied(self, job: AsyncJob, plan: Plan) -> Plan:
-        """Return the plan, applied by this or another attempt. Raises `PlanError` after reporting why not."""
+        """Return the plan, applied by this or another attempt.
+
+        If it is not applied, reports the reason and raises `PlanError`.
+        """
         if plan.phase_state == _APPLIED:  # guard: nothing is applied twice
             return plan
         job.token.raise_if_cancelled()
@@ -183,7 +186,7 @@ def _fence(job: AsyncJob) -> Fence:
 
 
 def _why(plan: Plan, refused: Conflict) -> str:
-    """Return the reason without the words that name the plan again."""
+    """Return the reason for the refusal, without the part of the message that names the plan."""
     words = str(refused)
     for done in ("applied", "undone"):
         words = words.removeprefix(f"plan {plan.id} was not {done}: ")

@@ -1,9 +1,9 @@
 """Comments on a plan or on lines of its result.
 
-A comment on lines is anchored to their content, not to their numbers. While the file is the one that was
-commented on, the numbers hold. If the file changed, the comment follows its lines if they are found unchanged
-at exactly one place; otherwise the comment is outdated and keeps its original lines. The lines around
-distinguish lines that occur several times.
+A comment on lines is anchored to their content, not to their numbers. While the file has the content that was
+commented on, the numbers are valid. If the file changed, the comment follows its lines if they are found
+unchanged at exactly one place; otherwise the comment is outdated and keeps its original lines. If the lines
+occur several times, the lines around them tell the places apart.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ class CommentLines:
 class Anchor:
     """Lines `start` to `end`, from 1, of a file whose content has the name `blob`.
 
-    `lines` is their text with known secrets masked. `digests` identify the lines together with those around
-    them that make them unique in the file, of which `before` precede them; empty if none make them unique.
+    `lines` is their text with known secrets masked. `digests` identify the lines, and as many lines around
+    them as are needed to make them unique in the file; the first `before` of these precede the commented
+    lines. `digests` is empty if the lines cannot be made unique.
     """
 
     path: str
@@ -75,7 +76,7 @@ class Anchor:
 @dataclass(frozen=True, slots=True)
 class NewComment:
     """A new comment. `by_actor`: the author is an actor, such as the reviewer, not a person. A comment with
-    the `key` of an earlier one is the same comment.
+    the `key` of an earlier comment counts as a repetition and is not added again.
     """
 
     text: str
@@ -112,7 +113,8 @@ class CommentAnswer:
 @dataclass(frozen=True, slots=True)
 class Comment:
     """A comment as the store holds it; `number` counts from 1 within its plan. `batch` is the correction that
-    sent it to the executor last, None if it was never sent. `answers` hold, the latest last.
+    sent it to the executor last, None if it was never sent. `answers` are those that are still valid, the
+    latest last.
     """
 
     plan_id: str

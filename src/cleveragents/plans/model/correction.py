@@ -1,7 +1,8 @@
 """Corrections: a person, or the plan itself, supersedes wrong decisions or adds guidance.
 
-A correction erases nothing: superseded decisions stay, and so does the outcome before it. This module also
-finds which work belongs to which decision: the checkpoint of a correction, and the tasks that stay done.
+A correction erases nothing: superseded decisions stay recorded, and so does the outcome before the
+correction. This module also finds which work belongs to which decision: the checkpoint of a correction, and
+the tasks that stay done. A *part* is the run of one task, or its sub-plan.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Correction:
 
 
 def descendants(decisions: Sequence[Decision], number: int) -> tuple[int, ...]:
-    """Return the number of the decision and of all that followed from it."""
+    """Return the number of the decision and the numbers of all decisions that followed from it."""
     found = {number}
     # A parent has a lower number than its children.
     for decision in sorted(decisions, key=lambda one: one.number):
@@ -81,15 +82,15 @@ def descendants(decisions: Sequence[Decision], number: int) -> tuple[int, ...]:
 
 
 def part_of(call: ToolCall) -> str | None:
-    """Return the part that the call belongs to, or whose sub-plan it merged, without the suffix of a repeated
-    run.
+    """Return the part that the call belongs to or, for a merge, the part whose sub-plan it merged. The suffix
+    of a repeated run is removed.
     """
     step = call.strategy_step
     return None if step is None else step.removeprefix(MERGE).removeprefix(_TASK).partition("+")[0]
 
 
 def begun_parts(calls: Sequence[ToolCall]) -> frozenset[str]:
-    """Return the parts that have calls which are not reverted."""
+    """Return the parts with at least one call that is not reverted."""
     parts = (part_of(call) for call in calls if call.state is not CallState.REVERTED)
     return frozenset(part for part in parts if part is not None)
 
@@ -99,8 +100,8 @@ def checkpoint_for(
 ) -> int | None:
     """Return the first call that was made because of one of these decisions; None if there is none.
 
-    A decision made during a task has its own checkpoint. The others were carried out by the tasks that name
-    them and by tasks that name none; if no task names any of them, by all tasks.
+    A decision made during a task has its own checkpoint. Any other decision was carried out by the tasks that
+    name it and by tasks that name no decision; if no task names any of these decisions, by all tasks.
     """
     places = [d.made.checkpoint for d in superseded if d.made.checkpoint is not None]
     parts = carrying_out(strategy, superseded)
@@ -113,8 +114,8 @@ def checkpoint_for(
 
 
 def carrying_out(strategy: Strategy, superseded: Sequence[Decision]) -> frozenset[str]:
-    """Return the parts that carry out these decisions, except decisions made during a task; without
-    decisions, all parts.
+    """Return the parts that carry out these decisions, not counting decisions made during a task. Without
+    decisions, return all parts.
     """
     thought = {d.number for d in superseded if d.made.checkpoint is None}
     return _carried_out_by(strategy, thought) if thought or not superseded else frozenset()
@@ -123,8 +124,8 @@ def carrying_out(strategy: Strategy, superseded: Sequence[Decision]) -> frozense
 def undone_with(
     strategy: Strategy, calls: Sequence[ToolCall], every: Sequence[Decision], number: int
 ) -> tuple[tuple[Decision, ...], int | None]:
-    """Return the decisions that no longer hold if this one does not, and the checkpoint: all that followed
-    from it, and every decision made by a reverted call.
+    """Return the decisions that a correction of decision `number` supersedes, and its checkpoint. Superseded
+    are the decision, all that followed from it, and every decision made by a reverted call.
     """
     gone = set(descendants(every, number))
     while True:
@@ -142,7 +143,7 @@ def undone_with(
 
 
 def tasks_since(strategy: Strategy, calls: Sequence[ToolCall], checkpoint: int) -> tuple[Task, ...]:
-    """Return the tasks with calls from that number on."""
+    """Return the tasks that have calls with the number `checkpoint` or higher."""
     later = begun_parts([call for call in calls if call.number >= checkpoint])
     return tuple(task for n, task in enumerate(strategy.tasks, start=1) if task.part(n) in later)
 
@@ -152,8 +153,8 @@ def kept_tasks(
 ) -> Mapping[int, Task]:
     """Return the tasks, by number, that are done or running and were not reverted.
 
-    An actor does its tasks of a round in order, so a task before one with calls counts as done without calls
-    of its own. A sub-plan counts if it is merged or in `going_on`.
+    An actor does the tasks of a round in order, so a task without calls counts as done if a later task of the
+    round has calls. A sub-plan counts if it is merged or in `going_on`.
     """
     begun = begun_parts(calls) | frozenset(going_on)
     last: dict[int, int] = {}
@@ -175,13 +176,13 @@ def _carried_out_by(strategy: Strategy, numbers: Collection[int]) -> frozenset[s
 
 
 def checkpoint_of(call: ToolCall) -> int:
-    """Return the call that a rollback leads back to, or that is to be made again."""
+    """Return the number of the call that a rollback reverts to, or that a retry makes again."""
     return int(str(call.arguments["checkpoint"]))
 
 
 def taken_back_of(numbers: Iterable[int], rewrites: Sequence[ToolCall]) -> frozenset[int]:
-    """Return which of these calls are reverted. `rewrites` are the calls of their plan that belong to no
-    step.
+    """Return which of these calls are reverted. `rewrites` are the rollbacks and retries of their plan, which
+    belong to no step.
     """
     ranges = _taken_back(reversed(rewrites))
     return frozenset(number for number in numbers if _is_in(ranges, number))

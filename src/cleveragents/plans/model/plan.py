@@ -4,11 +4,11 @@
        each: queued ─▶ processing ─▶ complete | errored | cancelled;  processing ─▶ waiting ─▶ queued
        apply ends: applied | constrained | rejected | errored | cancelled;  applied ─▶ undone
 
-An answer queues a waiting plan again, so no process has to stay alive for it. Apply never waits: a plan whose
-result needs approval rests at execute/complete.
+An answer queues a waiting plan again, so no process has to stay alive while the plan waits. Apply never
+waits: a plan whose result needs approval stays at execute/complete.
 
-Every move increments the plan's `version`. A store moves a plan only from the version that its caller saw, so
-one of two concurrent decisions wins and the other gets an error.
+Every move increments the plan's `version`. A store moves a plan only from the version that its caller read,
+so one of two concurrent moves wins and the other gets an error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PlanState(str, Enum):
 
     @property
     def running(self) -> bool:
-        """Whether a process works on the plan, or should."""
+        """Whether a process works on the plan, or is to claim it."""
         return self in (PlanState.QUEUED, PlanState.PROCESSING)
 
     @property

@@ -16,7 +16,7 @@ __all__ = ["PlanStatus", "possible_states", "status_of"]
 
 
 class PlanStatus(str, Enum):
-    """The current work of a plan, or its need."""
+    """The status of a plan, as people and programs see it."""
 
     QUEUED = "queued"
     """Waits for a worker."""
@@ -73,8 +73,9 @@ def status_of(
 ) -> PlanStatus:
     """Return the status of a plan in this phase and state.
 
-    A failed plan may only have been `stopped`. A waiting plan may wait while its `sub_plans_run`. A complete
-    result may be `in_conflict` with itself, `merged` into the parent's, or may not have `changed` a file.
+    The flags add facts that the state does not contain. `stopped`: a failed plan was only stopped.
+    `sub_plans_run`: a waiting plan waits for running sub-plans. For a complete plan, `in_conflict`: its
+    result has open conflicts; `merged`: it is merged into the parent; `changed`: it changes a file.
     """
     if phase is Phase.APPLY and state in _OF_APPLY:
         return _OF_APPLY[state]

@@ -35,9 +35,9 @@ class StrategyStep:
     granted: bool = False
 
     def problem_with(self, call: ToolCall) -> str | None:
-        """Return why the step is not done after this call of it, or None.
+        """Return why this call does not complete the step, or None if it does.
 
-        The maker of a nested call judges its outcome: a model tries something else.
+        One of several calls of a step never fails the step: the model that made it can try something else.
         """
         if self.continue_on_failure or call.is_part:
             return None
@@ -72,7 +72,7 @@ class Task:
     place: int | None = None
 
     def part(self, number: int) -> str:
-        """Return the name of its run within the plan. Names of earlier rounds are never reused."""
+        """Return the name of the task's run within the plan. Names of earlier rounds are never reused."""
         place = number if self.place is None else self.place
         return f"{place}~{self.round}" if self.round else str(place)
 
@@ -92,9 +92,9 @@ class Strategy:
     """Steps in order, or tasks for actors, with the checks and limits of the plan.
 
     `directory` is the working directory of commands below the root of the sandbox. `round` counts how often
-    the plan went back to Strategize, `returns` how often by itself. `guidance` is what people added since, in
-    order. At most `max_parallel` sub-plans run at the same time; with `fail_fast` the first failure stops the
-    others.
+    the plan went back to Strategize; `returns` counts only those times when no person requested it.
+    `guidance` is the text that people added later, in order. At most `max_parallel` sub-plans run at the same
+    time; with `fail_fast` the first failure stops the others.
     """
 
     steps: tuple[StrategyStep, ...]
@@ -118,7 +118,7 @@ class Strategy:
 
     @property
     def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
-        """The numbered tasks, each after those it depends on; a cycle is broken at its first task."""
+        """The numbered tasks, each after the tasks it depends on; a cycle is broken at its first task."""
         left = dict(enumerate(self.tasks, start=1))
         done: list[tuple[int, Task]] = []
         while left:
@@ -128,7 +128,7 @@ class Strategy:
         return tuple(done)
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:
-        """Return the step that the call, or its parent call, was made for; the setup is one too."""
+        """Return the step that the call belongs to; the setup counts as a step. None if there is none."""
         name = call.strategy_step
         if name == SETUP:
             return StrategyStep(SETUP, call.tool, call.arguments)

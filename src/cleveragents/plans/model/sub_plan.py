@@ -1,7 +1,8 @@
 """Sub-plans as their parent sees them: the outcome of each, and the next step. Also lists of goals, which
 become sub-plans.
 
-Pure functions: the same facts give the same answer, so a parent that was killed anywhere simply asks again.
+All functions are pure: the same facts give the same answer, so a parent that was killed at any point can
+simply call them again.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ GOALS_ACTION = "builtin/goals"
 
 
 class TaskStatus(Enum):
-    """The situation of one task of a parent."""
+    """The status of one task of a parent plan."""
 
     DONE = "done"
     FINISHED = "finished"  # and ready to merge
@@ -93,7 +94,7 @@ _UNFINISHED = (TaskStatus.RUNNING, TaskStatus.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class TreeStep:
-    """A step, and the numbers of its tasks."""
+    """The next action of a parent plan, and the numbers of the tasks it concerns."""
 
     act: ParentAction
     numbers: tuple[int, ...] = ()
@@ -101,8 +102,9 @@ class TreeStep:
 
 @dataclass(frozen=True, slots=True)
 class TreeView:
-    """The tasks of a parent and their facts: its sub-plans by part, the merged parts, the parts left out by a
-    person, the numbers of its own `done` tasks, and of tasks whose sub-plans were `told` to stop.
+    """The tasks of a parent and their facts. `children` are its sub-plans by part; `merged` and `left_out`
+    are parts, the latter left out by a person; `done` are the numbers of the parent's own finished tasks;
+    `told` are the numbers of tasks whose sub-plans were asked to stop.
     """
 
     strategy: Strategy
@@ -209,7 +211,7 @@ def _fate_of(child: Plan) -> TaskStatus:
 
 
 def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
-    """Return whether these calls of a parent merged the part. A merge that is about to be recorded counts."""
+    """Return whether these calls of a parent merged the part. A merge that is not fully recorded counts."""
     taken = (CallState.ENDING, CallState.ENDED)
     return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
 
@@ -220,14 +222,16 @@ def can_continue(child: Plan) -> bool:
 
 
 def ended_by(reason: str) -> tuple[PlanState, str]:
-    """Return the state and error of a stopped plan: after a stop or a pause it can be resumed."""
+    """Return the state and error of a plan that is ended for `reason`: failed after a stop or a pause, which
+    allow a resume; otherwise cancelled.
+    """
     if is_resumable_stop(reason):
         return PlanState.ERRORED, reason
     return PlanState.CANCELLED, f"cancelled: {reason}"
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Return whether the plan needs another actor to continue: neither it nor a plan below it is running."""
+    """Return whether the plan cannot continue by itself: neither it nor a plan below it is running."""
     if plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return False
     return not waits_for_sub_plans(plan) or bool(asked_below(plan))
@@ -241,14 +245,14 @@ def asked_below(plan: Plan) -> tuple[JsonValue, ...]:
 
 
 def failed_below(plan: Plan) -> tuple[JsonValue, ...]:
-    """Return the failures below, as far as this plan knows."""
+    """Return the failures of the plans below, as far as this plan knows."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     failed = waited.get("failed")
     return tuple(failed) if isinstance(failed, Sequence) and not isinstance(failed, str) else ()
 
 
 def waits_for_sub_plans(plan: Plan) -> bool:
-    """Return whether the plan continues only when one of its sub-plans comes to rest."""
+    """Return whether the plan waits until one of its sub-plans is at rest (see `is_at_rest`)."""
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return plan.state is PlanState.WAITING and waited.get("for") == SUB_PLANS
 
@@ -259,8 +263,8 @@ def child_versions(children: Iterable[Plan]) -> dict[str, JsonValue]:
 
 
 def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
-    """Return whether a sub-plan came to rest since the parent looked. A sub-plan it did not see belongs to a
-    corrected decision and is not waited for.
+    """Return whether a sub-plan came to rest after the parent began to wait. A sub-plan that the parent did
+    not see then belongs to a corrected decision and is ignored.
     """
     waited = parent.waiting_for if isinstance(parent.waiting_for, Mapping) else {}
     known = waited.get("seen")

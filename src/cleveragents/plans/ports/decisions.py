@@ -17,8 +17,8 @@ class DecisionStore(Protocol):
     def add(
         self, plan_id: str, made: Sequence[NewDecision], *, key: str, now: datetime
     ) -> Sequence[Decision]:
-        """Record the decisions in order and return them; a parent may be one of the same call. A repeated
-        `key` returns the decisions of the first call.
+        """Record the decisions in order and return them. The parent of a decision may be in the same list. A
+        repeated `key` returns the decisions of the first call.
         """
         ...
 

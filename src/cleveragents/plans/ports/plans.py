@@ -48,9 +48,9 @@ class TreeLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The facts that a move stores besides phase and state. None keeps a value, but a move clears `error` and
-    `waiting_for` unless they are given. Of two isolations the weaker one is kept. An empty answer
-    removes the old one.
+    """The facts that a move stores besides phase and state. A field that is None keeps the stored value,
+    except that `error` and `waiting_for` are cleared. Of the stored and the new isolation, the weaker one is
+    kept. An empty answer removes the stored one.
     """
 
     strategy: JsonValue = None
@@ -63,11 +63,11 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
-    """A piece of output at its place.
+    """A numbered piece of a plan's output.
 
-    `kind`: progress (lines for people), output (of commands), model (text of actors as it arrives), node
-    (JSON: the `actor` and `node` that run now; with an `event`, that the node is `thinking` with the model in
-    `text`, or that a call is `tool_done`, and its outcome).
+    `kind` is one of: progress (lines for people), output (of commands), model (text of actors as it arrives),
+    node (a JSON object with the running `actor` and `node`). A node's `event` is `thinking`, with the model
+    in `text`, or `tool_done`, with the outcome of the call.
     """
 
     plan_id: str
@@ -80,12 +80,12 @@ class OutputPiece:
 class PlanOutput(Protocol):
     """The output of plans, in pieces numbered from 1 for each plan. Every method is atomic.
 
-    The output is bounded: the oldest pieces of a plan that printed more are dropped with their numbers.
+    The output of a plan is bounded: beyond the limit, its oldest pieces are dropped. Numbers are not reused.
     Secrets are masked before anything is stored.
     """
 
     def append(self, plan_id: str, pieces: Sequence[tuple[str, str]], *, now: datetime) -> None:
-        """Append these kinds and texts, in order."""
+        """Append these pieces, each a kind and a text, in order."""
         ...
 
     def read(self, plan_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[OutputPiece]:
@@ -99,7 +99,7 @@ class PlanOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlanJobRun:
-    """The job that runs a plan now: claimable from `since` on, last `seen` at work."""
+    """The times of the job that runs a plan now: claimable from `since` on, last heartbeat at `seen`."""
 
     since: datetime
     seen: datetime
@@ -107,8 +107,8 @@ class PlanJobRun:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """The times of one call. If the call needed approval, `ran_seconds` is its duration after that. A call
-    without an end is running or was interrupted; the `run` of its plan tells, if there is one.
+    """The times of one call. If the call needed approval, `ran_seconds` is its duration after the approval. A
+    call without an end is running or was interrupted; `run`, the current job of the plan, tells which.
     """
 
     began: datetime
@@ -119,7 +119,7 @@ class CallTimes:
 
 
 class ActionOrigin(str, Enum):
-    """The origin of an action. If two have the same name, the first in this order counts."""
+    """The origin of an action. Of actions with the same name, the one with the first origin is used."""
 
     BUILTIN = "builtin"
     USER = "user"

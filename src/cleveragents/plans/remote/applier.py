@@ -1,7 +1,7 @@
 """`Applier` for plans on remotes: the same merge, then a push instead of moved files.
 
-No machine owns a remote exclusively. The lock covers only this state directory, and saves pushes that would
-be rejected. The position of the branch when the push arrives decides.
+No machine owns a remote exclusively. The lock covers only this state directory, and avoids pushes that would
+be rejected. The remote accepts a push only if its branch has not moved since.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RemoteApplier:
             return not held
 
     def recover(self) -> Sequence[Recovered]:
-        """Recover the entries of this state directory; others belong to the workers with their jobs."""
+        """Recover the journal entries of this state directory; workers recover others with their jobs."""
         found: list[Recovered] = []
         for entry in self.engine.journal.open_entries(remote=True):
             if entry.journal.home == self.engine.home and not self.is_busy_here(entry.resource):
@@ -135,7 +135,7 @@ class RemoteApplier:
         return [Recovered(entry.plan_id, entry.id, entry.kind, done)]
 
     def _decided(self, entry: JournalEntry, fence: Fence | None) -> bool:
-        """Return whether the result was pushed; if so, record it."""
+        """Return whether the remote has the result, so that it was pushed; if so, record the apply."""
         plan, address = self._plan(entry.plan_id)
         self.engine.mirrors.fetch(address)
         landed = self._landed(plan, address)
@@ -160,8 +160,8 @@ class RemoteApplier:
         return self.engine.landed(plan.id, address, self.base_of(plan.root, address))
 
     def _target(self, plan: Plan, address: RemoteAddress, asked: str | None) -> PushTarget:
-        """Return the branch that the apply moves, as fetched just now. A new branch starts at the branch it
-        is merged with; if that is gone, where the plan started. Raises `ApplyRefused`.
+        """Return the branch to push to, as fetched just now. A new branch starts at the tip of the plan's own
+        branch; if that branch is gone, at the commit that the plan started from. Raises `ApplyRefused`.
         """
         branch = destination_of(plan, asked) or address.branch
         there = self.engine.mirrors.mirrored(address)
@@ -267,7 +267,7 @@ class AnyApplier:
 
 
 def _is_in_the_way(there: str, wanted: str) -> bool:
-    """Return whether the branches are equal or one is a directory of the other."""
+    """Return whether the branch names clash: they are equal, or one is a parent directory of the other."""
     return there == wanted or there.startswith(f"{wanted}/") or wanted.startswith(f"{there}/")
 
 
@@ -283,7 +283,7 @@ def _caused(conflict: FileConflict, target: PushTarget) -> FileConflict:
 
 def destination_of(plan: Plan, asked: str | None = None) -> str | None:
     """Return the new branch for the result of a plan on a remote; `asked` overrides the request of the plan.
-    None is the branch that the plan started from. Raises `InvalidName`.
+    None means the branch that the plan started from. Raises `InvalidName`.
     """
     said = asked or plan.request.get(TO_BRANCH)
     return new_branch(said, plan.id) if isinstance(said, str) and said else None

@@ -1,10 +1,9 @@
 """Contents of changed files in the database, for plans that another machine may continue.
 
 A sandbox holds the contents of its plan's changes and is lost with its machine. For a plan on a remote, each
-content is also stored in the database before the record that names it, so the records are never without their
-files.
+content is also stored in the database before the record that names it, so that no record lacks its content.
 
-Every tree of plans has its own copies, even of equal contents. They are deleted with their tree, and a
+Every tree of plans has its own copies, even of equal contents. They are deleted with their tree, so that a
 deletion never removes contents that another tree is about to record.
 """
 
@@ -41,7 +40,7 @@ _HOMES = (
 
 @dataclass(frozen=True, slots=True)
 class SqlContents:
-    """Contents of trees of plans, by their git object names. Stateless but for the database."""
+    """Contents of trees of plans, by their git object names. Its only state is the database."""
 
     database: Database
 
@@ -74,15 +73,16 @@ class SqlContents:
             return list(connection.execute(select(contents.c.root_id).distinct()).scalars())
 
     def homes_since(self, moment: datetime) -> tuple[set[str], set[str]]:
-        """Return the state directories with a sandbox, and those that created one since then."""
+        """Return the state directories with a sandbox, and those that created a sandbox after `moment`."""
         latest = select(sandboxes.c.home, func.max(sandboxes.c.created_at)).group_by(sandboxes.c.home)
         with self.database.read() as connection:
             found = [(home, at) for home, at in connection.execute(latest) if home is not None]
         return {home for home, _ in found}, {home for home, at in found if at > microseconds(moment)}
 
     def forget(self, root_id: str, *, lost: Collection[str] = (), dry_run: bool = False) -> int:
-        """Delete the contents of an ended tree without sandboxes outside the `lost` state directories, and
-        return their number. Viewing or undoing the tree needs a sandbox, and these have none.
+        """Delete the contents of an ended tree, unless it still has a sandbox; return how many were deleted.
+        Sandboxes in the `lost` state directories do not count. Without a sandbox the tree can no longer be
+        viewed or undone, so its contents are not needed.
         """
         of_tree = contents.c.root_id == root_id
         counted = select(func.count()).select_from(contents).where(of_tree)
@@ -121,8 +121,8 @@ class ContentLocation:
 
 @dataclass(frozen=True, slots=True)
 class ContentKeepingStore:
-    """`ChangesetStore` that stores contents before it records changes. `keeper_of` finds the contents of a
-    changeset; None for a plan whose contents stay on its machine.
+    """`ChangesetStore` that stores contents before it records changes. `keeper_of` returns the location of a
+    changeset's contents; None for a plan whose contents are not stored in the database.
     """
 
     inner: ChangesetStore
@@ -166,8 +166,8 @@ class ContentKeepingStore:
 
 
 def ensure_kept(connection: Connection, root_id: str) -> None:
-    """Raise `UnknownPlan` if the plan was deleted. A concurrent deletion waits for the transaction, and so do
-    other callers.
+    """Raise `UnknownPlan` if the plan was deleted; otherwise lock it. A concurrent deletion, and other
+    callers of this function, wait until the transaction ends.
     """
     held = select(plans.c.number).where(plans.c.id == root_id).with_for_update()
     if connection.execute(held).first() is None:

@@ -1,15 +1,15 @@
 """Sandboxes of plans on remotes, rebuilt from the records if another machine has them.
 
 A sandbox consists of the base, a commit of the remote, and the recorded changes, whose contents are in the
-database. So a machine may die with its sandboxes, and the next worker of the plan continues with its own. A
-call that was *ending* there left unrecorded changes: it counts as not made, like a *started* one. The output
-of the setup is lost too and is made again.
+database. So if a machine dies with its sandboxes, the next worker of the plan builds its own sandbox and
+continues. The changes of a call that was *ending* on the dead machine are lost, so it counts as not made,
+like a *started* call. The setup runs again, because its output is lost, too.
 
 The base commit of a plan is determined once and is the same on every machine.
 
-`Furnishing` sets up a copy of another machine's sandbox before checks run in it. The output of the setup is
-ignored by git and therefore not recorded. The setup was approved when it ran for the plan; it runs again
-here, and nothing of it is recorded.
+`RemoteSetup` sets up a copy of another machine's sandbox before checks run in it. The output of the setup is
+ignored by git and therefore not recorded. The setup was approved when it first ran for the plan; here it runs
+again, without a record.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class _CallsOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResourceDirectories:
-    """The directory of a plan's resource on this machine. Stateless but for the database and the mirrors."""
+    """Finds the directory of a plan's resource on this machine. Its state is the database and mirrors."""
 
     database: Database
     mirrors: Mirrors
 
     def of_plan(self, plan: Plan) -> Path:
-        """Return the resource if it is a directory; for a remote, a checkout of the commit that the plan
-        started from, or of the branch as it is now if none is recorded. Raises `RemoteUnreachable`,
+        """Return the resource if it is a directory. For a remote, return a checkout of the commit that the
+        plan started from; if none is recorded, of the branch as it is now. Raises `RemoteUnreachable`,
         `SandboxRefused`.
         """
         address = remote_of(plan.resource)
@@ -98,7 +98,7 @@ class ResourceDirectories:
         return self.mirrors.checkout(address, self.base(plan.root, address))
 
     def of_resource(self, resource: str) -> Path:
-        """Return the directory of a resource without a plan; for a remote, the branch as it is now."""
+        """Return the directory of a resource without a plan; for a remote, a checkout of the branch now."""
         address = remote_of(resource)
         return (
             Path(resource)
@@ -162,8 +162,8 @@ class RemoteSandboxes(SandboxRegistry):
         return self._looked_at(row) if fence is None else self._taken_over(row, fence)
 
     def look(self, plan_id: str) -> Sandbox:
-        """Open the sandbox for a viewer: a remote that does not answer soon is not waited for as long as a
-        plan would. Raises `RemoteUnreachable`.
+        """Open the sandbox for a viewer. Waits for the remote for a shorter time than a plan does, then
+        raises `RemoteUnreachable`.
         """
         row = self.row(plan_id)
         if row is not None and row.remote is not None and row.state == READY and not self._is_ours(row):
@@ -198,7 +198,7 @@ class RemoteSandboxes(SandboxRegistry):
         return False
 
     def is_copy(self, plan_id: str) -> bool:
-        """Return whether the sandbox belongs to another machine and a local one is only a copy."""
+        """Return whether the plan's sandbox is on another machine, so that a local one is only a copy."""
         row = self.row(plan_id)
         return row is not None and not self._is_ours(row)
 
@@ -279,7 +279,7 @@ class RemoteSandboxes(SandboxRegistry):
         return None
 
     def _made(self, row: SandboxRow, place: SandboxLayout, fence: Fence | None) -> Sandbox:
-        """Build the sandbox as it was when the plan started. The caller holds its place."""
+        """Build the sandbox as it was when the plan started. The caller has locked `place`."""
         from cleveragents.plans.run import start_of  # imported late: viewers rarely need it
 
         plan = self._take_over.plan(row.plan_id)
@@ -293,7 +293,7 @@ class RemoteSandboxes(SandboxRegistry):
 
     def _brought_up_to_date(self, sandbox: Sandbox, place: SandboxLayout) -> None:
         """Bring the sandbox to the recorded state, with the contents of all recorded changes. The caller
-        holds its place.
+        has locked `place`.
         """
         history = self._take_over.history
         changes = [change.entry for change in history.changes(sandbox.plan_id)]
@@ -312,7 +312,7 @@ class RemoteSandboxes(SandboxRegistry):
         restore_states(sandbox, {path: step.after for path, step in differences_of(changes).items()})
 
     def _take_calls_back(self, plan_id: str, fence: Fence) -> None:
-        """Mark calls to be made again whose effects were lost with the other machine."""
+        """Mark the calls whose effects were lost with the other machine, so that they are made again."""
         for call in self._take_over.history.calls(plan_id):
             unrecorded = call.state is CallState.ENDING and not self._is_recorded(call, fence)
             remote_setup = call.step == SETUP and call.state in (CallState.ENDING, CallState.ENDED)
@@ -341,7 +341,7 @@ class RemoteSandboxes(SandboxRegistry):
         )
 
     def _remake(self, sandbox: Sandbox, start: StartTree) -> None:
-        """Rebuild the tree that a sub-plan started from, which its parent's records once added up to."""
+        """Rebuild, from the records of its parent, the tree that a sub-plan started from."""
         if sandbox.keeps(start.tree):
             return
         entries = [change.entry for change in self._take_over.history.changes(start.plan_id)]
@@ -352,7 +352,7 @@ class RemoteSandboxes(SandboxRegistry):
 
 
 def needed_remotes(database: Database) -> set[str]:
-    """Return the addresses that plans, in any state, and resources name."""
+    """Return the addresses of all remotes that a plan in any state or a resource refers to."""
     with database.read() as connection:
         named = (remote_of(json.loads(text)) for text in connection.execute(_OF_PLANS).scalars())
         of_plans = {address.url for address in named if address is not None}
@@ -368,7 +368,7 @@ class RemoteSetup:
     commands: Callable[[Path], CommandRunner]
 
     def __call__(self, setup: Setup, ground: CheckEnvironment, project: str) -> None:
-        """Set up the sandbox if it is a copy; a plan's own is set up already. Raises `CheckFailed`,
+        """Set up the sandbox if it is a copy; a plan's own sandbox is already set up. Raises `CheckFailed`,
         `Cancelled`.
         """
         if not self.sandboxes.is_copy(ground.plan_id):

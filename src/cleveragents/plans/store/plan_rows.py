@@ -1,7 +1,7 @@
 """Conversion of plans, tool calls, checks and reviews to database rows and back.
 
 Text and JSON from outside may contain characters that no database stores as text (a lone surrogate, a NUL).
-JSON is therefore stored as ASCII, and odd characters in text are spelled out. Names with such characters are
+JSON is therefore stored as ASCII, and such characters in text are escaped. Names with such characters are
 refused. Values that JSON cannot represent (`NaN`, a set) are refused too, because they could not be read
 back.
 """

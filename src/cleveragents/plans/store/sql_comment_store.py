@@ -46,7 +46,7 @@ _EVENTS = {
 
 class SqlCommentStore:
     """Comments of plans, numbered from 1 without a gap, with their answers. Every method is atomic, with its
-    events. Stateless but for the database, so any thread may share it.
+    events. Its only state is the database, so any thread may share it.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
@@ -61,7 +61,7 @@ class SqlCommentStore:
         now: datetime,
         claim: IdempotencyClaim | None = None,
     ) -> Sequence[Comment]:
-        """Add comments and return them; one with the key of an earlier comment is that comment.
+        """Add comments and return them. For a comment with the key of an earlier one, return the earlier one.
 
         With a claim, the first comment is stored as the result of that request. Raises `UnknownPlan`;
         `RequestUnderWay` if another request took over the claim.
@@ -104,8 +104,9 @@ class SqlCommentStore:
         now: datetime,
         ensure: Callable[[Comment], None] = lambda comment: None,
     ) -> Comment:
-        """Add an answer and return the comment. `ensure` may raise to refuse it, on the state that the answer
-        would change. An answer of the same call, or one that does not change the state, is not added.
+        """Add an answer and return the comment. `ensure` gets the comment before the answer, and may raise to
+        refuse the answer. A second answer of the same call, or one that does not change the state of the
+        comment, is not added.
 
         Raises `UnknownPlan`, `UnknownComment`.
         """

@@ -1,6 +1,6 @@
 """Decisions and corrections in a database.
 
-A correction is one transaction with the decisions it supersedes and the moves of its plan.
+A correction is stored in one transaction with the decisions it supersedes and the moves of its plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["SqlCorrectionStore", "SqlDecisionStore", "hold_plan"]
 
 
 class SqlDecisionStore:
-    """`DecisionStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`DecisionStore` on a `Database`. Has no other state, so any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
@@ -134,8 +134,8 @@ def _decision(row: Mapping[Any, Any]) -> Decision:
 
 
 class SqlCorrectionStore:
-    """Corrections of plans, numbered from 1 without a gap. Every method is atomic, with its events. Stateless
-    but for the database, so any thread may share it.
+    """Corrections of plans, numbered from 1 without a gap. Every method is atomic, with its events. Its only
+    state is the database, so any thread may share it.
     """
 
     def __init__(
@@ -157,14 +157,14 @@ class SqlCorrectionStore:
         claim: IdempotencyClaim | None = None,
         sent: Sequence[int] = (),
     ) -> tuple[Correction, Plan]:
-        """Store the correction, mark the superseded decisions and the comments that it sends to the executor,
-        and move the plan through these states, with the facts at the last, in one transaction. So a plan
-        never continues with superseded decisions, and a comment is marked if and only if it was sent.
+        """Store the correction, mark the superseded decisions and the comments in `sent`, which it sends to
+        the executor, and move the plan through the states in `way`, in one transaction. The last move stores
+        `facts`. So a plan never continues with superseded decisions, and a comment is marked if and only if
+        it was sent.
 
-        Works like `SqlPlanStore.move`, from the version that was read and for the owner of the job: raises
-        `UnknownPlan`, `StalePlan`, `IllegalPlanMove`, `StaleFence`. With a claim, the correction is stored as
-        the result of that request; raises `RequestUnderWay` if another request took the claim over. Then
-        nothing changed.
+        Like `SqlPlanStore.move`, raises `UnknownPlan`, `StalePlan`, `IllegalPlanMove` and `StaleFence`. With
+        a claim, the correction is stored as the result of that request; raises `RequestUnderWay` if another
+        request took over the claim. If an error is raised, nothing has changed.
         """
 
         def unit(connection: Connection) -> tuple[Correction, Plan]:
@@ -192,7 +192,7 @@ class SqlCorrectionStore:
             return [_correction(row) for row in connection.execute(wanted).mappings()]
 
     def _superseded(self, connection: Connection, kept: Correction) -> Sequence[int]:
-        """Mark the decisions as superseded and return those that held until now."""
+        """Mark the decisions as superseded; return the numbers of those that were still valid."""
         held = (
             decisions.c.plan_id == kept.plan_id,
             decisions.c.number.in_(kept.made.superseded),

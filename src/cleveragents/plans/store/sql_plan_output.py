@@ -1,7 +1,7 @@
 """Output of plans in a database: numbered and bounded in the transaction that adds it.
 
-The row of the plan is locked meanwhile. So concurrent appends are numbered one after the other, and a deleted
-plan gets no more output, which nothing would ever remove.
+The row of the plan is locked during the transaction. So concurrent appends are numbered one after the other,
+and a deleted plan gets no more output, which would never be removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FORGET = delete(plan_output).where(_OF_PLAN, plan_output.c.number < bindparam("
 
 
 class SqlPlanOutput:
-    """`PlanOutput` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`PlanOutput` on a `Database`. Has no other state, so any thread may share it."""
 
     def __init__(self, database: Database, *, bound_bytes: int = OUTPUT_BYTES) -> None:
         self._database = database

@@ -107,10 +107,10 @@ _MODELS = (
 
 
 class SqlCallStore:
-    """Tool calls of plans, numbered from 1 without a gap. Every method is atomic. Stateless but for the
+    """Tool calls of plans, numbered from 1 without a gap. Every method is atomic. Its only state is the
     database, so any thread may share it.
 
-    With a `fence`, calls are added and moved only while the job runs under that token; otherwise `StaleFence`
+    With a `fence`, calls are added and moved only while the job runs under this fence; otherwise `StaleFence`
     is raised.
     """
 
@@ -329,7 +329,7 @@ class SqlCheckStore:
 
 
 class SqlReviewStore:
-    """Reviews: what was left out of a plan's result. Any thread may share it."""
+    """Reviews: the files and changesets that are left out of a plan's result. Any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
@@ -402,7 +402,10 @@ def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
 
 
 def merge_facts(call: ToolCall) -> Iterator[tuple[EventType, Mapping[str, JsonValue]]]:
-    """Yield the events of a call in its new state, in order. Of content they contain only the path."""
+    """Yield the events that report a merge or a resolution when its call ends, in order.
+
+    They contain the paths of files, not their contents.
+    """
     if call.state is not CallState.ENDED:
         return
     part = part_of_merge(call)
@@ -434,7 +437,7 @@ def _shown(path: JsonValue) -> str:
 
 
 class SqlTreeCalls:
-    """Reads the calls of all plans of a tree at one moment. Stateless but for the database, so any thread may
+    """Reads the calls of all plans of a tree at one moment. Its only state is the database, so any thread may
     share it.
     """
 
@@ -442,7 +445,10 @@ class SqlTreeCalls:
         self._database = database
 
     def of_tree(self, root_id: str) -> Sequence[CallTimes]:
-        """Return the times in no order. Calls lost with their worker have no known end and are left out."""
+        """Return the times of all calls in the tree, in no particular order.
+
+        Calls that were lost with their worker have no known end and are left out.
+        """
         return list(self._read(root_id))
 
     def _read(self, root_id: str) -> Iterator[CallTimes]:

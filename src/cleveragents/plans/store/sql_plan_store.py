@@ -1,7 +1,8 @@
 """Plans in a database: every move is one transaction, with its event in the outbox.
 
 A move names the version that its caller read. PostgreSQL locks the row while the move is decided; on SQLite
-the transaction is the only writer. So of two callers with the same version, one finds it gone.
+the transaction is the only writer. So of two callers with the same version, one succeeds, and the other finds
+a newer version.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ _LONGEST_ID = 64
 
 
 class SqlPlanStore:
-    """Plans. Every method is atomic across threads and processes, and stored with its event. Stateless but
-    for the database, so any thread may share it.
+    """Plans. Every method is atomic across threads and processes, and stores its event, too. Its only state
+    is the database, so any thread may share it.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
@@ -146,7 +147,7 @@ class SqlPlanStore:
         return self._database.write(unit)
 
     def children(self, plan_id: str) -> Sequence[Plan]:
-        """Return its sub-plans, in order of creation."""
+        """Return the sub-plans of the plan, in order of creation."""
         with self._database.read() as connection:
             rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
         return [plan_of(row) for row in rows]
@@ -186,8 +187,8 @@ class SqlPlanStore:
         return plan_of(row)
 
     def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
-        """Return the one plan in these projects whose id begins or ends like this. Raises `UnknownPlan`,
-        `AmbiguousPlan`.
+        """Return the only plan in the projects of `scope` whose id begins or ends with `beginning`. Raises
+        `UnknownPlan`, `AmbiguousPlan`.
         """
         if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
             raise UnknownPlan(beginning)
@@ -218,8 +219,8 @@ class SqlPlanStore:
         newest_first: bool = False,
         scope: ProjectScope = None,
     ) -> Sequence[Plan]:
-        """Return the plans of these projects ordered by id, those after that id, in any of the states; all
-        states if none is given. They come without their answers, which may be long.
+        """Return up to `limit` plans in the projects of `scope`, ordered by id, that come after the id
+        `after`, in any of `states` (empty: all). They come without their answers, which may be long.
         """
         ensure_storable("a list of plans", {"after": after})
         query = _LISTED.order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
@@ -235,7 +236,7 @@ class SqlPlanStore:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
     def counts(self, *, scope: ProjectScope = None) -> Mapping[PhaseState, int]:
-        """Return the number of plans of these projects in each phase and state, without sub-plans."""
+        """Return how many plans of the projects in `scope` are in each phase and state, without sub-plans."""
         query = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
         if scope is not None:
             query = query.where(plans.c.project.in_(scope))
@@ -244,7 +245,7 @@ class SqlPlanStore:
         return {(Phase(phase), PlanState(state)): number for phase, state, number in rows}
 
     def has_waited(self, plan_id: str) -> bool:
-        """Return whether the plan ever continued after it had waited."""
+        """Return whether the plan has ever waited and then continued."""
         moved, waited = EventType.PLAN_MOVED.value, f"/{PlanState.WAITING.value}"
         with self._database.read() as connection:
             payloads = [
@@ -271,7 +272,7 @@ class SqlPlanStore:
         With a `fence`, the job must still belong to the caller.
 
         Raises `IllegalPlanMove`; `StalePlan` if the plan moved since it was read; `StaleFence` if the job has
-        another owner. Then nothing changed.
+        another owner. If an error is raised, nothing has changed.
         """
 
         def unit(connection: Connection) -> Plan:
@@ -333,8 +334,8 @@ class SqlPlanStore:
         return self._database.write(unit)
 
     def delete(self, plan: Plan, *, now: datetime, claim: IdempotencyClaim | None = None) -> None:
-        """Delete the plan, its sub-plans and all their records except the audit log; with a claim, also that
-        it was created for that request.
+        """Delete the plan, its sub-plans and all their records except the audit log. With a claim, also
+        remove the plan as the stored result of that request.
 
         Raises `RequestUnderWay` if another request took the claim over; `StalePlan`; `PlanError` while one of
         the plans runs.
@@ -422,7 +423,7 @@ def _ensure_room(parent: Plan, children: int, limits: TreeLimits) -> None:
 
 
 def _held_below(connection: Connection, plan_id: str) -> list[Plan]:
-    """Lock and return all plans below. Raises `PlanError` while one of them runs."""
+    """Lock and return all plans below this plan. Raises `PlanError` if one of them runs."""
     found: list[Plan] = []
     for row in connection.execute(_CHILDREN.with_for_update(), {"plan_id": plan_id}).mappings().all():
         child = plan_of(row)

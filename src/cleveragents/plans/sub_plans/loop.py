@@ -10,8 +10,8 @@ anywhere:
     started ─▶ (fetched, merged, written to the files) ─▶ ending, with its result ─▶ (recorded) ─▶ ended
 
 For a *started* merge, `ToolExecution.settle` has restored the files, and the merge is made again. For an
-*ending* one, the result names the tree, and the recording is completed from it. Only that call says whether a
-sub-plan is merged: a rolled-back merge does not count, so a resumed parent merges again.
+*ending* merge, the result names the merged tree, and the recording is completed from that tree. Only this
+call says whether a sub-plan is merged: a rolled-back merge does not count, so a resumed parent merges again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TaskExecutor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubPlanMerge:
-    """Merges the results of sub-plans into their parent. Stateless, so any thread may share it; a merge holds
+    """Merges the results of sub-plans into their parent. Stateless, so any thread may share it; a merge locks
     the parent's sandbox.
     """
 
@@ -109,13 +109,13 @@ class SubPlanMerge:
         execution: ToolExecution,
         ensure_wanted: Callable[[], None] = lambda: None,
     ) -> MergeOutcome:
-        """Merge the result of the child, without what a reviewer left out, into the parent's sandbox. A
-        repeated call returns the first outcome.
+        """Merge the result of the child, without the changes that a reviewer left out, into the parent's
+        sandbox. A repeated call returns the first outcome.
 
-        `execution` is the parent's. `ensure_wanted` is called just before the merge, when no further decision
-        about the child is possible (`SandboxEdits.unmerged`), and may raise. Conflicts are part of the
-        outcome, not an error. Raises `SandboxMissing` if the child's sandbox is gone and it was never merged
-        here, `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
+        `execution` is the parent's. `ensure_wanted` is called just before the merge, when a person can no
+        longer act on the child (`SandboxEdits.unmerged`), and may raise. Conflicts are part of the outcome,
+        not an error. Raises `SandboxMissing` if the child's sandbox is gone before it was merged, and
+        `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice
@@ -136,7 +136,7 @@ class SubPlanMerge:
             return MergeOutcome.of_call(execution.finish(call))
 
     def _done(self, parent: Plan, child: Plan, call: ToolCall, execution: ToolExecution) -> ToolCall:
-        """Merge the files and return the call at *ending*; the changes are not recorded yet."""
+        """Merge the files and return the call in the state *ending*; its changes are not recorded yet."""
         sandbox = execution.sandbox
         changeset = execution.context.start_changeset()
         call = execution.calls.move(
@@ -161,7 +161,7 @@ class SubPlanMerge:
         return call
 
     def _taken_in(self, child: Plan, call: ToolCall, execution: ToolExecution) -> tuple[str, str]:
-        """Return the tree that the child started from and its result; the parent's sandbox holds both."""
+        """Copy the tree that the child started from and its result into the parent's sandbox; return both."""
         sandbox = execution.sandbox
         try:
             theirs = self.sandboxes.open(child.id)
@@ -244,7 +244,7 @@ class SubPlans:
 
 @dataclass(slots=True)
 class _Advance:
-    """One job's way through the tasks of a parent. Not thread-safe: used by its job only."""
+    """The progress of one job through the tasks of a parent. Not thread-safe: used by its job only."""
 
     parts: SubPlans
     ground: ActorPhase
@@ -361,7 +361,7 @@ class _Advance:
         )
 
     def _reconciled(self, view: TreeView) -> bool:
-        """Return whether the job of a sub-plan had ended without moving it; then it is at rest now."""
+        """Reconcile running sub-plans whose job ended without moving them; return whether any was moved."""
         running = [child for child in view.children.values() if child.state.running]
         return any(self.parts.lifecycle.reconciled(child).version != child.version for child in running)
 

@@ -1,8 +1,8 @@
 """Messages about sub-plans, and the parts that a plan continues without.
 
-A plan continues without a cancelled part only after it failed and named that part. Both facts are recorded as
-calls of the plan, so that a rollback undoes them: first, by the plan's own job, that the part was named as
-cancelled; then, when a person resumes the plan anyway, that the part is left out.
+A plan continues without a cancelled part only if it first failed with an error that names the part, and a
+person then resumed it. Two facts are recorded as calls of the plan, so that a rollback undoes them: the
+plan's own job records that the part was named as cancelled; the resume records that the part is left out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def task_label(view: TreeView, number: int) -> str:
 
 
 def already_merged_message(plan: Plan) -> PlanError:
-    """Return the error for a decision about a sub-plan that is merged already."""
+    """Return the error for an action on a sub-plan that is already merged."""
     parent = plan.parent_id
     instead = (
         Remedy("plan.review", parent, {"reject": None}, "Leave files out of the parent"),
@@ -92,8 +92,8 @@ def left_out_message(left: Iterable[tuple[str, str]]) -> str:
 
 
 def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
-    """Return the failure of a plan with failed sub-plans: which failed and why, and what was not run as a
-    result.
+    """Return the failure of a plan with failed sub-plans: which failed and why, and which tasks were
+    therefore not run.
     """
     said, stopped = [], []
     task_statuses = view.task_statuses()
@@ -183,7 +183,7 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
 
 
 def _failed(view: TreeView) -> list[str]:
-    """Return the failed and cancelled sub-plans, here and below, with reasons."""
+    """Return the failed and cancelled sub-plans of the plan, at any depth, with reasons."""
     said: list[str] = []
     for number, task_status in view.task_statuses().items():
         child = view.child(number)
@@ -212,7 +212,7 @@ def parts_left_out(calls: Iterable[ToolCall]) -> frozenset[str]:
 def name_cancelled(
     plan: Plan, view: TreeView, past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
-    """Record which sub-plans were cancelled, for a plan that is about to fail and name them."""
+    """Record which sub-plans were cancelled. The plan is about to fail with an error that names them."""
     known = _told(past, NAMED_CANCELLED)
     for number, task_status in view.task_statuses().items():
         child = view.child(number)
@@ -227,7 +227,7 @@ def name_cancelled(
 def leave_out_named(
     plan: Plan, children: Iterable[Plan], past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
-    """Leave out the cancelled sub-plans that a failed plan named, because a person resumes it."""
+    """Record that a plan, which a person resumes, continues without the cancelled sub-plans that it named."""
     named = _told(past, NAMED_CANCELLED)
     for child in children:
         # guard: an unnamed sub-plan is not left out; the plan fails again and names it
@@ -236,7 +236,7 @@ def leave_out_named(
 
 
 def _told(calls: Iterable[ToolCall], tool: str) -> frozenset[tuple[str, str]]:
-    """Return the parts and sub-plans that calls of this tool record."""
+    """Return the parts, with the ids of their sub-plans, that calls of this tool recorded."""
     return frozenset(
         (str(call.arguments["part"]), str(call.arguments["plan"]))
         for call in calls

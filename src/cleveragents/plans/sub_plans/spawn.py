@@ -37,7 +37,7 @@ _OWN = ("action", "arguments", "actor", "model", "checks")
 
 @dataclass(frozen=True, slots=True)
 class SubPlanSpawn:
-    """Creates sub-plans. Stateless: only the owner of the parent's job can create them."""
+    """Creates sub-plans. Stateless. Only the owner of the parent's job can create them."""
 
     plans: SqlPlanStore
     lifecycle: PlanLifecycle
@@ -46,8 +46,8 @@ class SubPlanSpawn:
     faults: FaultPoints
 
     def start(self, ground: ActorPhase, execution: ToolExecution, view: TreeView, number: int) -> Plan:
-        """Create and queue the sub-plan of that task. Raises `NeedsHuman`, `PolicyDenied`, `TreeTooLarge`;
-        `StalePlan` and `StaleFence` if the job lost the parent.
+        """Create and queue the sub-plan of the task with this number. Raises `NeedsHuman`, `PolicyDenied`,
+        `TreeTooLarge`; `StalePlan` and `StaleFence` if the job lost the parent.
         """
         parent, job = ground.plan, ground.job
         self._ensure_room(parent, view)
@@ -100,7 +100,7 @@ class SubPlanSpawn:
 
 
 def _new(ground: ActorPhase, task: Task, tree: str) -> PlanDraft:
-    """Return the new sub-plan: the request of its parent, except for what the task overrides."""
+    """Return the draft of a sub-plan: its parent's request, with the values that the task overrides."""
     parent, strategy = ground.plan, ground.strategy
     goal = _goal(ground, task)
     listed = parent.action == GOALS_ACTION
@@ -127,7 +127,7 @@ def _new(ground: ActorPhase, task: Task, tree: str) -> PlanDraft:
 
 
 def _goal(ground: ActorPhase, task: Task) -> str:
-    """Return the task in words; a task of a strategist also names the larger goal."""
+    """Return the goal of the sub-plan: the task in words and, if a strategist planned it, the larger goal."""
     said = task.name if task.instructions in ("", task.name) else f"{task.name}\n\n{task.instructions}"
     if ground.plan.action == GOALS_ACTION:
         return task.instructions or task.name
@@ -162,7 +162,7 @@ class _SpawnTool:
 
 
 class SpawnTools(FixedTools):
-    """`ToolSource` of that tool, which no actor is offered."""
+    """`ToolSource` of the `spawn` tool, which no actor is offered."""
 
     def __init__(self) -> None:
         super().__init__(_SpawnTool())

@@ -1,6 +1,6 @@
 """Edits that a model writes as code blocks in its answer, for models that do not call tools well.
 
-An answer may hold blocks of four forms, each below or with the path of its file:
+An answer may hold blocks of four forms. The path of the file is above each block or in it:
 
 - definitions: code whose functions and classes replace those of the same name (see `definition_merge`);
 - a whole file, if the file is new, has no definitions, or the block has all of them;
@@ -104,7 +104,7 @@ def _path_in(text: str) -> str:
 
 
 def _header_path(lines: Sequence[str]) -> str:
-    """Return the path that the lines above a block name: the nearest one."""
+    """Return the path in the lines above a block that is nearest to the block."""
     return next((path for line in reversed(lines) if (path := _path_in(line))), "")
 
 
@@ -242,8 +242,8 @@ def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | Non
 
 
 def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | None:
-    """Change the file as the block says, and return what was done: empty if the file is like that already,
-    None if it is a test that stays as it is.
+    """Change the file as the block says, and return a note on what was done. The note is empty if the file
+    already has this content; None if the file is a protected test, which is not changed.
     """
     if not block.closed:  # guard: half a file is never written
         raise MergeRefused("the block is not closed; answer in fewer words")

@@ -1,6 +1,6 @@
 """The tools `resolve`, for conflicts of a merge or a rebase, and `decide`, for decisions of an executor.
 
-The checkpoint of such a decision is its call: a correction reverts what was done since.
+The checkpoint of an executor's decision is its `decide` call: a correction reverts all work since that call.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ConflictTools(FixedTools):
 
 @dataclass(frozen=True, slots=True)
 class DecisionTarget:
-    """The target of an executor's decisions. `calls` returns the calls of the plan, the latest last."""
+    """The plan and store for an executor's decisions. `calls` returns the plan's calls, latest last."""
 
     plan_id: str
     actor: str

@@ -1,4 +1,4 @@
-"""The gate of a plan before MCP servers: its policy decides, or a person if the policy asks.
+"""Control a plan's access to MCP servers: its policy decides, or a person if the policy asks.
 
 Starting a server needs `command`, connecting to a URL needs `network`, and a server whose network access
 cannot be denied needs both.
@@ -30,13 +30,13 @@ __all__ = ["PlanGate"]
 
 
 class PlanGate:
-    """Permits servers by a plan's policy. A person approves a server once per plan: the approval holds for
-    the same definition, passed variables and isolation, in the plan's later phases, after a resume, and in
-    its sub-plans.
+    """Permits servers according to a plan's policy. A person approves a server once per plan: the approval
+    also holds in the plan's later phases, after a resume, and in its sub-plans, as long as the definition,
+    the passed variables and the isolation stay the same.
 
     Thread safety:
         Owner: the stage of the plan that made it. Any thread may ask.
-        Lock: `_lock` guards `_approved`, and is held while a decision is looked up and recorded, which is a
+        Lock: `_lock` guards `_approved`, and is held while an approval is read and recorded, which takes a
             few database calls.
         Guarantee: a plan has at most one open request per server.
     Cancel safety: a cancelled plan asks nothing; a request that was recorded stays open.
@@ -101,9 +101,9 @@ class PlanGate:
         self._approved.add(step)
 
     def _step(self, server: McpServer) -> str:
-        """Return the name of the approval for exactly this definition, with the variables that every command
-        gets and the isolation in effect. If any of these changes, a person is asked again. The path of the
-        file is not part of it: another worker may have the repository elsewhere.
+        """Return the name of the approval, which depends on the exact definition, the variables that every
+        command gets, and the isolation in effect. If any of these changes, a person is asked again. The path
+        of the definition's file does not count: another worker may have the repository elsewhere.
         """
         facts = [server.name, server.own, server.command, dict(server.environment), server.directory]
         facts += [server.url, dict(server.headers), server.isolated]
@@ -117,8 +117,8 @@ class PlanGate:
         return f"{MCP}.{server.name}-{hashlib.sha256(text).hexdigest()[:32]}"
 
     def _shown(self, server: McpServer) -> dict[str, JsonValue]:
-        """Return what a person decides by: the command or URL, and the names of all variables and headers it
-        receives.
+        """Return the facts that a person needs for an approval: the command or URL, and the names of all
+        variables and headers that the server receives.
         """
         variables = [f"{name} ({place})" for name, place in variables_of(server)]
         if not server.url:

@@ -46,13 +46,13 @@ class IgnoredFiles:
         return sorted(_without(self.place.tree, self._entries(), set(), whole=False))
 
     def made(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-        """Return the ignored files that are neither expected nor `recorded`; whole directories where
-        possible. One git call.
+        """Return the ignored files that are neither expected nor `recorded`, as whole directories where
+        possible. Runs git once.
         """
         return self.unapplied(recorded).ignored
 
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """Return the same, with directories that have or had a `.git`, and half-removed submodules."""
+        """Like `made`, with the directories that have or had a `.git`, and half-removed submodules."""
         found = self.tree.survey(self.place.index)[0]
         brought, _ = self._brought()
         made = sorted(_without(self.place.tree, found.ignored, {*brought, *recorded}))
@@ -74,7 +74,7 @@ class IgnoredFiles:
         self._write(self.place.brought, {"entries": sorted({*brought, *entries}), "set_up": set_up})
 
     def count_as_set_up(self) -> None:
-        """Record all current ignored files as expected, once: later ones come from steps."""
+        """Record all ignored files as expected. Only the first call does so: later files come from steps."""
         _, set_up = self._brought()
         if not set_up:  # guard: a resumed plan would count files of its steps
             self.bring(self.made(), set_up=True)
@@ -104,8 +104,8 @@ class IgnoredFiles:
 
 
 def _without(root: Path, entries: Iterable[str], kept: set[str], *, whole: bool = True) -> Iterator[str]:
-    """Yield the entries without the kept ones. A directory that contains a kept entry is split up; without
-    `whole`, every directory is.
+    """Yield the entries without the kept ones. A directory that contains a kept entry is replaced by its
+    other entries; without `whole`, every directory is replaced by its entries.
     """
     holders = {directory for path in kept for directory in _above(path)}
     waiting = [entry for entry in entries if kept.isdisjoint(_above(entry))]

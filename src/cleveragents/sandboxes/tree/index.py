@@ -66,8 +66,8 @@ class Unrecordable:
 
 @dataclass(frozen=True, slots=True)
 class TreeScan:
-    """A survey of the tree and the index entries it is compared with; when the survey began and the index was
-    written.
+    """A survey of the tree, the index entries to compare it with, and the times when the survey began and the
+    index was written.
     """
 
     found: TreeSurvey
@@ -122,7 +122,7 @@ class SandboxTree:
         return TreeScan(survey(self.root, known, ignores), entries, began_ns, written_ns)
 
     def stage(self, index: Path, look: TreeScan) -> Unrecordable | None:
-        """Update the index, the caller's own copy, to the surveyed tree; return files that could not be
+        """Update `index`, the caller's own copy, to the surveyed tree; return the files that could not be
         recorded.
 
         Of submodules, only their removal is recorded (`kept_submodules`). Raises `SandboxRefused` if a path
@@ -151,8 +151,8 @@ class SandboxTree:
     def kept_submodules(self) -> frozenset[str]:
         """Return the submodules that were not removed.
 
-        A submodule is removed only if its directory is gone and .gitmodules does not name it: an empty
-        directory is easily lost.
+        A submodule counts as removed only if its directory is gone and .gitmodules does not name it, because
+        an empty directory is easily lost.
         """
         gone = self._gone_submodules()
         return frozenset(self.gitlinks) - (gone - self._named_submodules() if gone else gone)
@@ -163,7 +163,7 @@ class SandboxTree:
         return gone & self._named_submodules() if gone else gone
 
     def state_by_git(self, path: str, index: Path) -> FileState | None:
-        """Return git's state for one file. Modifies the index, the caller's own copy."""
+        """Return the state of one file as git would record it. Modifies `index`, the caller's own copy."""
         attributes = self._there(above for above in _attributes_above(path) if above != path)
         left = self._record_by_git(index, [*attributes, path], (), time.time_ns())
         if left is not None and path in left.paths:
@@ -172,12 +172,12 @@ class SandboxTree:
         return None if entry is None else FileState(entry.mode, entry.name)
 
     def attributes_on_the_way(self, path: str) -> list[str]:
-        """Return the .gitattributes entries that affect a path, of any kind."""
+        """Return the paths named .gitattributes, of any file type, in the directories above a path."""
         with DirectoryCursor(self.root) as cursor:
             return [above for above in _attributes_above(path) if _exists(cursor, above)]
 
     def state_at(self, directory: int, name: str) -> tuple[FileState, os.stat_result] | None:
-        """Return the current state of a file in an open directory, by its bytes, and store its content.
+        """Store the bytes of a file in an open directory, without conversion; return its state and stat data.
 
         None if it is neither a file nor a link. Raises `SandboxRefused` if the file never stops growing.
         """
@@ -287,7 +287,7 @@ class SandboxTree:
     def _recorded(
         self, index: Path, stats: Mapping[str, os.stat_result], closed: Sequence[str], began_ns: int
     ) -> Unrecordable | None:
-        """Complete the index, and report names that git silently refuses: no file may get lost."""
+        """Complete the index; return the names that git silently refused, so that no file gets lost."""
         taken = with_stats(index, _settled(stats, began_ns), name_bytes=self._name_bytes)
         refused = tuple(path for path in stats if path not in taken)  # guard: see above
         if closed:
@@ -343,7 +343,7 @@ def is_unchanged(entry: IndexEntry, status: os.stat_result, written_ns: int) -> 
 
 
 def _settled(stats: Mapping[str, os.stat_result], began_ns: int) -> dict[str, os.stat_result | None]:
-    """Return stat data that will differ after any later change; None for a file changed too recently."""
+    """Return the stat data by which later changes can be detected; None for a file changed too recently."""
     return {
         path: status if status.st_ctime_ns < began_ns - _TICK_NS else None for path, status in stats.items()
     }

@@ -1,8 +1,8 @@
 """Merge the result of a sub-plan into its parent's tree as git does, and keep the conflicts.
 
-All decisions are git's: clean merges are git's merges, and conflicts are git's conflicts. Text keeps git's
-conflict markers, with both sides in the file. For other conflicts only one side fits into the tree: ours, or,
-if only the directory of a file is in question, the location that git proposes. Both sides are recorded.
+git decides everything: which files merge cleanly, and which conflict. Text keeps git's conflict markers, with
+both sides in the file. For other conflicts only one side fits into the tree: ours, or, if only the directory
+of a file is in question, the location that git proposes. Both sides are recorded.
 
 Also copies content from one sandbox to another, so that neither needs the other afterwards.
 """
@@ -42,7 +42,7 @@ _Stages = dict[int, FileState]
 
 @dataclass(frozen=True, slots=True)
 class MergeLocation:
-    """The surroundings of a merge: our git directory, and the files whose attributes apply."""
+    """The paths that a merge uses: our git directory, and the work tree and index whose attributes apply."""
 
     engine: PrivateRepository
     work_tree: Path
@@ -51,8 +51,8 @@ class MergeLocation:
 
 
 def merge_of(place: MergeLocation, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> TreeMerge:
-    """Merge the change base → theirs into `ours`; `labels` name the sides in conflict markers. Changes no
-    file.
+    """Merge the changes from `base` to `theirs` into `ours`; `labels` name the sides in conflict markers.
+    Changes no file.
     """
     if theirs in (base, ours):
         return TreeMerge(ours)
@@ -121,10 +121,10 @@ class _Keeping:
         return found
 
     def _kinds(self, stages: Mapping[str, _Stages]) -> dict[str, str]:
-        """Return each conflict's path with git's name for the conflict.
+        """Return git's name for each conflict, by path.
 
-        A message applies to its paths with stages, or else to its first path. A specific name wins over
-        `content`.
+        A message applies to those of its paths that have stages; if none has, to its first path. If several
+        messages apply to a path, a specific name wins over `content`.
         """
         kinds: dict[str, str] = {}
         for message in self.said.messages:
@@ -158,8 +158,8 @@ class _Keeping:
     def _left(self, kept: Iterable[MergeConflict], merged: Mapping[str, FileState]) -> TreeMerge:
         """Return the merged tree with the kept version at each conflicted path.
 
-        Renamed-away files are removed. Files replace directories last, when the directories have their final
-        content.
+        The files that git renamed to resolve a clash are removed. Files replace directories last, when the
+        directories have their final content.
         """
         changed = [one for one in kept if one.left != merged.get(one.path)]
         over = [one for one in kept if _is_directory(merged.get(one.path))]
@@ -230,7 +230,7 @@ def _is_directory(state: FileState | None) -> bool:
 
 
 def _with_directory(conflict: MergeConflict, directories: Mapping[str, FileState]) -> MergeConflict:
-    """Return the conflict with the directory as it is in the final tree."""
+    """Return the conflict with each side that is a directory replaced by that directory in the final tree."""
     now = directories.get(conflict.path)
     return replace(
         conflict,
@@ -263,8 +263,8 @@ def _placed(
     ours: Mapping[str, FileState],
     theirs: Mapping[str, FileState],
 ) -> MergeConflict:
-    """Return the conflict for a merged file at git's proposed location; a side that had it elsewhere prefers
-    that.
+    """Return the conflict about the location of a merged file. The file is at the location that git proposes;
+    a side that had it at `old` prefers `old`.
     """
     return MergeConflict(
         conflict.path,

@@ -1,14 +1,16 @@
 """Restore files of a sandbox while hostile processes may change its directories.
 
-git writes the files into a directory that no command can reach. From there each is renamed into place between
-open directories, so a directory that is replaced by a link at any moment leads nowhere.
+git writes the files into a directory that no command can reach. From there each file is renamed into place,
+relative to open directories. So even if a command replaces a directory by a link, no file is written outside
+the tree.
 
 Ignored files can be hidden for a while and restored, even after repeated crashes. The list of files is
-written first, and nothing is copied: until the list is deleted, each entry is in one of two places, and the
-next writer restores the hidden ones.
+written first, and files are moved, not copied: until the list is deleted, each entry is in one of two places,
+and the next writer restores the hidden ones.
 
-A file counts as unchanged if its bytes are those of a checkout of the base. git compares what it would store
-instead: a file committed with other line endings than its attributes require would count as changed.
+A file counts as unchanged if its bytes are those of a checkout of the base. git would instead compare the
+form in which it stores files: a file committed with other line endings than its attributes require would
+count as changed.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ def _put(export: Path, tree: Path, path: str) -> None:
 
 @contextmanager
 def _made_directory_of(tree: Path, path: str) -> Iterator[tuple[int, str]]:
-    """Yield the open parent directory of `path` and the last part. Replaces anything else by directories."""
+    """Yield the open parent directory of `path` and the last part of `path`. Creates missing directories, and
+    replaces anything else on the way by directories.
+    """
     *parents, name = path.split("/")
     descriptor = open_root(tree)
     try:
@@ -125,10 +129,10 @@ def _contested(tree: Path, path: str) -> SandboxRefused:
 
 @dataclass(frozen=True, slots=True)
 class FileQuarantine:
-    """Hides entries of one sandbox and restores them. Holds no other state; the caller holds the sandbox's
-    lock.
+    """Hides entries of one sandbox and restores them. Has no state besides the files; the caller holds the
+    sandbox's lock.
 
-    Entries are paths below its tree; a directory's may end in a slash.
+    Entries are paths below the sandbox's tree; the path of a directory may end in a slash.
     """
 
     place: SandboxLayout
@@ -159,8 +163,8 @@ class FileQuarantine:
         self.faults.reach("sandbox.aside.moved")
 
     def put_back(self) -> None:
-        """Restore every entry, replacing whatever took its place. An entry that cannot return is kept beside
-        the tree.
+        """Restore every hidden entry, replacing whatever took its place. An entry that cannot be restored is
+        moved to a directory beside the tree.
 
         Costs nothing if no entry is hidden.
         """
@@ -242,7 +246,7 @@ def exported(
 
 
 def _are_alike(tree: Path, export: Path, path: str) -> bool:
-    """Compare two files, by size first: a command's file may be larger than memory."""
+    """Return whether two files are equal. Compares sizes first: a file may be larger than memory."""
     if _size_of(tree, path) != _size_of(export, path):
         return False
     return read_file(tree, path) == read_file(export, path)

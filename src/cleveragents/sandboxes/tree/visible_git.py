@@ -1,16 +1,14 @@
-"""The git directories that commands see in a sandbox, made harmless for the next person who looks there.
+"""Disarm the git directories that commands see in a sandbox, so that a person can use git there safely.
 
 Commands use `tree/.git` freely, and may plant code that runs on the next `git status` there: a file monitor,
 an alias, a filter, a hook, a submodule with such configuration. After each call
-- `tree/.git` is a valid git directory again, so that git looks no further, with our configuration and without
-  hooks or links; branches, commits, the index and the stash stay;
-- the index has entries and no extensions, in bytes that we wrote, and refers to no other repository;
-  otherwise
-  ours replaces it;
+- `tree/.git` is a valid git directory again, so that git searches for no other, with our configuration and
+  without hooks or links; branches, commits, the index and the stash stay;
+- the index has no extensions and refers to no other repository, and its bytes were written by us; an index
+  that cannot be made so is replaced by our own;
 - repositories that commands created inside the tree keep only their configuration of remotes, branches and
-  the
-  author; files and links that point to a git directory elsewhere are removed. The same applies to ignored
-  directories, where a commit may name a repository that no index does.
+  the author; files and links that point to a git directory elsewhere are removed. The same applies to
+  ignored directories, where a commit may name a repository that is in no index.
 
 Every step starts from an open directory, and no link is followed: commands may still be running.
 """
@@ -135,8 +133,8 @@ class VisibleGit:
         return removed
 
     def has_other_commits(self, repositories: Collection[str]) -> bool:
-        """Return whether a repository may lead to commits that the sandbox did not start with: commits of
-        commands, or older ones of the user.
+        """Return whether one of the repositories may refer to commits other than the sandbox's first one:
+        commits made by commands, or older commits of the user.
         """
         if set(repositories) != {""}:
             return bool(repositories)
@@ -177,10 +175,10 @@ class VisibleGit:
         return False
 
     def disarm_below(self, directories: Iterable[str]) -> None:
-        """Disarm every git directory at any depth below these, whatever its name.
+        """Disarm every git directory, whatever its name, at any depth below these directories.
 
-        These directories are ignored or not part of a result, so only git directories are examined, and none
-        is reported.
+        The directories are ignored or not part of a result, so nothing but git directories in them is
+        examined, and none is reported.
         """
         problem: OSError | None = None
         left = _MOST_FILTERED
@@ -198,7 +196,7 @@ class VisibleGit:
             raise problem
 
     def _disarm_in(self, directory: int, names: Collection[str], *, filtered: bool) -> None:
-        """Disarm an open directory with these entries that is or contains a git directory."""
+        """Disarm an open directory that is a git directory or has a `.git`. `names` are its entries."""
         if ".git" in names:
             self._disarm(directory, filtered=filtered)
         if is_git_directory(names):
@@ -248,10 +246,11 @@ class VisibleGit:
     def _kept_index(
         self, git: int, name_bytes: int, submodules: Collection[str] = ()
     ) -> tuple[bytes, int] | None:
-        """Remove the index unless it is safe and plain; return the data to write again, and its time.
+        """Remove the index unless it is safe and plain. If a safe index was removed, return its plain data
+        and its time, to be written again; otherwise None.
 
         git enters every submodule that an index names, with the configuration found there, and writes files
-        by the names in the index.
+        to the paths in the index.
         """
         data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
         plain = None if data is None else plain_index(data, name_bytes=name_bytes)
@@ -264,7 +263,7 @@ class VisibleGit:
         return None if safe is None else (safe.data, modified_ns)
 
     def _disarm(self, directory: int, *, filtered: bool = True) -> bool:
-        """Disarm the `.git` in an open directory; return whether it is still there."""
+        """Disarm the `.git` in an open directory, or remove it; return False if it was removed."""
         try:
             status = os.lstat(".git", dir_fd=directory)
         except FileNotFoundError:
@@ -300,7 +299,7 @@ class VisibleGit:
             _write(git, "index", *index)
 
     def _filtered(self, config: bytes) -> bytes:
-        """Return only the settings that run nothing; the same bytes if there are no others."""
+        """Return the configuration without settings that can run programs; unchanged if it has none."""
         try:
             listed = self.engine.git("config", "--no-includes", "--file", "-", "--list", "-z", feed=config)
         except (GitFailed, OSError):
@@ -377,7 +376,9 @@ def _let_us_write(descriptor: int) -> None:
 
 
 def _is_git_directory(root: int) -> bool:
-    """Return whether git would treat the tree itself as a git directory, as it does without a `.git`."""
+    """Return whether git would treat the tree itself as a git directory: it has no `.git`, but the content of
+    one.
+    """
     return not _has(root, ".git") and is_git_directory(names_in(root))
 
 
@@ -401,7 +402,7 @@ def _open_below(directory: int, path: str) -> int | None:
 
 
 def _complete(git: int, template: Path) -> None:
-    """Make it a valid git directory; otherwise git would search for another one."""
+    """Make `git` a valid git directory; otherwise git would search for another one."""
     head = read_bytes(git, "HEAD", at_most=_LARGEST_HEAD)
     if head is None or not _HEAD.fullmatch(head):  # guard: see above
         _drop(git, "HEAD")
@@ -485,8 +486,8 @@ def _write(directory: int, name: str, data: bytes, modified_ns: int | None = Non
 
 
 def _remove_special(directory: int, depth: int) -> None:
-    """Remove everything below that is neither a file nor a directory. A git directory needs none of it: a
-    link leads elsewhere, and git blocks on a pipe or a device.
+    """Remove everything below the directory that is neither a file nor a directory. A git directory needs
+    nothing else: a link leads elsewhere, and git blocks on a pipe or a device.
     """
     _let_us_write(directory)
     with os.scandir(directory) as entries:

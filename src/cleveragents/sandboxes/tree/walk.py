@@ -65,11 +65,12 @@ def is_git_directory(names: Collection[str]) -> bool:
 
 
 def git_holders(top: int, *, itself: bool = True) -> Iterator[tuple[int, Collection[str]]]:
-    """Yield the directories that hold a `.git` or are a git directory: those below an open one, and `itself`.
+    """Yield the directories below `top` (and `top`, if `itself`) that hold a `.git` or are a git directory.
 
-    Each comes with its entries, and stays open until the next one. One descriptor is enough at any depth: the
-    way up is `..`, verified by identity. Raises `OSError` if it changed. Directories of other users that deny
-    access are skipped: they keep a person's git out as well.
+    Each is an open descriptor with its entries, and stays open until the next one. One descriptor is enough
+    at any depth: the walk goes up through `..` and checks that this is the same directory as before. Raises
+    `OSError` if it is not. Directories of other users that deny access are skipped: they deny it to a
+    person's git as well.
     """
     here = os.dup(top)
     above: list[tuple[os.stat_result, list[str]]] = []
@@ -126,10 +127,11 @@ def _opened(directory: int, name: str) -> int | None:
 class TreeSurvey:
     """The content of a tree.
 
-    `files` are the files and links that are tracked or not ignored, with stat data. `ignored` lists the rest;
-    a directory in it ends in a slash and contains only ignored files. `repositories` are the directories with
-    a `.git`. `unseen` are directories that were not entered: ignored ones, submodules, and those with a too
-    long path. `problem` is the reason why the result is unreliable; `repositories` is complete even then.
+    `files` are the files and links that are tracked or not ignored, with stat data. `ignored` lists all other
+    entries; a directory in it ends in a slash and contains only ignored files. `repositories` are the
+    directories with a `.git`. `unseen` are directories that were not entered: ignored ones, submodules, and
+    those whose path is too long. `problem` is the reason why the result is unreliable; `repositories` is
+    complete even then.
     """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
@@ -181,7 +183,7 @@ class _Walk:
         self._untracked_directories: list[str] = []
 
     def run(self) -> TreeSurvey:
-        """Walk untracked directories level by level: the rules above decide which directories to enter."""
+        """Walk untracked directories level by level: the ignore rules of a level decide where to go next."""
         waiting = [""]
         entered: list[str] = []
         while waiting:
@@ -283,7 +285,7 @@ def _directories_of(paths: Iterable[str]) -> set[str]:
 
 
 def _collapsed(found: TreeSurvey, entered: list[str]) -> list[str]:
-    """Return the ignored entries; an untracked directory with only ignored files replaces them."""
+    """Return the ignored entries. An untracked directory with only ignored files replaces its files."""
     holding = _directories_of(found.files)
     hiding = _directories_of(path.rstrip("/") for path in found.ignored)
     whole = {path for path in entered if path not in holding and path in hiding}

@@ -1,7 +1,7 @@
 """Limits on the size and the arrival time of request bodies.
 
-It runs after `identity`: the framework reads a body before the route refuses a missing token, so a body
-without a token may only be as large as a login.
+This middleware runs after `identity`. The framework reads a body before the route refuses a missing token, so
+the body of a request without a token may only be as large as that of a login.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CLOSE = {"Connection": "close"}
 
 
 class BodyLimits:
-    """Refuses a body that is too large (413), or too large for a request without a user (401), and one that
-    arrives too slowly (408)."""
+    """Refuses a body that is too large (413), too large for a request without a user (401), or that arrives
+    too slowly (408)."""
 
     def __init__(self, app: ASGIApp, limit: int, *, seconds: float) -> None:
         self._app = app
@@ -70,14 +70,14 @@ class _TooLarge(Refused):
 
 
 class _Stopped(Exception):
-    """Ends the reader of a body that was refused."""
+    """Raised in the code that reads a refused body, to end it."""
 
 
 class _Body:
     """The body of one request, and its response.
 
-    After a refusal the reader of the body can send nothing: a framework would take the error for a malformed
-    body, and say so.
+    After a refusal, the application that reads the body can no longer send a response: a framework would
+    report the interrupted body as malformed.
     """
 
     def __init__(self, receive: Receive, send: Send, too_large: _TooLarge, seconds: float) -> None:
@@ -119,7 +119,9 @@ class _Body:
         return message
 
     async def _discard(self) -> None:
-        """Read on for a while: closing the connection while the client sends would lose the response."""
+        """Read the rest of the body for a while, because closing the connection while the client sends would
+        lose the response.
+        """
         bearable = self._too_large.limit * (1 + _BEARABLE)
         self._deadline = _now() + min(_DISCARD_SECONDS, self._seconds)
         while not self._complete and self._received < bearable:

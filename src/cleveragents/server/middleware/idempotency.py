@@ -3,10 +3,11 @@
 Only successful responses are stored. A refusal changed nothing, so the same request may succeed later.
 
 A killed server or a broken database connection leaves a key without a response. Routes that create something
-(a plan, a token, a correction) pass the claim to the store, which stores the created object together with the
-key. So a retry finds it at once, and nothing is created twice, even if the first attempt was only slow. For
-all other requests the progress is unknown: a retry waits until the store considers the first attempt dead,
-then runs on the current state. These requests add nothing: a second attempt is refused or has no effect.
+(a plan, a token, a correction) pass the claim on the key to the store, which stores the created object
+together with the key. So a retry finds the object immediately, and nothing is created twice, even if the
+first attempt was only slow. For all other requests it is unknown how far the first attempt came: a retry
+waits until the store considers that attempt dead, then runs. This is safe, because these requests create
+nothing: a second attempt is refused or has no effect.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ Claimed = Annotated[IdempotencyClaim | None, Depends(claim_of)]
 
 
 def shown_once(request: Request) -> IdempotencyClaim | None:
-    """Return the claim of a request whose response contains a secret, which is sent once and not stored.
+    """Return the claim of a request whose response contains a secret. The secret is sent once and not stored.
 
-    Raises `Refused` if the secret was created before: it was sent then, and cannot be recovered.
+    Raises `Refused` if an earlier attempt created the secret, which cannot be recovered.
     """
     setattr(request.state, _KEEP_NO_ANSWER, True)
     claim = claim_of(request)
@@ -118,8 +119,8 @@ class Idempotency:
 
 
 class _Recorded:
-    """Forwards a response and keeps a copy if it may be stored. The end is held back until it is stored, so
-    that a client with the complete response can rely on it.
+    """Forwards a response and keeps a copy if it may be stored. The end of the response is sent only after it
+    is stored, so that a client with the complete response can rely on the stored one.
     """
 
     def __init__(self, send: Send) -> None:
@@ -173,7 +174,7 @@ class _Recorded:
 
 
 class _Replayed:
-    """Returns the body that was already read, then further messages."""
+    """A `receive` that returns the body that was already read, then further messages."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body

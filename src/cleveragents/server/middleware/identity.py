@@ -1,10 +1,10 @@
-"""Authentication and rate limits: users have the token of a program or the cookie of a browser.
+"""Authentication and rate limits. Programs authenticate with a token, browsers with a cookie.
 
 A token is never read from the address, because addresses end up in logs, histories and `Referer`.
 
-The token buckets are our own. The library `limits` has windows instead of buckets, takes no clock, and its
-memory storage keeps every key of a window, so that requests from many addresses take unbounded memory. It
-also locks and runs a timer thread, while everything here runs on one loop.
+The token buckets are our own code. The library `limits` has windows instead of buckets, accepts no clock, and
+its memory storage keeps every key of a window, so that requests from many addresses take unbounded memory. It
+also uses locks and a timer thread, although everything here runs on one event loop.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class RateLimit:
 
 
 class TokenBuckets:
-    """A token bucket per user or address. At most `at_most` are kept; the least recently used is dropped
-    first.
+    """A token bucket for each user or address. At most `at_most` buckets are kept; the least recently used
+    is dropped first.
 
     Not thread-safe: use it on the server's loop.
     """

@@ -1,16 +1,16 @@
 """Checks of origin: only requests to this server's names, from its own page or from programs, pass.
 
-**Host.** A page on the internet can point its own name at 127.0.0.1 (DNS rebinding); the browser then treats
-this server as part of that page. The name in `Host` reveals it. An address cannot be rebound. Starlette's
-`TrustedHostMiddleware` trusts the first of several `Host` headers, cannot allow every address, and answers
-400 in plain text; so the check is our own.
+**Host.** The owner of a page on the internet can point its host name at 127.0.0.1 (DNS rebinding); the
+browser then treats this server as part of that page. The foreign name in `Host` reveals this. An IP address
+in `Host` is safe: it cannot be rebound. Starlette's `TrustedHostMiddleware` trusts the first of several
+`Host` headers, cannot allow every address, and answers 400 in plain text; so we use our own check.
 
 **Origin.** The cookie is `SameSite=Strict`, but browsers treat all ports of a machine, and all hosts of a
 domain, as the same site: other programs there could use the cookie. So the API accepts only pages of this
 exact origin, and changes also need a CSRF token that only such a page can read.
 
-**Media type.** A body must declare JSON. Forms, and everything else that a foreign page can send without
-permission, do not.
+**Media type.** A body must declare the media type JSON. A foreign page cannot send that without permission;
+it can send forms, which have other types.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HostCheck:
 
 
 def allowed_names(host: str, more: str) -> set[str]:
-    """Return the names of this machine, of the listening address and of the settings."""
+    """Return the allowed host names: this machine's, the listening address, and the names in the settings."""
     named = [name.strip() for name in more.split(",")]
     return {*_LOOPBACK, *filter(None, (name_in(_bracketed(name)) for name in (host, *named)))}
 
@@ -120,7 +120,7 @@ class OriginCheck:
 
 
 def csrf_word(secret: str) -> str:
-    """Return the CSRF token of a cookie. The cookie cannot be derived from it."""
+    """Return the CSRF token for a cookie. The cookie cannot be derived from the token."""
     return hmac.new(secret.encode(), b"cleveragents csrf", sha256).hexdigest()
 
 

@@ -41,7 +41,7 @@ def is_public_route(scope: Scope) -> bool:
 
 
 def address_of(scope: Scope) -> str:
-    """Return the client's address; for IPv6 its network, because one machine has all of it."""
+    """Return the client's address; for IPv6 its network, because one machine can use all its addresses."""
     client = scope.get("client")
     host = str(client[0]) if client else "unknown"
     try:

@@ -274,8 +274,8 @@ def deny_plan(plan_id: PlanId, client: PlanOperator, body: DenialBody | None = N
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
 def answer_plan(plan_id: PlanId, body: ReplyBody, client: PlanOperator) -> PlanView:
-    """Answer the pending question and continue the plan. If another question is pending by now, nothing is
-    answered (409).
+    """Answer the pending question and continue the plan. If the body names another question than the pending
+    one, nothing is answered (409).
     """
     return client.plans.answer(plan_id, body.text, question=body.question, first=body.first)
 

@@ -131,7 +131,7 @@ def list_plan_decisions(
 ) -> Page[TreeNode]:
     """List the decisions of a plan, including superseded ones, then its corrections and sub-plans.
 
-    `parent` is the decision that led to it; `next` counts entries.
+    `parent` is the decision that led to an entry; `next` is a position in this list.
     """
     return client.plans.decisions(plan_id, limit=limit, after=after)
 
@@ -204,7 +204,7 @@ def compare_plans(
     paths: Paths = None,
     renames: Renames = False,
 ) -> ComparisonView | Response:
-    """Compare the result of a plan, now or before a correction, with that of another plan or the same one.
+    """Compare the result of a plan, now or before a correction, with another result of it or of another plan.
 
     The patch is byte for byte for operators; masked and without binary files for viewers. Limits: 10,000
     files, 1,000,000 lines, 64 MiB of files.

@@ -158,7 +158,7 @@ def remove_resource(name: NamePath, client: ResourceAdmin) -> None:
 
 
 class SeenFile(StrictBody):
-    """A file with the digest that was shown."""
+    """A file, with the digest of the content that the user saw."""
 
     path: str = Field(min_length=1, max_length=4096, examples=[_FILE])
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=[_DIGEST])

@@ -88,7 +88,7 @@ def change_user(name: Name, new: NewRole, client: AdminClient) -> UserView:
 
 @router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
 def remove_user(name: Name, client: AdminClient) -> None:
-    """Remove a user with all tokens, including the tokens that were issued with them."""
+    """Remove a user with all their tokens, and all tokens that were issued with those."""
     client.users.remove(name)
 
 
@@ -102,7 +102,7 @@ def list_tokens(name: Name, client: AnyClient, limit: Limit = 100, after: After 
 def issue_token(name: Name, new: NewToken, request: Request, client: AnyClient) -> IssuedTokenView:
     """Issue a token for a program. It is shown once: only its digest is stored.
 
-    It expires and is revoked together with the token, or the session, that issued it.
+    It expires and is revoked together with the token or session of this request.
     """
     claim = shown_once(request)  # guard: the token is returned once
     return client.users.issue_token(name, label=new.label, days=new.days, claim=claim)

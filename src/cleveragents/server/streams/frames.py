@@ -2,10 +2,10 @@
 
 Positions have no gap, so a ring needs no index: the place of a frame follows from its position.
 
-A client that has fallen off the ring reads the log in pages. Such clients are rarely at the same position: if
-each read from its own position, a hundred of them would read, mask and encode the same events a hundred
-times. So pages begin at round positions and are kept for later clients. Only a few are read in parallel,
-because they use the threads that answer requests.
+A client that is too far behind for the ring reads the log in pages. Such clients are rarely at the same
+position: if each read from its own position, a hundred of them would read, mask and encode the same events a
+hundred times. So pages begin at multiples of the page size and are kept for later clients. Only a few pages
+are read in parallel, because reading uses the threads that answer requests.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class EventFrame(bytes):
 
 
 def event_frame(row: LogRow, project: str | None = None) -> EventFrame:
-    """Encode an event. Its position is its id, so a client that reconnects names the last one it saw."""
+    """Encode an event. Its position is its id, so a client that reconnects names the last position it saw."""
     told = _json(fields_of_row(row))
     frame = EventFrame(b"id: %d\nevent: %s\ndata: %s\n\n" % (row.position, _line(row.event_type), told))
     frame.project = project
@@ -75,11 +75,11 @@ def output_frame(piece: OutputPiece) -> bytes:
 
 
 def opening_frame(position: int, *, reset: bool) -> bytes:
-    """Encode the position at which the stream begins, so that a client that is cut off before the first event
-    returns to it.
+    """Encode the position at which the stream begins, so that a client that is disconnected before the first
+    event can continue there.
 
-    Without data it is not an event. `reset`: the client's position is not in this log, and the stream begins
-    at its end.
+    The frame has no data, so it is not an event. With `reset`, it is a reset event: the client's position is
+    not in this log, and the stream begins at the end of the log.
     """
     opening = b"retry: %d\nid: %d\n" % (_RETRY_MILLISECONDS, position)
     if reset:
@@ -93,8 +93,8 @@ def problem_frame(body: bytes) -> bytes:
 
 
 class FrameRing:
-    """The frames of the positions above `base` up to `tip`, without a gap; bounded, the oldest are dropped
-    first.
+    """The frames of the positions above `base` up to `tip`, without a gap. The size is bounded: the oldest
+    frames are dropped first.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -160,7 +160,7 @@ class OutputRing:
             self.base = self._pieces.popleft()[0]
 
     def after(self, number: int) -> list[tuple[int, bytes]] | None:
-        """Return the pieces after the number; None if the ring may not have all of them."""
+        """Return the pieces after this number; None if some of them may no longer be in the ring."""
         if number < self.base:
             return None
         return [] if number >= self.tip else [piece for piece in self._pieces if piece[0] > number]
@@ -184,7 +184,7 @@ def joined(position: int, frames: Iterable[bytes], scope: ProjectScope = None) -
 
 
 class SharedPages:
-    """Frames after any position of the log, in pages; bounded, the least recently used are dropped first.
+    """Frames after any position of the log, in cached pages; the least recently used are dropped first.
 
     Not thread-safe: use it on the server's loop.
     """
@@ -192,7 +192,7 @@ class SharedPages:
     def __init__(
         self, read: Callable[[int], Frames], *, most_pages: int = _MOST_PAGES, most_bytes: int = _MOST_BYTES
     ) -> None:
-        """`read` returns the frames after a position, without a gap. Other threads call it."""
+        """`read` returns the frames after a position, without a gap. It is called in other threads."""
         self.read_count = 0
         self._read = read
         self._most_pages = most_pages

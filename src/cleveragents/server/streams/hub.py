@@ -131,10 +131,9 @@ class EventHub:
 
     Thread safety:
         Owner: the application that made it closes it. Clients and hub live on one loop; the follower's
-            thread calls `take_events`, `take_output` and `watched`, which cross over to it.
+            thread calls `take_events`, `take_output` and `watched`, which pass their work to the loop.
         Lock: none: all shared state belongs to the loop, except the set of watched plans, which is replaced
-        as a
-            whole, and the last transfer, which belongs to the follower.
+            as a whole, and the last transfer, which belongs to the follower.
         Guarantee: a client gets every position after the one it named, once, in order; none waits for
             another.
     Cancel safety: the caller of `join` removes a client whose task is cancelled; nothing else is held.
@@ -178,10 +177,11 @@ class EventHub:
     async def join(
         self, after: int | None, outputs: Mapping[str, int], user: str = "", scope: ProjectScope = None
     ) -> tuple[StreamClient, bool]:
-        """Add a client after that position, or at the end of the log, that sees these projects.
+        """Add a client that gets the events of the projects in `scope` after the position `after`, or from
+        the end of the log on if it is None.
 
-        Also return True if the position is not in this log, and the client begins at its end. Raises
-        `TooManyRequests`. Remove the client with `part`.
+        Return the client, and True if the position is not in this log, so that the client begins at the end
+        of the log. Raises `TooManyRequests`. Remove the client with `part`.
         """
         theirs = sum(1 for client in self._clients if user and client.user == user)
         if theirs >= _MOST_OF_ONE:  # guard: one user must not take all places
@@ -259,7 +259,7 @@ class EventHub:
     # Called by the follower's thread.
 
     def take_events(self, after: int, frames: Sequence[bytes]) -> bool:
-        """Accept the frames after that position. Return whether they were accepted."""
+        """Add the frames after the position `after`. Return whether they were accepted."""
         return self._crosses(lambda: self._publish(after, frames))
 
     def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool:
@@ -270,9 +270,9 @@ class EventHub:
         return self._watching
 
     def _crosses(self, act: Callable[[], None]) -> bool:
-        """Run a callback on the loop, after earlier ones. Return False if it will not run.
+        """Schedule a callback on the loop, after earlier ones. Return False if it will not run.
 
-        It waits until the previous callback has run, so that a slow loop is not flooded.
+        Waits until the previous callback has run, so that a slow loop is not flooded.
         """
         before = self._handed_over
         if before is not None and not before.wait(_TAKEN_SECONDS):

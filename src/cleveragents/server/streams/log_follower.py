@@ -47,7 +47,7 @@ class Source(Protocol):
         ...
 
     def bring_up(self) -> None:
-        """Assign positions to pending events, except those that another process is about to place."""
+        """Give pending events their positions, except those that another process is just placing."""
         ...
 
     def frames(self, after: int) -> Sequence[bytes]:
@@ -100,7 +100,7 @@ class LogFollower:
 
     Thread safety:
         Owner: the hub that made it starts and closes it. Any thread may `wake` it.
-        Lock: none; its state belongs to its own thread, and two events tell that what to do.
+        Lock: none; its state belongs to its own thread, which two events wake and stop.
         Guarantee: the hub gets every position after the one it was started at, once, in order, whatever
             the source raised meanwhile.
     Cancel safety: `close` waits for the poll in progress, up to a limit.
@@ -144,7 +144,7 @@ class LogFollower:
                 self._wakeup.wait(pause)
 
     def _look(self) -> float:
-        """Pass on new frames. Return how long the next poll can wait without a wake-up."""
+        """Pass new frames to the hub. Return the seconds until the next poll, unless it is woken earlier."""
         watched = self._hub.watched()
         self._attempt(self._brought_up)
         self._quick = max(0, self._quick - 1)

@@ -1,8 +1,8 @@
 """A stream of server-sent events as a response, from the hub to one client.
 
-sse-starlette has five tasks for each client where this has two, took about three times the CPU for a chunk in
-a comparison without the hub, and polls for the end of the server itself, so that two parties would decide
-when streams end.
+We do not use sse-starlette: it needs five tasks per client instead of two, took about three times the CPU per
+chunk in a comparison without the hub, and polls for the end of the server itself, so that two components
+would decide when streams end.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class WatchedPlans:
 class EventStream(Response):
     """Streams the user's events after a position, and the output of some plans.
 
-    `rights` is checked regularly. An expired or revoked token ends the stream, and the last frame says so; a
-    role that was removed ends the events of its project.
+    `rights` is checked regularly. An expired or revoked token ends the stream, and the last frame says so. If
+    the user loses a role in a project, the events of that project end.
     """
 
     media_type = "text/event-stream"

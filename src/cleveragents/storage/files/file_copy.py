@@ -1,8 +1,9 @@
 """Copies of files and directories, which share blocks if the filesystem supports it.
 
-Every step opens a directory relative to the previous one, so no symbolic link is followed on either side. The
-source may be created by commands: it may be nested to any depth, be locked, and change during the copy. A
-copy includes everything readable down to 500 levels and reports the rest to its caller.
+Every step opens a directory relative to the previous one, so no symbolic link is followed in the source or
+the target. Commands may have created the source: it may be nested to any depth, deny access, and change
+during the copy. A copy includes everything readable down to 500 levels; the caller gets the paths of the
+rest.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def copy_file(source: int, target: int, name: str) -> os.stat_result | None:
 
 
 def copy_content(source: int, target: int, *, without: str | None = None) -> list[str]:
-    """Copy everything in the open directory `source` in the same way."""
+    """Copy everything in the open directory `source` into `target`, each entry as `copy_entry` does."""
     return _Copy(source, target, without).run(_names_in(source))
 
 

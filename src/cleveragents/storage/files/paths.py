@@ -80,13 +80,16 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
 def open_root(root: Path) -> int:
     """Open the root directory of a sandbox, even if a command removed our permissions.
 
-    Raises `OSError`, also if it is a link. The caller must control the path to it.
+    Raises `OSError`, also if the root is a link. The caller must control the path to the root.
     """
     return _opened(None, str(root))
 
 
 def open_directory(parent: int, name: str) -> int:
-    """Open a directory inside an open one, even if a command removed our permissions. Raises `OSError`."""
+    """Open the directory `name` in the open directory `parent`, even if a command removed our permissions.
+
+    Raises `OSError`.
+    """
     return _opened(parent, name)
 
 
@@ -106,9 +109,9 @@ def _opened(parent: int | None, name: str) -> int:
 class DirectoryCursor:
     """Opens directories below a root, one component at a time, never through a link.
 
-    It keeps the path to the last directory open, so that visiting a tree in order costs one `open` per
-    directory. With `unlock`, it restores our permissions on directories that a command locked. Not
-    thread-safe: for one walk. Leaving it closes every descriptor.
+    It keeps all directories on the path to the last one open, so that visiting a tree in order costs one
+    `open` per directory. With `unlock`, it restores our permissions on directories that a command locked. Not
+    thread-safe: for one walk. Leaving the context closes every descriptor.
     """
 
     def __init__(self, root: Path | int, *, unlock: bool = True) -> None:
@@ -284,7 +287,7 @@ def _remove_directory(parent: int, name: str) -> None:
 
 
 def _shorten(directory: int, name: str) -> None:
-    """Remove very deep directories first: every level costs a descriptor."""
+    """Remove the deepest levels of a very deep directory first: each level needs an open descriptor."""
     descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
     moved = f".removed-{secrets.token_hex(8)}"
     try:
@@ -307,7 +310,7 @@ def _shorten(directory: int, name: str) -> None:
 
 
 def _directory_in(descriptor: int) -> str | None:
-    """Return one of the directories in an open one."""
+    """Return the name of a directory in an open directory; None if there is none."""
     with os.scandir(descriptor) as entries:
         return next((entry.name for entry in entries if entry.is_dir(follow_symlinks=False)), None)
 
@@ -336,7 +339,7 @@ def empty(directory: Path, *, but: str) -> None:
 
 
 def disk_use(directory: Path) -> int:
-    """Return the disk usage of the files below, in bytes; a file with two names counts once."""
+    """Return the disk usage of the files below the directory, in bytes; a file with two names counts once."""
     try:
         descriptor = open_root(directory)
     except OSError:
@@ -369,7 +372,7 @@ def _use_in(directory: int, seen: set[int], depth: int) -> int:
 
 
 def make_writable(directory: Path) -> None:
-    """Restore our permissions on every directory below it, except those of other users."""
+    """Restore our permissions on every directory below `directory`, except directories of other users."""
     with contextlib.suppress(OSError):
         parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,11 +1,11 @@
-"""The files of a sandbox, confined so that nothing outside is reachable, whatever happens to the tree
+"""The files of a sandbox for tools: nothing outside is reachable, even if a process changes the tree
 meanwhile.
 
-Reads may pass through symbolic links that stay inside. Changes must use the file's own path, because a change
-is recorded under the path where it was made. A link itself can be deleted and moved.
+Reads may pass through symbolic links that stay inside the sandbox. Changes must use the file's own path,
+because a change is recorded under the path where it was made. A link itself can be deleted and moved.
 
 A write creates a new file beside the old one and renames it: readers see the old content or the new, and hard
-links of the old file keep the old. Nothing is flushed to disk here: the store keeps the recorded changes.
+links of the old file keep the old. Nothing is flushed to disk here: the store makes recorded changes durable.
 """
 
 from __future__ import annotations
@@ -280,9 +280,9 @@ def _replace(
 
 
 def _files_below(parent: int, name: str, path: str, depth: int = 0) -> Iterator[str]:
-    """Yield the paths of everything that is not a directory.
+    """Yield the paths of everything below the directory `name` that is not a directory.
 
-    Raises `OutsideSandbox` if it contains a git directory, and `ToolRefused` if a name cannot be used.
+    Raises `OutsideSandbox` if there is a git directory below it, and `ToolRefused` if a name cannot be used.
     """
     if depth > _DEPTH_LIMIT:
         raise ToolRefused("path", f"{path!r} is nested deeper than {_DEPTH_LIMIT} directories")

@@ -5,7 +5,7 @@ its place. So each name is looked up only in a directory that is already open, a
 link: links are read and followed here, in the same steps. Going up returns to a descriptor opened on the way
 down, so no rename can make `..` lead elsewhere.
 
-`parts_of` checks only the text of a path. Its real target is decided at the access.
+`parts_of` checks only the text of a path. The real target is checked during the lookup.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def names_in(descriptor: int) -> list[str]:
 
 
 class Descent:
-    """A position in the tree: `descriptor` is the directory, `names` is its path from the root without any
-    link.
+    """A directory in the tree as the current position: `descriptor` is the open directory, `names` is its
+    path from the root, without links.
 
     A context manager: leaving it closes all descriptors, and removes directories created on the way unless
     `keep` was called. Not thread-safe: for one access.
@@ -84,7 +84,7 @@ class Descent:
             os.close(self._open.pop())
 
     def look(self, name: str) -> os.stat_result | None:
-        """Return the stat data of a name here, without following a link; None if it does not exist."""
+        """Return the stat data of a name in this directory, without following a link; None if missing."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -96,10 +96,11 @@ class Descent:
         self.names.append(name)
 
     def follow(self, parts: Sequence[str], *, last: bool = True) -> str | None:
-        """Go to the directory that contains the target of `parts`; return the target's name there, or None if
-        missing.
+        """Go to the directory that contains the target of `parts`; return the target's name in it, or None if
+        the target does not exist.
 
-        Follows links as long as they stay inside; a link at the end only if `last`. Raises `OutsideSandbox`.
+        Follows links that stay inside the sandbox; follows a link at the end of the path only if `last`.
+        Raises `OutsideSandbox`.
         """
         left = deque(parts)
         links = 0
@@ -156,7 +157,7 @@ class Descent:
         self._made.clear()
 
     def missing(self, name: str) -> ToolRefused:
-        """Return the error for a missing name, with the closest existing one."""
+        """Return the error for a missing name, with the closest existing name."""
         near = get_close_matches(name, names_in(self.descriptor), n=1)
         hint = f"; did you mean {'/'.join([*self.names, near[0]])!r}?" if near else ""
         return ToolRefused("path", f"{self._path!r} does not exist{hint}")
@@ -174,7 +175,7 @@ class Descent:
         return [part for part in target.split("/") if part not in ("", ".")]
 
     def _refuse_link(self, left: Sequence[str]) -> None:
-        """Raise an error with the real target of the path."""
+        """Refuse a path that contains a link: raise an error that names the real target."""
         name = self.follow(left)
         if name is None:
             raise ToolRefused("path", f"{self._path!r} passes through a broken symbolic link")

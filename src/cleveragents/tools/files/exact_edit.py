@@ -1,8 +1,8 @@
 """Exact replacements in a text, with a diagnosis if the text to replace is missing.
 
 The diagnosis names the probable place and the first line that differs, so that the model sees its mistake and
-does not repeat the same edit. The effort is bounded: the file is scanned a few times, and lines are compared
-closely only if few are left.
+does not repeat the same edit. The effort is bounded: the file is scanned a few times, and only a limited
+number of lines is compared by similarity.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TELLING_CHARACTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The new text, the number of replacements, and the first lines (of the old text) where they are."""
+    """The new text, the number of replacements, and the line numbers of the first ones, in the old text."""
 
     text: str
     replacements: int
@@ -46,8 +46,8 @@ class Edited:
 class ExactEdit:
     """A replacement of `old` by `new`: of a unique occurrence, or everywhere.
 
-    `endings`: "exact" uses both as given; "file" converts their line endings to those of the file, if the
-    file uses only one kind.
+    `endings`: "exact" uses `old` and `new` as given; "file" converts their line endings to those of the file,
+    if the file uses only one kind.
     """
 
     old: str
@@ -56,8 +56,8 @@ class ExactEdit:
     endings: Literal["exact", "file"] = "exact"
 
     def apply(self, path: str, text: str) -> Edited:
-        """Return the edited text. Raises `EditMismatch` if `old` is missing, or ambiguous while one place is
-        expected.
+        """Return the edited text. Raises `EditMismatch` if `old` is missing, or if it occurs several times
+        but must be unique.
         """
         old, new = self._as_in_file(self.old, text), self._as_in_file(self.new, text)
         if old == new:
@@ -92,7 +92,7 @@ def _is_masked(old: str, text: str) -> bool:
 
 
 def _places(text: str, old: str, *, step: int) -> list[int]:
-    """Return the first positions, at least `step` apart."""
+    """Return the first positions of `old` in the text, at least `step` apart."""
     places: list[int] = []
     position = text.find(old)
     while position >= 0 and len(places) < _PLACES_SHOWN:
@@ -154,7 +154,7 @@ def _leading_blank_lines(old: str) -> int:
 
 
 def _start_by_votes(have: list[str], want: list[str]) -> int | None:
-    """Return the start at which most lines of `old` match; longer lines count more."""
+    """Return the line of the file from which most lines of `old` match; longer lines count more."""
     places: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(have):
         places[_squeezed(line)].append(number)
@@ -204,8 +204,8 @@ def _first_difference(have: list[str], want: list[str], start: int, only_blanks:
 
 
 def _fits(have: list[str], want: list[str], start: int, offset: int) -> bool:
-    """Return whether a line of `old` matches; the first may begin, and the last end, within a line of the
-    file.
+    """Return whether the line `offset` of `old` matches the file if `old` begins at the line `start`. The
+    first line of `old` may begin, and its last line may end, within a line of the file.
     """
     number, line = start + offset, want[offset]
     if not 0 <= number < len(have):

@@ -2,8 +2,8 @@
 
 Path patterns: `*`, `?`, `[…]` within a name, `**` for any number of directories, `{a,b}` for alternatives. As
 in .gitignore, a pattern without a `/` matches names in any directory, a leading `/` anchors it at the root,
-and a trailing `/` means everything below. Names with a leading dot are not special. Matching takes at most
-time proportional to the number of names times the length of the pattern.
+and a trailing `/` means everything below. Names with a leading dot are not special. The time to match a path
+is at most proportional to its number of names times the length of the pattern.
 """
 
 from __future__ import annotations
@@ -164,7 +164,9 @@ def _fits(steps: list[_Step], names: list[str]) -> bool:
 
 
 def _skipping(steps: list[_Step], place: int) -> Iterator[int]:
-    """Yield the place, and those after any `**` there, which may match no directory at all."""
+    """Yield the position `place` in the pattern, and the positions after each `**` at it, because a `**` may
+    match no directory at all.
+    """
     yield place
     while place < len(steps) and steps[place] is None and place + 1 < len(steps):
         place += 1

@@ -25,9 +25,9 @@ _LOOK_SECONDS = 0.05
 
 
 class Matcher(Protocol):
-    """A context manager with a pattern and a deadline.
+    """A context manager that matches a pattern, with a deadline.
 
-    Yields the answer for each text as soon as it is ready; None if the time ran out at that text.
+    Its methods yield the answer for each text as soon as it is ready; None if the time ran out at that text.
     """
 
     def __enter__(self) -> Self: ...
@@ -41,7 +41,7 @@ class Matcher(Protocol):
         ...
 
     def replace(self, texts: Sequence[str], replacement: str) -> Iterator[tuple[str, int] | None]:
-        """Yield each text with all matches replaced, and their number. Raises `ToolRefused`."""
+        """Yield each text with all matches replaced, and the number of matches. Raises `ToolRefused`."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The process that matches regular expressions: it reads requests from stdin and answers on stdout.
 
-Python's engine can take years for a short text and cannot be interrupted, but a process can be ended. It also
-ends by itself when its CPU time is used up, in case its parent was killed.
+Python's engine can take years for a short text and cannot be interrupted, but a process can be ended. The
+process also ends by itself when its CPU time is used up, in case its parent was killed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _lines(compiled: re.Pattern[str], text: str, limit: int) -> list[int]:
 
 
 def main(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Answer requests until the input ends: the first has the pattern, each further one some texts.
+    """Answer requests until the input ends. The first request has the pattern, each further one some texts.
 
-    Each text is answered as soon as it is done, so that the caller knows which one takes too long.
+    Each text is answered as soon as it is done, so that the caller knows which text takes too long.
     """
     first = _receive(source)
     if first is None:

@@ -1,8 +1,8 @@
 """Files as text: UTF-8, lines separated by LF, all other characters unchanged.
 
-Also keeps the mask shown for a secret from replacing the secret in a file. Three stars are ordinary text,
-too, so they are refused only if a new line contains them while a line with hidden content disappears: content
-hidden in a file, or in a command's output of it.
+The module also prevents that the mask (`***`), which a model sees instead of a secret, replaces the secret in
+a file. Three stars can also be ordinary text. So an edit is refused only if a new line contains the mask, and
+a line disappears that may have been shown with a mask, by a tool or in the output of a command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MASKED = re.compile(r"(?<!\*)\*{3}(?!\*)")
 
 
 def looks_binary(data: bytes) -> bool:
-    """Return whether git would treat it as binary."""
+    """Return whether git would treat the data as binary."""
     return b"\0" in data[:_BINARY_LOOK_BYTES]
 
 
@@ -47,7 +47,10 @@ def fingerprint(data: bytes) -> str:
 
 
 def ensure_unchanged(path: str, data: bytes | None, expected_sha256: str | None) -> None:
-    """Raise `ToolRefused` unless the content is the one the caller has read; None means there is no file."""
+    """Raise `ToolRefused` unless the file still has the content that the caller has read.
+
+    `data` is None if there is no file.
+    """
     if expected_sha256 is None:
         return
     if data is None:

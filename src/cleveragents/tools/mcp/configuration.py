@@ -1,9 +1,9 @@
 """The configured MCP servers: the user's own, and those of a trusted repository.
 
 Both files have the usual shape, `{"mcpServers": {name: {command, args, env, cwd} | {url, headers}}}`. A file
-is read as a whole: with any mistake none of its servers is used, and all mistakes are reported together. A
-repository's file is read through the trust store, so the trusted content is the used content. A repository's
-server cannot replace a user's server with the same name.
+is read as a whole: if it has a mistake, none of its servers is used, and all mistakes are reported together.
+A repository's file is read through the trust store, so that exactly the trusted content is used. A
+repository's server cannot replace a user's server with the same name.
 
 Edits of the user's `mcp.json` are atomic, keep the file readable by its owner only, and do not lose
 concurrent edits. Other content of the file is preserved. The new content is complete and valid before

@@ -1,13 +1,13 @@
 """A connected server: opened, used and closed on the loop that owns it.
 
-The library's client must be left by the task that entered it, so each connection has its own task, which
-waits inside until the connection closes. Every failure becomes a `ToolRefused` with a description, but
-without the content of the server's configuration.
+The context of the library's client must be exited by the task that entered it, so each connection has its own
+task, which waits inside the context until the connection closes. Every failure becomes a `ToolRefused` with a
+description, but without the content of the server's configuration.
 
-Variables in a server's entry are filled in here, and their values are kept out of all output. A value from a
-variable counts as a secret unless the variable is one of the few that every user has; so does a value whose
-name says so in the user's own file. Secrets are added to the known secrets and masked wherever this process
-redacts: in logs, errors, events and in a tool's answers.
+Variables in a server's entry are filled in here, and their values are kept out of all output. The value of a
+variable counts as a secret unless the variable is one of the few that every user has. A value in the user's
+own file counts as a secret if its name says so. Secrets are added to the known secrets and masked wherever
+this process redacts: in logs, errors, events and in a tool's answers.
 
 Messages pass as lines over a server's socket, or over HTTP. The library's own stdio transport is not used,
 because ours must limit the size of messages, skip other output without printing it, and leave the process to

@@ -1,7 +1,7 @@
-"""The gate before every MCP server: no server is started or connected to without a permit.
+"""Gates decide which MCP servers may be used: no server is started or connected to without a permit.
 
-`McpServers` takes permits, not servers, and only gates create them: the one here and the one of a plan.
-Variables of a server's entry are filled in after that, so a server without a permit receives no value.
+`McpServers` takes permits, not servers, and only gates create permits: the gate in this module and the gate
+of a plan. Variables of a server's entry are filled in later, so a server without a permit receives no value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The surroundings of MCP servers, and the conversion of a server's command to a guarded process."""
+"""The place where MCP servers run, and the conversion of a server's command to a guarded process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ServerPlace = ProgramEnvironment
 
 
 def program_for(server: McpServer, place: ServerPlace) -> GuardProgram:
-    """Return what the guard runs. The caller removes its `private` directory.
+    """Return the program that the guard runs. The caller removes its `private` directory.
 
     Raises `ToolRefused` if the program does not exist, or isolation is required but not possible.
     """
@@ -60,8 +60,8 @@ def _command(server: McpServer, place: ServerPlace, private: Path, *, isolated: 
 
 
 def _named(server: McpServer) -> tuple[Path, ...]:
-    """Return the paths that the user's own command names: its script with the files beside it, or a
-    directory.
+    """Return the paths that an isolated server of the user must see because its command names them: the
+    directory of a file, or a directory.
     """
     shown: list[Path] = []
     home = Path(os.path.realpath(Path.home()))
@@ -78,7 +78,7 @@ def _named(server: McpServer) -> tuple[Path, ...]:
 
 
 def _own_places(server: McpServer) -> tuple[str, str] | None:
-    """Return the user's home and temporary directory for a server that is not isolated."""
+    """Return the user's home and temporary directory for a server that is not isolated, else None."""
     if server.isolated:
         return None
     return os.environ.get("HOME") or str(Path.home()), tempfile.gettempdir()

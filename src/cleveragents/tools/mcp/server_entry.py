@@ -1,9 +1,9 @@
 """One server's entry in a configuration file: validated as a whole, every mistake reported with its
 correction.
 
-Values may refer to environment variables, `${NAME}` or `${NAME:-otherwise}`. They are filled in when the
-server starts, so a file can be listed and changed without them, and secrets stay in memory only as long as
-needed.
+Values may refer to environment variables, `${NAME}` or `${NAME:-otherwise}`. The references are filled in
+when the server starts. So a file can be listed and changed although variables are not set, and secrets stay
+in memory only as long as needed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class McpServer:
 
 
 def variables_of(server: McpServer) -> Iterator[tuple[str, str]]:
-    """Yield the variables in the server's entry, each with the place of its value."""
+    """Yield the variables that the server's entry refers to, each with the place that uses it."""
     places = [("the command", word) for word in server.command]
     places += [("cwd", server.directory), ("the URL", server.url)]
     places += [(f"env {name}", text) for name, text in server.environment.items()]

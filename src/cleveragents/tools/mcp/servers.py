@@ -44,14 +44,15 @@ class _Slot:
 
 
 class McpServers:
-    """A context manager: leaving it ends every server, with all that each had started.
+    """A context manager for MCP servers: leaving it ends every server and all processes it started.
 
     Thread safety:
-        Owner: the stage that entered it. Any thread may ask meanwhile; all state is the loop's, which is one
-            thread, so there is no lock but the loop's own.
-        Guarantee: a server runs at most once at a time and is started at most twice; none is alive, nor any
-            process it started, when the context is left.
-    Cancel safety: a cancelled call ends its server, which might still be at it; the next use starts it anew.
+        Owner: the stage that entered it. Any thread may call it meanwhile; all state belongs to the loop,
+            which is one thread, so there is no lock but the loop's own.
+        Guarantee: a server runs at most once at a time and is started at most twice; after the context is
+            left, no server and no process that it started is alive.
+    Cancel safety: a cancelled call ends its server, which might still be working on the call; the next use
+        starts it again.
     """
 
     def __init__(self, place: ServerPlace, patience: ServerTimeouts | None = None) -> None:

@@ -1,7 +1,8 @@
 """A server's tools and answers as plain, bounded values.
 
 Names are valid for every model provider. A description and a schema are untrusted text in a model's prompt:
-they are cut, never run. Answers become bounded text; content that is not text is named, not shown.
+their length is limited, and nothing in them is executed. Answers become text of limited length; content that
+is not text is named, not shown.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _schema(given: Mapping[str, object]) -> tuple[Mapping[str, JsonValue], str]:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The answer of a call: `structured` is its JSON, if any; `text` is the rest, or all of it."""
+    """The answer of a call: `structured` is its JSON content, if any; `text` is all other content."""
 
     text: str
     structured: JsonValue = None
@@ -144,7 +145,7 @@ def _structured(value: object) -> JsonValue:
 
 
 def _is_wrapped(structured: object, text: str) -> bool:
-    """Return whether the server only wrapped a plain value: then the text is sufficient."""
+    """Return whether the structured content only wraps the value in the text; then the text suffices."""
     if not isinstance(structured, dict) or [*structured] != ["result"]:
         return False
     return structured["result"] == text or _says_the_same(text, structured["result"])

@@ -5,8 +5,8 @@ for a remote server. Its changes in the sandbox are found by a scan. A claim tha
 only for servers that the user added.
 
 Arguments are checked against the server's schema. The schema is untrusted: its external references are not
-fetched, and its regular expressions are not run, since one can take forever. The server itself checks the
-rest.
+fetched, and its regular expressions are not run, since one can take forever. The server itself checks what we
+do not.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class McpTool:
 class McpTools:
     """A `ToolSource` of the tools of all servers.
 
-    Any thread may use it; the first use starts the required servers that are configured and trusted, and
-    waits for them.
+    Any thread may use it. The first use of a tool or pattern starts its servers, if they are configured and
+    trusted, and waits for them.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class McpTools:
         """Return the tool names that match a pattern: `mcp__*`, or `mcp__server__*`, which starts only that
         server.
 
-        A named server that cannot be used is an error, because the caller relies on it. One that is not
-        permitted has no tools, and the reason is reported.
+        If a named server cannot be used, an error is raised, because the caller relies on the server. A
+        server that is not permitted has no tools, and the reason is reported.
         """
         server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
         fixed = _WILD.split(pattern, maxsplit=1)[0]

@@ -21,7 +21,7 @@ _GRACE_SECONDS = 1.0
 class AcpAgents:
     """Runs agents in one sandbox.
 
-    Any thread may share it; each session has its own loop, on a thread that ends with it.
+    Any thread may share it. Each session has its own loop, on a thread that ends with the session.
     """
 
     def __init__(self, place: ProgramEnvironment, bounds: SessionBounds | None = None) -> None:
@@ -50,4 +50,4 @@ class AcpAgents:
 
 
 async def _nothing() -> None:
-    """Do nothing: everything has ended, and closing waits for occupied threads."""
+    """Do nothing: nothing is left to cancel when the loop closes, and closing it waits for busy threads."""

@@ -1,5 +1,5 @@
-"""Answers to an agent's requests: each is validated and carried out on a thread; its failure is an answer,
-too.
+"""Answers to an agent's requests. Each request is validated and carried out on a thread; a failure is an
+answer, too.
 
 Errors that end the session, such as a missing approval, are passed to the session instead.
 
@@ -183,7 +183,7 @@ class AcpHandler:
         return {}
 
     def _did(self, what: str) -> None:
-        """Record the agent's own changes, one recording at a time.
+        """Record changes that the agent made itself, one recording at a time.
 
         Changes that are reported meanwhile become part of the next recording.
         """
@@ -214,7 +214,7 @@ class AcpHandler:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` on a thread and return its result.
 
-        An error that ends the session does so even if the result is not awaited.
+        An error that must end the session ends it even if the result is not awaited.
         """
         call = asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, work))
         call.add_done_callback(self._look_at)
@@ -229,7 +229,9 @@ class AcpHandler:
 
 
 def permission_response(options: list[PermissionOption], allowed: bool) -> Any:
-    """Return the option for the decision, preferring the one-time variant; cancelled if there is none."""
+    """Return a response that selects the option for `allowed`, preferably the one-time variant, or
+    `cancelled` if there is no such option.
+    """
     from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
     for kind in _MEANT[allowed]:
@@ -367,8 +369,8 @@ class _Terminal:
 
 
 def consume_error(task: asyncio.Task[None]) -> None:
-    """Mark a task's error as retrieved: the session has received it if it matters, and asyncio must not log
-    it.
+    """Mark a task's error as retrieved, so that asyncio does not log it. Errors that end the session were
+    already passed to the session.
     """
     if not task.cancelled():
         task.exception()

@@ -178,7 +178,7 @@ class AcpSession:
     async def _cancel(
         self, connection: Connection, answering: AcpHandler, talk: asyncio.Task[AgentOutcome]
     ) -> None:
-        """Ask the agent to cancel, and give it a moment to end its turn."""
+        """Ask the agent to cancel, and wait a moment for its turn to end."""
         from acp.schema import CancelNotification
         from acp.utils import notify_model
 
@@ -229,8 +229,8 @@ def _details(data: Any) -> str:
 def agent_program(request: AgentRequest, place: ProgramEnvironment) -> GuardProgram:
     """Return the program for the guard to run.
 
-    Raises `ToolRefused` if it does not exist or cannot be isolated as required. The caller removes the
-    directory `private` that it names.
+    Raises `ToolRefused` if it does not exist or cannot be isolated as required. The caller must remove the
+    program's directory `private`.
     """
     bubblewrap = bubblewrap_for(place, request.name)
     command = Command(
@@ -281,7 +281,7 @@ class LineTransport:
             await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None at the end, or if the agent is no longer read."""
+        """Return the next message; None at the end of the stream, or after the agent exceeded a limit."""
         # Buffered messages arrive without waiting, and the tasks that answer them need a turn.
         await asyncio.sleep(0)
         return await next_message(self._reader, self._parsed, self._faults)

@@ -33,7 +33,7 @@ _MARKS = {"completed": "x", "in_progress": "~", "pending": " "}
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A tool call of the agent, as far as it is reported."""
+    """A tool call of the agent, as far as the agent has reported it."""
 
     kind: str = "other"
     title: str = ""
@@ -42,9 +42,9 @@ class _Call:
 
 
 class Updates:
-    """The updates of one session.
+    """Collects the updates of one session, and passes them to `tell` and `did`.
 
-    `tell` and `did` must not block. Not thread-safe: only the session's loop uses it.
+    These must not block. Not thread-safe: only the session's loop uses it.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class Updates:
                 self._take_plan(update)
 
     def wanted(self, call: ToolCallUpdate) -> PermissionRequest:
-        """Return the action of a permission request, combined with earlier updates about the same call."""
+        """Return the action that the agent requests permission for, combined with earlier updates about the
+        same call.
+        """
         known = self._noted(call)
         try:
             details = freeze(known.details)

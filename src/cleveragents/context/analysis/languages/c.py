@@ -43,7 +43,7 @@ _INCLUDED = re.compile(r"""["<]([^">\n]+)[">]""")
 
 
 def imports(statement: str) -> Iterable[Import]:
-    """Parse an include. A file in quotes is searched next to the including file, so it is written as a
+    """Parse an include. A file in quotes is searched next to the including file, so it is returned as a
     relative path.
     """
     included = _INCLUDED.search(statement)

@@ -36,7 +36,7 @@ _GIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRequest:
-    """Contents to analyse, one entry for each; `git_dir` is as in `CodePlace`."""
+    """A request to analyse contents, with one entry for each; `git_dir` is as in `CodePlace`."""
 
     root: Path
     entries: Sequence[FileEntry]
@@ -59,10 +59,10 @@ class AnalysisRequest:
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """The result of an order.
+    """The result of an `AnalysisRequest`.
 
-    `analyses` correspond to `digests`. `changed` are files whose content has changed since, `missing` those
-    that the repository does not have.
+    `analyses[i]` is the analysis of `digests[i]`. `changed` are files whose content changed after the
+    request, `missing` those that the repository does not have.
     """
 
     segment: Segment
@@ -98,7 +98,7 @@ def analysis_named(name: str) -> Analyse:
 def filled(
     order: AnalysisRequest, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool
 ) -> IndexBatch:
-    """Read and analyse the ordered contents; stop early when `is_over` returns True."""
+    """Read and analyse the contents of the request; stop early when `is_over` returns True."""
     changed: list[str] = []
     missing: list[str] = []
     contents = []

@@ -1,9 +1,9 @@
 """Filling of the index, batch by batch; committed batches survive whatever happens later.
 
 Segments of similar size are merged, so that there are few of them and each posting is moved only a few times.
-Contents that are in no recent view are dropped to limit the size. A view is the content of a place when it
-was last read. Only the holder of the index's lock may drop contents; an open snapshot keeps what it sees, and
-one that is being opened reads again.
+Contents that are in no recent view are dropped to limit the size. A view is the set of files of a place when
+it was last read. Only the holder of the index's lock may drop contents. An open snapshot still sees dropped
+contents; a snapshot that is being opened is read again.
 
 One process at a time fills the index of a repository; the kernel releases its lock when it dies. The holder
 writes its process id into the lock file. A suspended process keeps the lock without making progress, so
@@ -83,10 +83,10 @@ _LOOK_SECONDS = 0.2
 class IndexBuilder:
     """The settings of a build.
 
-    `analyse` names the function that analyses files, so that worker processes can import it; `version`
-    changes with its results. More than `alone` contents are distributed to `workers` processes (by default,
-    one per processor), `batch_files` at a time. A build by another process is waited for as long as it makes
-    progress at least every `stalled_seconds`.
+    `analyse` is the name of the function that analyses files, which worker processes import; `version`
+    changes whenever the results of that function change. More than `alone` contents are distributed to
+    `workers` processes (by default, one per processor), `batch_files` at a time. If another process builds
+    the index, this one waits as long as the other makes progress at least every `stalled_seconds`.
     """
 
     analyse: str = "cleveragents.context.analysis:analyse"
@@ -119,7 +119,9 @@ class IndexBuild:
     full: bool = False
 
     def fill(self, entries: Sequence[FileEntry], total: int) -> None:
-        """Index these contents, out of `total` wanted ones. Raises `Cancelled` and the errors of SQLite."""
+        """Index these contents; the rest of the `total` contents are already indexed. Raises `Cancelled` and
+        the errors of SQLite.
+        """
         done = total - len(entries)
         self._tell(done, total)
         # Closed explicitly: an error would keep the generator, and its processes, alive.
@@ -196,7 +198,9 @@ class IndexBuild:
         self.builder.faults.reach("index.batch.after_commit")
 
     def _sized(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
-        """Return the entries with the sizes that only git knows; without sizes if git does not answer."""
+        """Return the entries with all sizes, including those that only git knows; without these if git does
+        not answer.
+        """
         unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
         if not unsized:
             return list(entries)
@@ -256,7 +260,7 @@ def _next_group(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
 
 
 def _within(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
-    """Return the smallest segments that are not too large together."""
+    """Return as many of the smallest segments as can be merged without exceeding the maximum size."""
     chosen: list[SegmentInfo] = []
     total = 0
     for one in sorted(segments, key=lambda one: one.postings):
@@ -268,7 +272,9 @@ def _within(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
 
 
 def is_mostly_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> bool:
-    """Return whether most of many contents are in no view; `in_use` counts as one."""
+    """Return whether there are many contents and most of them are in no view. `in_use` are contents that
+    count as a view.
+    """
     total = int(connection.execute("SELECT count(*) FROM content").fetchone()[0])
     return total >= _WORTH_IT and len(_used(connection, in_use)) * 2 < total
 
@@ -288,7 +294,9 @@ def drop_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> No
 
 
 def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
-    """Forget the views of these directories and below, and of all directories that no longer exist."""
+    """Forget the views of these directories and everything below them, and of all directories that no longer
+    exist.
+    """
     named = [os.fsencode(path) for path in gone]
     places = [
         (place,)
@@ -303,9 +311,9 @@ def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
 
 
 def forget_views(connection: sqlite3.Connection, here: bytes) -> None:
-    """Forget all views; those still in use are stored again.
+    """Forget all views. Views that are still in use are stored again when they are next read.
 
-    Only the known files of `here`, the current place, are kept.
+    Also forget the known files of all places except `here`, the current place.
     """
     with transaction(connection):
         connection.execute("DELETE FROM view")
@@ -335,8 +343,8 @@ def _thin_out(connection: sqlite3.Connection, segment: SegmentInfo, kept: NDArra
 
 @dataclass(frozen=True, slots=True)
 class BuildTurn:
-    """Whether this process may fill the index; if not, the process id of the one that does, if known, and
-    whether it is `stalled`.
+    """Whether this process may fill the index. If not, also the id of the process that fills it, if known,
+    and whether that process is `stalled`.
     """
 
     ours: bool
@@ -363,8 +371,9 @@ def build_turn(
 ) -> Iterator[BuildTurn]:
     """Try to become the process that fills the index.
 
-    If another process does, wait until it is done, the time is over, `needless` reports that nothing is left
-    to fill, or `grown` has not changed for `stalled_seconds`. Raises `Cancelled` and `OSError`.
+    If another process fills it, wait until that process is done, the time is over, `needless` returns True
+    because nothing is left to fill, or the result of `grown` has not changed for `stalled_seconds`. Raises
+    `Cancelled` and `OSError`.
     """
     looked = moved = time.monotonic()
     held = _try(path)

@@ -4,9 +4,9 @@ Terms are identified by a 64-bit hash; the words themselves are only in the file
 ordered by term and then by chunk, and `ends` marks the end of each term. So segments are merged by sorting
 numbers, and a term is found by bisection.
 
-Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input,
-and a file on a disk may be damaged. All arrays have a checksum, because SQLite does not verify the contents
-of its rows.
+Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input
+and are unsafe here, because a file on a disk may be damaged. All arrays have a checksum, because SQLite does
+not verify the contents of its rows.
 
 In the file, a segment consists of a catalogue that is read completely, dictionaries that are read on demand,
 and blocks of postings, of which a query reads only a few.
@@ -199,7 +199,7 @@ def merged(segments: Sequence[tuple[Segment, NDArray[np.bool_]]]) -> Segment:
 def new_places(
     first_chunk: NDArray[np.int32], kept: NDArray[np.bool_], begins: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Return the new number of each chunk of a segment, -1 if its content is not kept.
+    """Return the number of each chunk of a segment after the merge; -1 if its content is not kept.
 
     `begins` holds the first new number of each kept content.
     """
@@ -300,7 +300,7 @@ def segment_from_bytes(data: bytes | memoryview) -> Segment:
 
 
 class IndexDamaged(Exception):
-    """The content of the file differs from what was written. Never raised outside the index."""
+    """The content of the index file differs from what was written. Never raised outside the index."""
 
 
 def sealed(data: bytes) -> bytes:

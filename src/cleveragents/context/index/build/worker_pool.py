@@ -1,7 +1,7 @@
 """Worker processes that analyse batches in parallel and end with this process.
 
-A batch that kills a process or does not finish is distributed again as single contents. The content at fault
-is then known and is excluded from the search permanently.
+A batch that kills a process or does not finish is distributed again as single contents. This shows which
+content is at fault, and that content is permanently excluded from the search.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class WorkerPool:
         self._workers.clear()
 
     def batches(self, orders: Iterable[AnalysisRequest], patience: IndexDeadline) -> Iterator[IndexBatch]:
-        """Yield a batch for each order as they arrive, until the time is over.
+        """Yield the batch of each request as it arrives, until the time is over.
 
         Raises `Cancelled` and `WorkerPoolUnusable`.
         """
@@ -212,7 +212,7 @@ class WorkerPool:
 
 
 def _parts(order: AnalysisRequest) -> Iterator[AnalysisRequest]:
-    """Split an order into orders that fit into a pipe."""
+    """Split a request into requests that fit into a pipe."""
     head = len(json.dumps(str(order.root)))
     chosen: list[FileEntry] = []
     size = head
