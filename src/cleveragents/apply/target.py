@@ -164,9 +164,7 @@ class ApplyTarget:
         """
         if merge.ours == merge.base:
             return  # the base lives as long as the sandbox
-        feed = f"{merge.ours}\n{merge.merged}\n^{merge.base}\n".encode("ascii")
-        pack = self.repository.directory / "objects" / "pack" / "pack"
-        self.repository.git("pack-objects", "--revs", "-q", str(pack), feed=feed)
+        self.repository.pack((merge.ours, merge.merged, f"^{merge.base}"))
 
     def _merged(self, base: str, ours: str, theirs: str) -> MergeResult:
         hint = _OUTSIDE if self.git_directory is None else _UNTRACKED

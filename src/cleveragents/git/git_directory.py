@@ -46,8 +46,9 @@ _FAITHFUL = (
 )
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _CHUNK_BYTES = 1 << 20
-# Content lives as long as a sandbox; speed matters more than size.
+# Content lives as long as a sandbox; speed matters more than size. Large files are often compressed already.
 _LEVEL = 1
+_LEVEL_OF_LARGE = 0
 # For git's own objects and indexes; ignored by versions before 2.36.
 FSYNC_SETTINGS = {"core.fsync": "all"}
 
@@ -163,7 +164,7 @@ class LooseObjects:
             return self.keep(data) if len(data) == size else None
         # Hashed and written in one pass: the stored content is what was hashed, even while the file is being
         # changed.
-        draft, name, length = self._draft(_with_head(descriptor, size))
+        draft, name, length = self._draft(_with_head(descriptor, size), _LEVEL_OF_LARGE)
         if length != size:
             draft.unlink()
             return None
@@ -182,13 +183,13 @@ class LooseObjects:
             return None
         return zlib.decompress(packed).partition(b"\0")[2]
 
-    def _draft(self, parts: Iterable[bytes]) -> tuple[Path, str, int]:
+    def _draft(self, parts: Iterable[bytes], level: int = _LEVEL) -> tuple[Path, str, int]:
         """Write the parts to a temporary file.
 
         Return the file, the name of the object, and the length of all parts but the first.
         """
         digest = hashlib.new(self.algorithm, usedforsecurity=False)
-        packer = zlib.compressobj(_LEVEL)
+        packer = zlib.compressobj(level)
         length = 0
         path = self.directory / f"tmp_obj_{secrets.token_hex(8)}"
         with path.open("xb") as file:

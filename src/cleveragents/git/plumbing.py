@@ -26,7 +26,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
@@ -35,6 +35,7 @@ from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
 
 __all__ = [
     "FACTS_FILE",
+    "STREAMED",
     "TREE",
     "PrivateRepository",
     "RunningGit",
@@ -88,6 +89,10 @@ _HARMLESS = (
     "-c",
     "core.safecrlf=false",
 )
+
+# Files from this size on are streamed into a pack, uncompressed: storing one then costs little more than a
+# copy, in time and memory. Only for commands that store or check out: git shows no diff of such files.
+STREAMED = {"core.bigFileThreshold": "1m", "pack.compression": "0", "core.looseCompression": "1"}
 
 SecondsLeft = Callable[[], float]
 """Return the seconds left. Called repeatedly; its exceptions are passed on."""
@@ -334,6 +339,19 @@ class PrivateRepository:
             self.git("update-index", *options, work_tree=work_tree, index=index, feed=feed)
         return tuple(nested)
 
+    def pack(self, revisions: Iterable[str], store: Path | None = None) -> None:
+        """Pack the objects of these revisions into an object store: this repository's, unless `store` names
+        another. Content in a pack of that store is not stored twice.
+        """
+        packs = (store or self.directory / "objects") / "pack"
+        present = [f"--keep-pack={found.with_suffix('.pack').name}" for found in packs.glob("*.idx")]
+        feed = "".join(f"{revision}\n" for revision in revisions).encode("ascii")
+        self._streaming.git("pack-objects", "--revs", "-q", *present, str(packs / "pack"), feed=feed)
+
+    @property
+    def _streaming(self) -> PrivateRepository:
+        return replace(self, settings={**self.settings, **STREAMED})
+
     def _gitlinks(self, index: Path) -> tuple[str, ...]:
         """Return the paths of submodules. Runs git only if the index seems to contain any."""
         data = index.read_bytes() if index.exists() else b""
@@ -353,7 +371,8 @@ class PrivateRepository:
         reached = _reached(work_tree, spared)
         pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in reached)]
         options = ("--pathspec-from-file=-", "--pathspec-file-nul")
-        with self.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
+        streaming = self._streaming
+        with streaming.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
             words = running.end(b"\0".join(pathspecs))[1]
             if _NO_COMMIT.search(words):
                 return False

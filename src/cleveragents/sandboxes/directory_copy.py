@@ -19,8 +19,8 @@ from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.ports import SandboxRequest, StartTree
-from cleveragents.sandboxes.resources import is_repository
+from cleveragents.sandboxes.ports import Progress, SandboxRequest, StartTree
+from cleveragents.sandboxes.resources import announce_large, is_repository
 from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.sandboxes.tree.merge import start_from
@@ -42,7 +42,14 @@ class DirectoryCopy:
     def suits(self, resource: Path) -> bool:
         return resource.is_dir() and not is_repository(resource)
 
-    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
+    def create(
+        self,
+        request: SandboxRequest,
+        directory: Path,
+        origin: Sandbox | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Sandbox:
         self._faults.reach("sandbox.create.before")
         place = SandboxLayout(directory)
         _ensure_possible(request, place)
@@ -58,6 +65,8 @@ class DirectoryCopy:
         }
         exact = origin is None or origin.facts.exact
         GitDirectory(settings=settings, attributes=EXACT_ATTRIBUTES if exact else b"").write(place.engine)
+        if progress is not None:
+            announce_large(progress, request.resource, _files(request.resource), "files")
         left_out = _copy(request.resource, place.tree)
         engine = PrivateRepository(place.engine, traits)
         index = place.scratch("index")
@@ -116,6 +125,11 @@ def _begin_with(start: StartTree, origin: Sandbox, place: SandboxLayout, index: 
     for path in os.fsdecode(listed).split("\0")[:-1]:
         delete_file(place.tree, path)  # guard: ignored in the resource, but not by the tree's own rules
     return start.tree
+
+
+def _files(resource: Path) -> Iterator[str]:
+    for directory, _, names in os.walk(resource):
+        yield from (os.path.relpath(Path(directory, name), resource) for name in names)
 
 
 def _copy(resource: Path, tree: Path) -> list[str]:

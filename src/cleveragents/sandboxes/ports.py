@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = [
+    "Progress",
     "SandboxRequest",
     "SandboxStrategy",
     "Sandboxes",
@@ -24,6 +25,10 @@ __all__ = [
     "StartTree",
     "Unapplied",
 ]
+
+
+Progress = Callable[[str], None]
+"""A function that shows the user a line about the work in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +86,20 @@ class SandboxStrategy(Protocol):
         """Return whether this strategy handles the resource."""
         ...
 
-    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
+    def create(
+        self,
+        request: SandboxRequest,
+        directory: Path,
+        origin: Sandbox | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Sandbox:
         """Create a sandbox in `directory`, which is dedicated to it and holds at most a lock. Raises
         `SandboxRefused`.
 
-        `origin` is the sandbox that `request.start` names, created by the same strategy. After an
-        interruption or error, `remove` cleans up everything left in the resource.
+        `origin` is the sandbox that `request.start` names, created by the same strategy. `progress` is called
+        before a slow copy. After an interruption or error, `remove` cleans up everything left in the
+        resource.
         """
         ...
 
@@ -102,7 +115,7 @@ class SandboxStrategy(Protocol):
 class Sandboxes(Protocol):
     """All sandboxes of this state directory, by plan. Every process sees them, in the database."""
 
-    def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
+    def create(self, request: SandboxRequest, *, progress: Progress | None = None) -> Sandbox:
         """Create and register a sandbox. Replaces an incomplete one of a dead process.
 
         Raises `SandboxRefused` and `QuotaExceeded`.

@@ -26,7 +26,7 @@ from cleveragents.git.git_directory import (
     traits_of,
 )
 from cleveragents.git.index_file import hidden_files, holds_attributes, reveal, summary_of
-from cleveragents.git.plumbing import PrivateRepository, RunningGit, index_line
+from cleveragents.git.plumbing import STREAMED, PrivateRepository, RunningGit, index_line
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.git.user_repository import (
     UserRepository,
@@ -38,8 +38,8 @@ from cleveragents.git.user_repository import (
 )
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.ports import SandboxRequest
-from cleveragents.sandboxes.resources import is_repository
+from cleveragents.sandboxes.ports import Progress, SandboxRequest
+from cleveragents.sandboxes.resources import announce_large, is_repository
 from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles, bring_included
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.sandboxes.tree.merge import start_from, stored_forms
@@ -62,7 +62,14 @@ class PrivateClone:
     def suits(self, resource: Path) -> bool:
         return is_repository(resource)
 
-    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
+    def create(
+        self,
+        request: SandboxRequest,
+        directory: Path,
+        origin: Sandbox | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Sandbox:
         self._faults.reach("sandbox.create.before")
         repository = look_at(request.resource)
         if origin is not None:
@@ -73,7 +80,9 @@ class PrivateClone:
         exact = request.remote is None if origin is None else origin.facts.exact
         _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {}, exact=exact)
         _ensure_apart(request.resource, place)
-        making = _Making(request, repository, place, self._faults, self._durable, origin, exact=exact)
+        making = _Making(
+            request, repository, place, self._faults, self._durable, origin, exact=exact, progress=progress
+        )
         try:
             facts = making.run()
         except GitFailed as error:
@@ -110,6 +119,7 @@ class _Making:
     durable: bool
     origin: Sandbox | None = None
     exact: bool = True
+    progress: Progress | None = None
     notes: list[str] = field(default_factory=list)
     absent: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(init=False)
@@ -258,7 +268,7 @@ class _Making:
             raise SandboxRefused(str(self.request.resource), reason) from error
 
     def _start_checkout(self, index: Path, tree: str) -> RunningGit:
-        engine = PrivateRepository(self.place.engine, self.traits)
+        engine = PrivateRepository(self.place.engine, {**self.traits, **STREAMED})
         return engine.start("read-tree", "--reset", "-u", tree, work_tree=self.place.tree, index=index)
 
     def _is_only_what_is_committed(self, engine: PrivateRepository) -> bool:
@@ -302,6 +312,7 @@ class _Making:
                 forms.check_out(resource, index)
                 return engine.text("write-tree", index=index)
             self.absent = reveal(engine, resource, index).absent
+            self._announce(engine, index)
             nested = engine.stage(resource, index)
             if nested:
                 self.notes.append(f"nested repositories are left out: {', '.join(nested)}")
@@ -311,6 +322,13 @@ class _Making:
         finally:
             index.unlink(missing_ok=True)
 
+    def _announce(self, engine: PrivateRepository, index: Path) -> None:
+        if self.progress is not None:
+            options = ("-z", "--others", "--modified", "--exclude-standard")
+            listed = engine.git("ls-files", *options, work_tree=self.request.resource, index=index)
+            paths = os.fsdecode(listed).split("\0")[:-1]
+            announce_large(self.progress, self.request.resource, paths, "uncommitted files")
+
     def _keep_uncommitted(self, engine: PrivateRepository, base: str) -> None:
         """Copy content that is in no commit into the sandbox's store. Staged content is only in the user's
         store, where `git gc` may prune it. Content from another sandbox is already copied.
@@ -318,9 +336,7 @@ class _Making:
         if self.origin is not None:
             return
         revisions = [base, *([f"^{self.repository.head_tree}"] if self.repository.head_tree else [])]
-        pack = self.place.engine / "objects" / "pack" / "pack"
-        feed = "\n".join(revisions).encode() + b"\n"
-        engine.git("pack-objects", "--revs", "-q", str(pack), feed=feed)  # guard: see above
+        engine.pack(revisions)  # guard: see above
 
 
 def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:

@@ -9,7 +9,7 @@ next caller recreates or removes the sandbox.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.orphans import SandboxOrphan, find_orphans, remove_orphans
-from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, StartTree
+from cleveragents.sandboxes.ports import Progress, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.rows import MAKING, READY, REMOVING, SandboxRow
 from cleveragents.storage.database import Database
@@ -83,7 +83,7 @@ class SandboxRegistry:
         """The directory that contains all sandboxes."""
         return self._directory
 
-    def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
+    def create(self, request: SandboxRequest, *, progress: Progress | None = None) -> Sandbox:
         _ensure_plain_name(request)
         known = self.row(request.plan_id)
         if known is not None and known.state == READY and self._is_ours(known):
@@ -102,7 +102,7 @@ class SandboxRegistry:
             if progress is not None:
                 address = remote_of(request.remote or "")
                 progress(f"making a sandbox of {request.resource if address is None else address.shown}")
-            sandbox = self._make(strategy, request, place, origin)
+            sandbox = self._make(strategy, request, place, origin, progress)
         if progress is not None:
             for note in sandbox.notes:
                 progress(note)
@@ -222,6 +222,7 @@ class SandboxRegistry:
         request: SandboxRequest,
         place: SandboxLayout,
         origin: Sandbox | None,
+        progress: Progress | None,
     ) -> Sandbox:
         now = self._clock.now()
         row = SandboxRow(
@@ -237,7 +238,7 @@ class SandboxRegistry:
         )
         self._register(row, request.fence)
         try:
-            sandbox = strategy.create(request, place.directory, origin)
+            sandbox = strategy.create(request, place.directory, origin, progress=progress)
             self._ready(row, place.read_facts(request.plan_id).size_bytes, sandbox.base, request.fence)
         except BaseException:
             # The error explains the failure; no trace of the sandbox stays.

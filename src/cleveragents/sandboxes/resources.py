@@ -8,18 +8,23 @@ one, it is created.
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.plumbing import run_git, user_environment, within
+from cleveragents.sandboxes.ports import Progress
 from cleveragents.storage.files.paths import open_directory, open_root
 
-__all__ = ["ensure_apart", "find_resource", "is_repository", "working_directory"]
+__all__ = ["announce_large", "ensure_apart", "find_resource", "is_repository", "working_directory"]
 
 
 _NO_REPOSITORY = "not a git repository"
 _SECONDS = 60.0
+_LARGE_BYTES = 50_000_000
+_NAMED = 3
 
 
 def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
@@ -121,3 +126,25 @@ def _make(root: Path, parts: tuple[str, ...]) -> None:
         return  # a file or a link has its name: starting a command there reports it
     finally:
         os.close(here)
+
+
+def announce_large(progress: Progress, resource: Path, paths: Iterable[str], kind: str) -> None:
+    """Announce the copy of these files, and name the largest, if their total size is 50 MB or more.
+
+    `kind` describes the files, such as `uncommitted files`.
+    """
+    sizes = {}
+    for path in paths:
+        with suppress(OSError):  # deleted meanwhile
+            status = os.lstat(resource / path)
+            sizes[path] = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    total = sum(sizes.values())
+    if total < _LARGE_BYTES:
+        return
+    largest = sorted(sizes, key=lambda path: -sizes[path])[:_NAMED]
+    names = ", ".join(f"{path} ({_megabytes(sizes[path])})" for path in largest if sizes[path] * 100 >= total)
+    progress(f"copying {_megabytes(total)} of {kind}" + (f", the largest: {names}" if names else ""))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"

@@ -53,7 +53,13 @@ from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.mirror import Mirrors
-from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs, StartTree
+from cleveragents.sandboxes.ports import (
+    Progress,
+    SandboxRequest,
+    SandboxStrategy,
+    SetupInputs,
+    StartTree,
+)
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.sandboxes.rows import READY, SandboxRow
 from cleveragents.sandboxes.setup_cache import SetupCache
@@ -170,7 +176,7 @@ class RemoteSandboxes(SandboxRegistry):
             self._ensure_answering(row)
         return self.open(plan_id)
 
-    def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
+    def create(self, request: SandboxRequest, *, progress: Progress | None = None) -> Sandbox:
         sandbox = super().create(request, progress=progress)
         if request.remote is not None and request.start is None and progress is not None:
             self._tell_ignored(request, progress)
@@ -181,7 +187,7 @@ class RemoteSandboxes(SandboxRegistry):
                 self._take_calls_back(request.plan_id, request.fence)
         return sandbox
 
-    def _tell_ignored(self, request: SandboxRequest, progress: Callable[[str], None]) -> None:
+    def _tell_ignored(self, request: SandboxRequest, progress: Progress) -> None:
         """Report untrusted config, once per tree of plans."""
         ignored = [path for path in configured_paths(request.resource) if not self._counts(request, path)]
         if ignored:

@@ -294,11 +294,10 @@ def copy_objects(
     if tree == known:
         return
     revisions = [tree] if known is None else [tree, f"^{known}"]
-    packs = target.engine / "objects" / "pack"
-    feed = "\n".join(revisions).encode("ascii") + b"\n"
-    PrivateRepository(source.engine).git("pack-objects", "--revs", "-q", str(packs / "pack"), feed=feed)
+    store = target.engine / "objects"
+    PrivateRepository(source.engine).pack(revisions, store)
     if durable:
-        flush(packs)
+        flush(store / "pack")
 
 
 def start_from(start: StartTree, source: SandboxLayout, target: SandboxLayout, *, known: str | None) -> None:
