@@ -147,8 +147,10 @@ def test_a_plan_in_conflict_is_shown_with_its_reason(
     needs = page.get_by_role("region", name="Pending request")
     expect(needs).to_contain_text("Not applied")
     expect(needs.get_by_role("list", name="Conflicting files")).to_contain_text("prices.sh")
-    needs.get_by_text("Both sides", exact=True).click()
-    expect(needs.get_by_role("group", name="Both sides")).to_contain_text("prices.sh")
+    for side in ("This plan", "The repository"):
+        expect(needs.get_by_role("group", name=side).first).to_be_visible()
+    expect(needs.get_by_role("button", name="Rebase")).to_be_visible()
+    expect(needs.get_by_role("button", name="Take this plan: prices.sh")).to_be_visible()
     needs.get_by_role("button", name="Leave prices.sh out").click()
     expect(needs).to_contain_text("left out")
     bench.agrees(page, plan_id)

@@ -11,6 +11,7 @@ import { hasPassed } from "./plan_text.js";
 const SHOWN = [
   ["apply", "Apply …", "", "check"],
   ["resume", "Resume …", "", "play"],
+  ["rebase", "Rebase …", "", "branch"],
   ["undo", "Undo …", "", "undo"],
   ["reject", "Discard …", "", "x"],
   ["pause", "Pause …", "", "stop"],
@@ -25,6 +26,7 @@ export const labelOf = (name) => SHOWN.find(([one]) => one === name)[1].replace(
 export const HINTS = {
   apply: "merges the result into the current files",
   resume: "continues where the plan stopped, with the same request",
+  rebase: "merges the result with the current files, in the sandbox",
   undo: "reverts the applied changes",
   reject: "drops the result; the plan stays readable",
   pause: "stops the plan until you resume or correct it",
@@ -48,7 +50,7 @@ export function Actions({ plan, asking, open }) {
   );
 }
 
-const DIALOGS = { apply: Apply, resume: Resume, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
+const DIALOGS = { apply: Apply, resume: Resume, rebase: Rebase, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
 
 // The dialog of an action. It closes once the action is done; errors are shown inside it.
 export function ActionDialog({ name, plan, asking, close }) {
@@ -126,6 +128,17 @@ function Resume({ plan, asking, shut, send, trouble }) {
     <p>The plan continues where it stopped. Finished steps do not run again.</p>
     <${TextField} label="Model" optional autofocus hint="PROVIDER/NAME. Empty: keep the current model."
       placeholder=${(plan.request || {}).model || ""} value=${model} onInput=${setModel} />
+  <//>`;
+}
+
+function Rebase({ plan, asking, shut, send, trouble }) {
+  const rebase = () => send({}, "Rebasing the result");
+  return html`<${Frame}
+    ...${{ name: "rebase", asking, shut, trouble }}
+    title="Rebase the result" yes="Rebase" icon="branch" onYes=${rebase}
+  >
+    <p>Merges the result with the current files of ${placeInWords(plan)}, in the sandbox. Then the checks run again.
+      If the repository has not changed, nothing happens.</p>
   <//>`;
 }
 

@@ -157,7 +157,7 @@ function Blocked({ plan, asking, may, open }) {
   return html`<p class="p-said">${plan.error}</p>
     <${ConflictList} ...${{ plan, asking, may }} />
     <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "No file was changed."} ${plan.in_the_way
-      ? "Leave out the conflicting files, or resolve the conflict in your files, then apply again."
+      ? "Rebase the result, or choose a side for each file, then apply again."
       : "Resolve the problem, then apply again."}</p>
     <div class="p-row">
       <a class="button button-primary" href="#diff">View diff</a>
