@@ -73,6 +73,9 @@ def test_a_plan_opens_on_its_conversation_with_the_request_in_place(bench: PlanP
     expect(page.get_by_role("tab", name="Conversation")).to_have_attribute("aria-selected", "true")
     needs = page.get_by_role("region", name="Pending request")
     expect(needs).to_be_in_viewport()  # however long the conversation is
-    needs.get_by_role("button", name="Deny").click()
+    needs.get_by_role("button", name="Deny …").click()
+    needs.get_by_role("textbox", name="Reason").fill("Run the tests of prices only")
+    needs.get_by_role("button", name="Deny", exact=True).click()
     denied = page.get_by_role("list", name="Conversation").get_by_role("button", name="command")
     expect(denied).to_contain_text("denied")
+    expect(page.locator(".p-reason").first).to_have_text("Reason: Run the tests of prices only")

@@ -199,11 +199,13 @@ def test_a_denied_call_is_not_shown_as_approved(page: Page) -> None:
     events = [
         event(1, "approval.given", number=1, tool="command", state="asked", approval="denied", by="admin"),
         event(2, "approval.given", number=2, tool="command", state="asked", approval="granted", by="admin"),
+        event(3, "approval.given", number=3, tool="command", approval="granted", rule="r" * 4),
     ]
     found = computed(page, "event_text.js", "m.timelineOf(given)", events)
     assert [(one["what"], one["more"], one["tone"]) for one in found] == [
         ("denied", "call 1 · by admin", "bad"),
         ("approved", "call 2 · by admin", "good"),
+        ("approved by a rule", "call 3 · rule rrrr", "good"),
     ]
 
 

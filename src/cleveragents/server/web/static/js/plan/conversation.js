@@ -5,6 +5,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 import { Badge, Button, Icon } from "../components.js";
+import { shortId } from "../format.js";
 import { CallDetails } from "./call.js";
 import { CallDiff } from "./call_diff.js";
 import { stripped } from "./ansi.js";
@@ -108,15 +109,21 @@ function Call({ entry, plan, rollBack }) {
       ${outcome && html`<span class="p-did-result">${stripped(outcome).split("\n")[0].slice(0, 120)}</span>`}
       <span class="p-did-side">
         ${call.state === "asked" && html`<${Badge} tone="need">needs approval<//>`}
-        ${call.approval && html`<${Badge} tone=${call.approval === "denied" ? "bad" : "good"}>${call.approval === "denied" ? "denied" : "approved"}<//>`}
+        ${(call.approval || call.rule) && html`<${Badge} tone=${call.approval === "denied" ? "bad" : "good"}>${approvalOf(call)}<//>`}
         ${call.error && call.approval !== "denied" && html`<${Badge} tone="bad">failed<//>`}
         ${call.state === "reverted" && html`<${Badge} tone="off">reverted<//>`}
         ${running && html`<${Badge} tone="run">running<//>`}
       </span>
     </button>
+    ${call.reason && html`<p class="p-reason">Reason: ${call.reason}</p>`}
     ${call.changed > 0 && !open && html`<${CallDiff} plan=${plan} call=${call} />`}
     ${open && html`<div id=${id} class="p-entry-details"><${CallDetails} ...${{ plan, call, rollBack }} /></div>`}
   </div>`;
+}
+
+function approvalOf(call) {
+  if (call.approval === "denied") return "denied";
+  return call.rule ? `approved by rule ${shortId(call.rule)}` : "approved";
 }
 
 function Check({ entry }) {

@@ -1,5 +1,7 @@
 // Events of the audit log as entries of a plan's timeline: text, tone and kind.
 
+import { shortId } from "../format.js";
+
 const TEXTS = {
   "plan.created": () => ["created", "", "off"],
   "plan.moved": (f) => [`${f.phase}: ${f.state}`, f.was ? `was ${f.was}` : "", toneOfMove(f)],
@@ -17,8 +19,8 @@ const TEXTS = {
   "conflict.resolved": (f) => ["conflict resolved", f.path || "", "good"],
   "approval.requested": (f) => ["requested approval", f.what || (f.number ? `call ${f.number}` : ""), "need"],
   "approval.given": (f) => [
-    f.approval === "denied" ? "denied" : "approved",
-    f.number ? `call ${f.number}` : "",
+    f.approval === "denied" ? "denied" : f.rule ? "approved by a rule" : "approved",
+    [f.number && `call ${f.number}`, f.rule && `rule ${shortId(f.rule)}`].filter(Boolean).join(" · "),
     f.approval === "denied" ? "bad" : "good",
   ],
   "check.ended": (f) => [`check ${f.check}`, f.verdict.replace(/_/g, " "), f.verdict === "passed" ? "good" : "bad"],

@@ -6,6 +6,7 @@ import { Button, Icon, Id, Link, TextArea } from "../components.js";
 import { counted } from "../format.js";
 import { useLoad } from "../load.js";
 import { HINTS, labelOf } from "./actions.js";
+import { Approval } from "./approval.js";
 import { RaiseForm } from "./budget.js";
 import { ConflictRows } from "./family.js";
 import { ConflictList } from "./conflicts.js";
@@ -30,7 +31,7 @@ function bodyOf(plan, asking, job, open) {
   const may = (name) => (plan.can || []).includes(name);
   const waits = plan.waiting_for || {};
   const all = { plan, asking, job, waits, may, open };
-  if (may("approve")) return ["Approval needed", "need", html`<${Approval} ...${all} />`];
+  if (may("approve")) return ["Approval needed", "need", html`<${Approval} key=${plan.approval?.call} ...${all} />`];
   if (may("answer")) return ["Question", "need", html`<${Question} key=${waits.question} ...${all} />`];
   if (waits.for === "budget" && plan.state === "waiting") {
     return ["Budget spent", "need", html`<${Spent} ...${all} />`];
@@ -66,21 +67,6 @@ function JobFailed({ job, may, open }) {
 function Resumable({ plan, may, open }) {
   return html`<p class="p-said">${explanationOf(plan)}</p>
     ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}`;
-}
-
-function Approval({ plan, asking, waits, may }) {
-  const call = (plan.calls || []).find((one) => one.state === "asked");
-  const body = call ? { call: call.number } : {};
-  return html`<p class="p-said">${waits.what}</p>
-    ${call && html`<pre class="p-pre">${call.tool}  ${call.what}</pre>`}
-    <div class="p-row">
-      <${Act} name="approve" kind="primary" icon="check" asking=${asking}
-        onClick=${() => asking.ask("approve", body, "needs")}>Approve<//>
-      ${may("deny") &&
-      html`<${Act} name="deny" kind="danger" icon="x" asking=${asking}
-        onClick=${() => asking.ask("deny", body, "needs")}>Deny<//>`}
-      <span class="p-muted">If you deny the call, the agent looks for another way.</span>
-    </div>`;
 }
 
 function Question({ asking, waits }) {

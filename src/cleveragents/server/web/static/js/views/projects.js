@@ -8,6 +8,7 @@ import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
 import { byField } from "../validation.js";
 import { Members } from "./members.js";
+import { Rules } from "./rules.js";
 import { Trust } from "./trust.js";
 
 export function Projects() {
@@ -44,6 +45,7 @@ export function Projects() {
 
 function ProjectPart({ project, resources, server, admin, reload }) {
   const [members, setMembers] = useState(false);
+  const [rules, setRules] = useState(false);
   const [trusting, setTrusting] = useState(null);
   const trust = { name: "trust", label: "Config", cell: (row) => html`<${Button} small label=${`Review config of ${row.name}`} onClick=${() => setTrusting(row.name)}>Review<//>` };
   const columns = admin ? [...COLUMNS, trust, removeColumn("repository", (row) => `/resources/${row.name}`, reload)] : COLUMNS;
@@ -57,6 +59,7 @@ function ProjectPart({ project, resources, server, admin, reload }) {
       </div>
       <div>
         <${Button} small label=${`Members of ${project.name}`} onClick=${() => setMembers(true)}>Members<//>
+        ${" "}<${Button} small label=${`Approval rules of ${project.name}`} onClick=${() => setRules(true)}>Rules<//>
         ${server && html` <${Button} small kind="danger" onClick=${remove}>Remove<//>`}
       </div>
     </div>
@@ -64,6 +67,7 @@ function ProjectPart({ project, resources, server, admin, reload }) {
       ? html`<${Table} caption=${`Repositories of ${project.name}`} columns=${columns} rows=${resources} keyOf=${(row) => row.name} />`
       : html`<p class="card card-body soft">No repositories yet. Add one to run plans in this project.</p>`}
     ${trusting && html`<${Trust} resource=${trusting} onClose=${() => setTrusting(null)} />`}
+    ${rules && html`<${Rules} project=${project.name} onClose=${() => setRules(false)} />`}
     ${members && html`<${Members} project=${project.name} onClose=${() => setMembers(false)} />`}
   </section>`;
 }
