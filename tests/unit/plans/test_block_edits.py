@@ -192,6 +192,42 @@ def test_a_masked_secret_is_not_written_back(root: Path) -> None:
     assert "sk-0123456789" in (root / "settings.py").read_text(), done
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<<<<<<< SEARCH\n" * 6_000 + "=======\n" * 6_000,
+        "text_tools.py\n```\n" * 9_000,
+        "+" * 200_000,
+        "a/" * 100_000,
+        "```\n" * 50_000,
+    ],
+)
+def test_hostile_answers_take_linear_time(root: Path, answer: str) -> None:
+    """With backtracking expressions each of them takes minutes."""
+    edit(root, answer[:200_000], more=answer)
+    assert (root / "text_tools.py").read_text() == CODE
+
+
+def test_line_endings_and_the_byte_order_mark_stay(root: Path) -> None:
+    (root / "text_tools.py").write_bytes(b"\xef\xbb\xbf" + CODE.replace("\n", "\r\n").encode())
+    assert edit(root, block("text_tools.py", "def initials(name):\n    return name\n"))["changed"]
+    data = (root / "text_tools.py").read_bytes()
+    assert data.startswith(b"\xef\xbb\xbf")
+    assert data.count(b"\n") == data.count(b"\r\n")
+
+
+@pytest.mark.parametrize("path", [".github/workflows/ci.yml", "Makefile", ".env.example"])
+def test_files_with_unusual_names_are_written(root: Path, path: str) -> None:
+    assert edit(root, block(f"**{path}**", "all:\n", ""))["changed"] == [f"{path}: created"]
+
+
+def test_a_path_in_a_sentence_creates_no_file(root: Path) -> None:
+    done = edit(root, "Use it like e.g. this, in usage.py or so:\n```python\nprint(1)\n```")
+    assert done["changed"] == []
+    assert not (root / "usage.py").exists()
+    assert done["left_out"] == ["a block without the path of a file above it"]
+
+
 def test_blocks_in_order_with_their_paths() -> None:
     text = "### `a/b.py`\n```python\nx\n```\nthen\n```js src/c.js\ny\n```\n~~~\nz\n~~~\n"
     assert [(one.path, one.language) for one in blocks_in(text)] == [

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -28,23 +29,26 @@ from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.policy import Capability
 from cleveragents.plans.tools.definition_merge import MergeRefused, elision_in, merge_definitions, names_in
 from cleveragents.tools.files.exact_edit import ExactEdit
-from cleveragents.tools.files.text_files import ensure_no_mask, read_text
+from cleveragents.tools.files.text_files import ensure_no_mask, read_text, uses_crlf
 from cleveragents.tools.ports import SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["Block", "BlockEdits", "blocks_in"]
+__all__ = ["Block", "BlockEdits", "blocks_in", "paths_in"]
 
-_FENCE = re.compile(
-    r"^[ \t]{0,3}(?P<ticks>`{3,}|~{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)"
-    r"(?P<end>^[ \t]{0,3}(?P=ticks)[ \t]*$|\Z)",
-    re.MULTILINE | re.DOTALL,
+_OPENING = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)$")
+_SEARCH, _DIVIDER, _REPLACED = (
+    re.compile(rf"{sign}{{5,9}} ?{word}")
+    for sign, word in (("<", "SEARCH"), ("=", "[ \\t]*$"), (">", "REPLACE"))
 )
-_REPLACE = re.compile(
-    r"^<{5,9} ?SEARCH[^\n]*\n(?P<old>.*?)^={5,9}[ \t]*\n(?P<new>.*?)^>{5,9} ?REPLACE",
-    re.MULTILINE | re.DOTALL,
-)
-_PATH = re.compile(r"(?<![\w/.-])(?:[\w@+-][\w@+.-]*/)*[\w@+-][\w@+.-]*\.[A-Za-z]\w{0,7}\b")
 _HUNK = re.compile(r"^@@[^\n]*$", re.MULTILINE)
+_BETWEEN_WORDS = re.compile(r"[\s`*'\"()<>\[\]{},;:=|]+")
+_PATH_WORD = re.compile(r"[\w@+./-]+")
+_ENDING = re.compile(r"\.[A-Za-z]\w{0,9}$")
+_NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Rakefile", "Gemfile", "Procfile", "LICENSE"})
+_HEADING = re.compile(r"[#\s>-]*(?:(?:file|path|filename)\s*:)?", re.IGNORECASE)
+_LONGEST_PATH = 300
+_MARK = "\ufeff"
+_MOST_FILES = 50
 _NOT_CODE = frozenset({"sh", "bash", "shell", "console", "zsh", "text", "txt", "output", "plaintext", "log"})
 _EXTENSIONS = {
     "python": "py",
@@ -61,51 +65,109 @@ _HEADER_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of an answer. `path` is empty if none was written; `raw` is the block as it was written."""
+    """One block of an answer, as it was written in `raw`.
+
+    `path` is empty if the lines above name none. `explicit` says that the path stands alone, so that it may
+    be a new file; a path in a sentence only refers to a file that exists.
+    """
 
     path: str
     language: str
     body: str
     raw: str
     closed: bool = True
+    explicit: bool = True
 
     @property
     def replacements(self) -> list[tuple[str, str]]:
         """The texts to replace and their replacements, of a SEARCH/REPLACE block or a diff; else empty."""
-        found = [(match["old"], match["new"]) for match in _REPLACE.finditer(self.body)]
-        return found or (_hunks(self.body) if self.is_diff else [])
+        return _replacements(self.body.split("\n")) or (_hunks(self.body) if self.is_diff else [])
 
     @property
     def is_diff(self) -> bool:
-        return self.language in ("diff", "patch") or bool(re.match(r"(?:--- |diff --git )", self.body))
+        return self.language in ("diff", "patch") or self.body.startswith(("--- ", "diff --git "))
 
 
 def blocks_in(text: str) -> list[Block]:
-    """Return the blocks of an answer, in order."""
-    found, above = [], 0
-    for match in _FENCE.finditer(text):
-        info = match["info"].strip()
-        header = [line for line in text[above : match.start()].splitlines() if line.strip()][-_HEADER_LINES:]
-        path = _path_in(info) or _header_path(header)
-        language = "" if path and path == _path_in(info) else info.split(" ")[0].lower()
-        start = text.rfind(header[-1], 0, match.start()) if header and path else match.start()
-        block = Block(path, language, match["body"], text[start : match.end()].strip(), bool(match["end"]))
-        found.append(replace(block, path=_diff_path(block) or block.path))
-        above = match.end()
-    for match in () if found else _REPLACE.finditer(text):  # SEARCH/REPLACE without a fence
-        header = text[: match.start()].splitlines()[-_HEADER_LINES:]
-        found.append(Block(_header_path(header), "", match.group(), match.group()))
-    return found[:_MOST_BLOCKS]
+    """Return the blocks of an answer, in order. Takes linear time: an answer may be long and hostile."""
+    lines = text.split("\n")
+    found: list[Block] = []
+    at = above = 0
+    while at < len(lines) and len(found) < _MOST_BLOCKS:
+        fence, search = _OPENING.match(lines[at]), _SEARCH.match(lines[at])
+        if fence is None and search is None:
+            at += 1
+            continue
+        info = fence[2].strip() if fence else ""
+        ending = _closing(fence[1]) if fence else _REPLACED.match
+        end = next((line for line in range(at + 1, len(lines)) if ending(lines[line])), len(lines))
+        head = _heading(lines, above, at)
+        named = paths_in(info)
+        path, explicit = (named[-1], True) if named else (head.path, head.explicit)
+        block = Block(
+            path=path,
+            language="" if named else info.split(" ")[0].lower(),
+            body="\n".join(lines[at + 1 : end] if fence else lines[at : end + 1]) + "\n",
+            raw="\n".join(lines[head.line : end + 1]).strip(),
+            closed=end < len(lines),
+            explicit=explicit,
+        )
+        of_diff = _diff_path(block)
+        found.append(replace(block, path=of_diff, explicit=True) if of_diff else block)
+        at = above = end + 1
+    return found
 
 
-def _path_in(text: str) -> str:
-    paths = _PATH.findall(text)
-    return paths[-1] if paths else ""
+def _closing(ticks: str) -> Callable[[str], object]:
+    return lambda line: (bare := line.strip()).startswith(ticks) and not bare.strip(ticks[0])
 
 
-def _header_path(lines: Sequence[str]) -> str:
-    """Return the path in the lines above a block that is nearest to the block."""
-    return next((path for line in reversed(lines) if (path := _path_in(line))), "")
+def paths_in(text: str) -> list[str]:
+    """Return the words of a text that look like paths of files, in order."""
+    found = []
+    for word in _BETWEEN_WORDS.split(text):
+        path = word.rstrip(".!?/").removeprefix("./")
+        if 1 < len(path) <= _LONGEST_PATH and _PATH_WORD.fullmatch(path) and not path.startswith("//"):
+            name = path.rpartition("/")[2]
+            if name in _NAMES or _ENDING.search(name):
+                found.append(path)
+    return found
+
+
+class _Heading(NamedTuple):
+    """The path above a block, and the line it is in."""
+
+    path: str
+    line: int
+    explicit: bool
+
+
+def _heading(lines: Sequence[str], first: int, block: int) -> _Heading:
+    """Return the path nearest to the block, in the last lines above it that are not blank."""
+    above = [line for line in range(max(first, block - 3 * _HEADER_LINES), block) if lines[line].strip()]
+    for line in reversed(above[-_HEADER_LINES:]):
+        named = paths_in(lines[line])
+        if named:
+            alone = _HEADING.sub("", lines[line], count=1).strip(" `*:_")
+            return _Heading(named[-1], line, alone.removeprefix("./") == named[-1])
+    return _Heading("", block, explicit=False)
+
+
+def _replacements(lines: Sequence[str]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    sides: tuple[list[str], list[str]] | None = None
+    side = 0
+    for line in lines:
+        if _SEARCH.match(line):
+            sides, side = ([], []), 0
+        elif sides is not None and side == 0 and _DIVIDER.match(line):
+            side = 1
+        elif sides is not None and side == 1 and _REPLACED.match(line):
+            found.append(("\n".join(sides[0]), "\n".join(sides[1])))
+            sides = None
+        elif sides is not None:
+            sides[side].append(line)
+    return found
 
 
 def _diff_path(block: Block) -> str:
@@ -137,9 +199,11 @@ def _side(hunk: str, sign: str) -> str:
 
 
 class BlockEditsArguments(Arguments):
-    text: str = Field(max_length=1_000_000, description="the answer with its code blocks")
+    text: str = Field(max_length=200_000, description="the answer with its code blocks")
     shown: str = Field(
-        default="", description="what the model was shown; a block that is copied from it is not applied"
+        default="",
+        max_length=1_000_000,
+        description="what the model was shown; a block that is copied from it is not applied",
     )
     goal: str = Field(
         default="", description="the goal; existing tests are changed only if it names their file"
@@ -148,7 +212,7 @@ class BlockEditsArguments(Arguments):
 
 class BlockEditsResult(Result):
     changed: list[str] = Field(description="the changed files, each with what was changed")
-    left_out: list[str] = Field(description="changes of existing tests, which are not made")
+    left_out: list[str] = Field(description="blocks without a file, and changes of existing tests")
     problems: list[str] = Field(description="the blocks that were not applied, with the reason")
 
 
@@ -161,7 +225,7 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
     result = BlockEditsResult
 
     def needs(self, arguments: BlockEditsArguments, files: SandboxFiles) -> Capability:
-        known = list(dict.fromkeys(_PATH.findall(arguments.shown)))
+        known = _files_in(arguments.shown, files)
         for block in blocks_in(arguments.text):
             with suppress(MergeRefused, CleverAgentsError):
                 path = _target(block, files, known)
@@ -171,12 +235,13 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
 
     def run(self, arguments: BlockEditsArguments, workplace: Workplace) -> BlockEditsResult:
         files, shown = workplace.files, arguments.shown
-        known = list(dict.fromkeys(_PATH.findall(shown)))
+        known = _files_in(shown, files)
         changed, problems, left, same = [], [], [], []
         for block in blocks_in(arguments.text):
             try:
                 path = _target(block, files, known)
                 if path is None:
+                    left.append("a block without the path of a file above it")
                     continue
                 if block.raw in shown and not _is_current(block, path, files):  # guard: a file makes no edits
                     raise MergeRefused("the block is copied from a file or from output that you were shown")
@@ -195,6 +260,18 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
         return BlockEditsResult(changed=changed, left_out=left, problems=problems)
 
 
+def _files_in(text: str, files: SandboxFiles) -> list[str]:
+    """Return the files that a text names, in order, each once."""
+    found: list[str] = []
+    for path in dict.fromkeys(paths_in(text)):
+        with suppress(CleverAgentsError):
+            if files.kind(path) == "file":
+                found.append(path)
+        if len(found) == _MOST_FILES:
+            break
+    return found
+
+
 def _is_protected(path: str, old: str | None, goal: str) -> bool:
     return bool(goal) and old is not None and is_test(path) and PurePosixPath(path).name not in goal
 
@@ -209,20 +286,15 @@ def _target(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | No
     if path and files.kind(path) == "file":
         return path
     if path:
-        ending = [one for one in known if one.endswith(f"/{path}") or path.endswith(f"/{one}")]
-        there = [one for one in ending if files.kind(one) == "file"]
+        there = [one for one in known if one.endswith(f"/{path}") or path.endswith(f"/{one}")]
         if len(there) == 1:
             return there[0]
-    if block.language in _NOT_CODE or not block.closed:
-        if path and block.language not in _NOT_CODE:
-            raise MergeRefused("the block is not closed: half a file is never written; answer in fewer words")
-        return None
+    if not (path and block.explicit):
+        return None if block.language in _NOT_CODE else _owner(block, files, known)
     owner = _owner(block, files, known)
-    if owner is not None or not path:
-        return owner
-    if block.replacements:
+    if owner is None and block.replacements:
         raise MergeRefused("there is no such file")
-    return path
+    return owner or path
 
 
 def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | None:
@@ -234,9 +306,7 @@ def _owner(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | Non
     owners = [
         path
         for path in known
-        if path.endswith(f".{extension}")
-        and files.kind(path) == "file"
-        and names & set(names_in(path, read_text(files, path)[0]))
+        if path.endswith(f".{extension}") and names & set(names_in(path, read_text(files, path)[0]))
     ]
     return owners[0] if len(owners) == 1 else None
 
@@ -248,7 +318,7 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
     if not block.closed:  # guard: half a file is never written
         raise MergeRefused("the block is not closed; answer in fewer words")
     old = read_text(files, path)[0] if files.exists(path) else None
-    new, done = _edited(block, path, old)
+    new, done = _edited_as_in_file(block, path, old)
     if new == old:
         return ""
     if _is_protected(path, old, goal):  # guard: a check must not pass because its test was changed
@@ -257,6 +327,19 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
     ensure_no_mask(path, old or "", new)
     files.write(path, new.encode("utf-8"))
     return done
+
+
+def _edited_as_in_file(block: Block, path: str, old: str | None) -> tuple[str, str]:
+    """Return the new content, with the line endings and the byte order mark of the old one."""
+    if old is None or block.replacements:
+        return _edited(block, path, old)
+    mark, text = (_MARK, old[1:]) if old.startswith(_MARK) else ("", old)
+    crlf = uses_crlf(text)
+    plain = text.replace("\r\n", "\n")
+    if "\r" in plain or (crlf and text.count("\n") != text.count("\r\n")):
+        raise MergeRefused("the file has mixed line endings; use a SEARCH/REPLACE block")
+    new, done = _edited(replace(block, body=block.body.replace("\r\n", "\n")), path, plain)
+    return mark + (new.replace("\n", "\r\n") if crlf else new), done
 
 
 def _edited(block: Block, path: str, old: str | None) -> tuple[str, str]:

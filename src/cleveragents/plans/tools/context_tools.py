@@ -23,6 +23,7 @@ from cleveragents.core.errors import OutsideSandbox, QuestionRefused, SourceMiss
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.models.tokens import estimate_text
+from cleveragents.plans.tools.block_edits import paths_in
 from cleveragents.tools.files.text_files import read_text
 from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
@@ -38,7 +39,6 @@ _PATHS_NAMED = 20
 _LONGEST_QUESTION = 20_000
 _MOST_FILES = 4
 _WORTH = 0.3
-_PATH = re.compile(r"[\w@+.-]+(?:/[\w@+.-]+)*\.\w{1,8}")
 _TICKS = re.compile(r"`{3,}")
 
 
@@ -187,7 +187,7 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
 
     def run(self, arguments: ShowFilesArguments, workplace: Workplace) -> ShowFilesResult:
         files, question = workplace.files, arguments.question
-        named = [path for path in dict.fromkeys(_PATH.findall(question)) if files.kind(path) == "file"]
+        named = [path for path in dict.fromkeys(paths_in(question)) if files.kind(path) == "file"]
         tests = [path for one in named for path in _tests_of(one) if files.kind(path) == "file"]
         found: list[str] = []
         with suppress(QuestionRefused, SourceMissing):

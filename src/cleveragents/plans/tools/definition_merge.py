@@ -115,7 +115,7 @@ class _Merge:
         known, new = analyse(path, old.encode()), analyse(path, piece.encode())
         if known.opaque or new.opaque:
             raise MergeRefused(f"the file is {known.opaque or new.opaque}; write the whole file")
-        return cls(known, new, old.splitlines(), piece.splitlines())
+        return cls(known, new, old.split("\n"), piece.split("\n"))
 
     def children(self, analysis: FileAnalysis, one: Definition) -> list[Definition]:
         position = analysis.definitions.index(one)
