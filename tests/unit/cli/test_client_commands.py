@@ -783,3 +783,26 @@ def test_the_resource_is_named_where_the_repository_is_none(
     lost = asked("run", *REPLACE)
     assert (lost.code, "pass --resource NAME (known: " in lost.err) == (2, True)
     assert asked("run", *REPLACE, "--resource", "shop", "--review").code == 0
+
+
+def test_in_another_repository_no_plan_of_the_server_is_changed_without_its_name(
+    bench: Served, asked: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = made(asked)["id"]
+    waiting = asked("run", *REPLACE, "--profile", "manual").id
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    git(elsewhere, "init", "-q")
+    monkeypatch.chdir(elsewhere)
+    commands = ["apply", "discard", "publish", "approve", "deny", "resume", "rebase", "review", "undo"]
+    for words in [*([command] for command in commands), ["undo", "--yes"], ["answer", "yes"]]:
+        refused = asked("plan", *words)
+        assert (refused.code, refused.out) == (2, ""), words
+        assert "no resource of the server matches this repository; pass a PLAN" in refused.err, words
+    assert "colour" in written(bench)
+    assert json.loads(asked("plan", "show", plan, "--format", "json").out)["status"] == "ready"
+    assert json.loads(asked("plan", "show", waiting, "--format", "json").out)["status"] == "waiting"
+    assert "2 plans here need you" in asked("plan", "show").err  # it changes nothing
+    for one in (plan, waiting):
+        asked("plan", "cancel", one)
+        asked("plan", "delete", one, "--yes")

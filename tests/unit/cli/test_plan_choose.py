@@ -77,6 +77,16 @@ def test_the_only_candidate_is_taken_and_named(agents: Agents, repository: Path)
     assert "no plan has a result to apply" in agents("plan", "apply").err
 
 
+def test_without_a_plan_a_request_is_shown_and_asked_for_before_it_is_approved(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--profile", "manual").id
+    declined = agents("plan", "approve", typed="n\n")
+    assert declined.code == 130
+    before = declined.err.partition("Approve? [y/N]")[0]
+    assert "replace: pattern=colour, replacement=color, glob" in before, declined.err
+    assert "waiting" in agents("plan", "show", ran).out
+    assert "approved: call 1" in agents("plan", "approve", typed="y\nn\n").err
+
+
 def test_of_several_candidates_one_is_chosen(agents: Agents, repository: Path) -> None:
     first, second = agents(*REPLACE, "--review").id, agents(*OTHER, "--review").id
     listed = agents("plan", "apply")

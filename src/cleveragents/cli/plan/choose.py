@@ -39,6 +39,8 @@ optional_plan = click.argument("plan_id", metavar="[PLAN]", required=False, shel
 
 _SHORTEST_ID = 4
 """A shorter word, such as `yes` or `2`, is never taken for a plan."""
+_READING = ("show", "diff")
+"""The actions that change nothing."""
 _RESTING = (PlanState.WAITING, PlanState.COMPLETE, PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
@@ -67,10 +69,12 @@ def _can_resume(plan: PlanSummary) -> bool:
     return plan.status is PlanStatus.PAUSED or _needs("error", "budget")(plan)
 
 
+_NEEDS_YOU = _Candidates(
+    "needs you", "need you", lambda plan: plan.needs is not None and not plan.waits_for_sub_plans
+)
 _FOR: Mapping[str, _Candidates] = {
-    "show": _Candidates(
-        "needs you", "need you", lambda plan: plan.needs is not None and not plan.waits_for_sub_plans
-    ),
+    "show": _NEEDS_YOU,
+    "review": _NEEDS_YOU,
     "diff": _Candidates("has a result to review", "have a result to review", _has_result),
     "apply": _Candidates("has a result to apply", "have a result to apply", _has_result),
     "discard": _Candidates("has a result to discard", "have a result to discard", _can_discard),
@@ -90,39 +94,48 @@ def place_here(client: Client) -> str | None:
     """Return the current repository as `plans.list` takes it: its path, or for a server the name of its
     resource. None outside a repository, or if no resource of the server matches.
     """
+    try:
+        return _place(client)
+    except click.UsageError:
+        return None
+
+
+def _place(client: Client) -> str | None:
+    """Return the place as `place_here` does. Raises `click.UsageError` if no resource of the server, or more
+    than one, matches the current repository.
+    """
     from cleveragents.cli.local_only import goes_to_server
 
     if goes_to_server(click.get_current_context()):
         from cleveragents.cli.run.server_resources import resource_here
 
-        try:
-            return resource_here(client, "agents", None)
-        except click.UsageError:
-            return None
+        return resource_here(client, "agents", None, otherwise="pass a PLAN")
     here = Path.cwd().resolve()
     return next((str(folder) for folder in (here, *here.parents) if (folder / ".git").exists()), None)
 
 
+def _place_to_change(client: Client) -> str:
+    """Return the current repository, or else the current directory. Raises `click.UsageError` on a server
+    without a matching resource: a command acts on no plan of another repository unless the user names it.
+    """
+    return _place(client) or str(Path.cwd().resolve())
+
+
 def plans_for(client: Client, action: str) -> list[PlanSummary]:
-    """Return the candidates of an action in this repository, or else in this directory; oldest first. On a
-    server without a matching resource, all candidates.
+    """Return the candidates of an action in this repository, or else in this directory; oldest first.
+
+    On a server without a matching resource, `show` and `diff` have the candidates of all resources; other
+    actions raise `click.UsageError`.
     """
     from cleveragents.api.views import every
+    from cleveragents.cli.local_only import goes_to_server
 
-    place = _place(client)
+    reads_a_server = action in _READING and goes_to_server(click.get_current_context())
+    place = place_here(client) if reads_a_server else _place_to_change(client)
     # An apply with an unknown outcome is still processing.
     states = (*_RESTING, PlanState.PROCESSING)
     found = every(lambda after: client.plans.list(states=states, resource=place, after=after))
     return [plan for plan in found if _FOR[action].fits(plan)][::-1]
-
-
-def _place(client: Client) -> str | None:
-    from cleveragents.cli.local_only import goes_to_server
-
-    place = place_here(client)
-    if place is None and not goes_to_server(click.get_current_context()):
-        return str(Path.cwd().resolve())
-    return place
 
 
 def chosen_plan(client: Client, plan_id: str | None, action: str) -> str:
@@ -160,7 +173,7 @@ def ids_to_decide(client: Client) -> list[str]:
     """
     from cleveragents.cli.plan.work import interactive
 
-    found = plans_for(client, "show")
+    found = plans_for(client, "review")
     if found and not interactive():
         raise click.UsageError(_listed(found, f"{counted(len(found), 'plan')} to review here"))
     return [plan.id for plan in found]
@@ -199,7 +212,7 @@ def plan_to_undo(client: Client, plan_id: str | None, *, yes: bool) -> str:
 
     if plan_id is not None:
         return plan_id
-    place = _place(client)
+    place = _place_to_change(client)
     applied = every(lambda after: client.plans.list(states=(PlanState.APPLIED,), resource=place, after=after))
     last = max((plan for plan in applied if plan.parent is None), key=_moment, default=None)
     if last is None:

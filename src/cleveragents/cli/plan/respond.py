@@ -12,6 +12,7 @@ from cleveragents.cli.budget_options import budget_options
 from cleveragents.cli.completion import complete_model, complete_plan
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_plan
+from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.models.model.budget import BudgetLimits
@@ -49,7 +50,7 @@ def approve_plan(
 ) -> None:
     """Approve the pending request of a plan, and continue. With NUMBER, only the request of this call.
 
-    Without PLAN, approve the only pending request here.
+    Without PLAN, approve the only pending request here: the request is printed, and a terminal asks first.
 
     With `--for plan` or `--for project`, a rule approves later commands like this one, if they are isolated:
     the same program, or sub-command, with any arguments. The rule is printed first; choose another one with
@@ -63,17 +64,21 @@ def approve_plan(
       agents plan approve 7QX2 --for project
       agents plan approve 7QX2 --for plan --pattern "pytest tests/unit *"
     """
-    from cleveragents.cli.plan.work import continue_plan
+    from cleveragents.cli.plan.work import continue_plan, interactive
 
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     plan = plans.get(chosen_plan(deciding.client, plan_id, "approve"))
+    if plan_id is None:
+        number = _shown_request(plan, number)
     if scope != "once" and plan.approval is not None:
         number = plan.approval.call if number is None else number
         pattern = pattern or plan.approval.pattern
         if pattern is not None:  # what is saved is what was shown
             where = "this plan" if scope == "plan" else plan.approval.project_scope
             progress(f"rule for {where}: `{pattern}`")
+    if plan_id is None and interactive():
+        ensure_confirmed("Approve?")
     approve = partial(plans.approve, plan.id, call=number, scope=scope, pattern=pattern)
     continue_plan(deciding, plan, approve, tell=_tell_answered)
 
@@ -200,6 +205,15 @@ def _how(whole: PlanView) -> str:
         return whole.meaning
     # The worker of the sub-plan may not have continued the parent yet.
     return f"{whole.status.value}: its worker continues it; without one, resume it"
+
+
+def _shown_request(plan: PlanView, number: int | None) -> int | None:
+    """Print the pending request, and return the call to approve: `number`, or the call that was printed."""
+    from cleveragents.cli.plan.work import asking_call, print_pending_questions
+
+    print_pending_questions(plan, plan)
+    call = asking_call(plan)
+    return call.number if number is None and call is not None else number
 
 
 def _tell_answered(plan: PlanView) -> None:
