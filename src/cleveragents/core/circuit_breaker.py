@@ -360,7 +360,7 @@ class CircuitBreaker:
 
 @dataclass(frozen=True, slots=True)
 class BreakerTransition:
-    """A transition of a circuit to `state`; `generation` grows with every transition of that name."""
+    """A transition of a circuit to `state`. `generation` grows with every transition of the circuit."""
 
     name: str
     state: BreakerState

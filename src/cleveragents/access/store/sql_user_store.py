@@ -293,7 +293,9 @@ def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str |
     while above is not None:
         if above == token_id:  # guard: tokens of a thief go with the stolen one
             others = "use a token that was not issued with it, an admin's token, or the server's machine"
-            raise RequestRefused(f"this request uses that token, or one issued with it; {others}", "alone")
+            raise RequestRefused(
+                f"this request itself uses that token, or a token that was created with it; {others}", "alone"
+            )
         row = connection.execute(_made_with(above)).first()
         above = None if row is None else row.made_with
 

@@ -85,7 +85,7 @@ class PlanRequest:
     def __post_init__(self) -> None:
         """Raise `RequestRefused` if the fields contradict each other."""
         if self.goals is not None and (self.goal, self.action, self.arguments) != (None, None, None):
-            raise RequestRefused("`goals` excludes goal, action and arguments", "goals")
+            raise RequestRefused("`goals` cannot be combined with goal, action or arguments", "goals")
         if self.goals is None and self.action is None and self.goal is None:
             raise RequestRefused("missing goal: give a goal or an action", "goal")
         if self.action is None and self.arguments is not None:

@@ -104,7 +104,7 @@ def apply_plan(
 @click.command("undo")
 @optional_plan
 @click.option("--commit", "message", metavar="MESSAGE", help="Commit the undo with this message.")
-@click.option("--yes", is_flag=True, help="Without PLAN: undo without asking.")
+@click.option("--yes", is_flag=True, help="If PLAN is omitted, undo the last applied plan without asking.")
 @format_option
 @pass_session
 def undo_plan(session: Session, plan_id: str | None, message: str | None, yes: bool, output: Output) -> None:

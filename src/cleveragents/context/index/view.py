@@ -99,8 +99,8 @@ class FileEntry(NamedTuple):
 class IndexView:
     """The files of a place, sorted by path.
 
-    `stamps` are remembered for the next time. If the view is not `whole`, files are missing because the time
-    was over.
+    `stamps` are kept to recognise unchanged files at the next visit. If the view is not `whole`, the deadline
+    passed before all files were read.
     """
 
     entries: list[FileEntry]

@@ -11,7 +11,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add indexes for the calls of a step, and for the changesets of a plan from a given one on."""
+    """Add indexes that find the calls of a step, and the changesets of a plan after a given changeset."""
     columns = ["plan_id", "step", "number"]
     op.create_index("ix_tool_calls_plan_id_step_number", "tool_calls", columns, unique=False)
     op.create_index("ix_changesets_plan_id_number", "changesets", ["plan_id", "number"], unique=False)
