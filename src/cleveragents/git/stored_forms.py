@@ -80,7 +80,8 @@ class StoredForms:
             self.read_exactly(Path(export), index, changed)
 
     def to_commit(self, head: str, base: str, changes: Mapping[str, Difference]) -> tuple[str, str]:
-        """Return two trees in stored form for a three-way merge into the tree `head`: `base`, and `base` with `changes`.
+        """Return two trees in stored form for a three-way merge into the tree `head`: `base`, and `base` with
+        `changes`.
 
         Both contain unchanged files as in `head`. Raises `GitFailed` if a file has no stored form.
         """

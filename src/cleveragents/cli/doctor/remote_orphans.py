@@ -17,7 +17,7 @@ __all__ = ["remove_mirrors", "unneeded_mirrors"]
 
 
 def unneeded_mirrors(container: Container) -> Sequence[Orphan]:
-    """Return the mirrors that no plan or resource uses and that were not fetched recently, and stale drafts."""
+    """Return stale drafts, and mirrors that no plan or resource uses and that were not fetched recently."""
     remotes = container.plan_parts.remotes
     drafts = [
         Orphan(f"{path}: never completed", partial(_without_draft, path)) for path in remotes.mirrors.drafts()
