@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from cleveragents.access.model.project import ResourceKind
-from cleveragents.api.access import owner_of
+from cleveragents.api.access import Access, owner_of
 from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.apply_jobs import apply_later, undo_later
 from cleveragents.api.plans.create import PlanSpec
@@ -133,7 +133,7 @@ def test_a_plan_on_a_directory_is_run_where_that_is_and_one_on_a_remote_anywhere
 
 def steps_of(machine: Container, plan: Plan) -> list[str]:
     """What the plan's page says that can be done next."""
-    steps = overview_of(machine.plan_parts, plan)["next_steps"]
+    steps = overview_of(Access(machine, owner_of(machine)), plan)["next_steps"]
     assert isinstance(steps, list)
     return [" ".join(step) for step in steps]
 

@@ -196,6 +196,7 @@ def test_a_queue_is_assigned_to_the_version_that_was_read(stand: PlanStand) -> N
         stand.plans.assign_queue(plan, "plans@there", now=LATER)
     with pytest.raises(StalePlan):
         stand.plans.move(plan, QUEUED, now=LATER)
+    assert stand.plans.assign_queue(shared, None, now=LATER).request == FrozenObject({"profile": "manual"})
 
 
 def test_refuses_a_stale_version(stand: PlanStand) -> None:

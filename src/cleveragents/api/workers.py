@@ -181,9 +181,13 @@ def _queue_of(parts: PlanParts, plan: Plan) -> str:
 
 
 def has_worker_for(parts: PlanParts, queue: str) -> bool:
-    """Return whether a worker of this queue has reported recently."""
+    """Return whether a worker of this queue has reported recently and is not known to be dead."""
     now = parts.lifecycle.clock.now()
-    living = [one for one in parts.workers.list() if one.state == "working" and not _is_silent(one, now=now)]
+    living = [
+        one
+        for one in parts.workers.list()
+        if worker_state(one, now=now, home=parts.home) in ("working", "idle")
+    ]
     return any(queue in one.queue.split(",") for one in living)
 
 

@@ -14,9 +14,11 @@ import click
 import pytest
 
 from cleveragents.api.client import LocalClient
+from cleveragents.api.plans import responses
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import StreamPosition, run_until_rest
+from cleveragents.plans.jobs.names import home_queue
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import PAUSED
 from cleveragents.plans.ports.plans import PlanFacts
@@ -156,6 +158,64 @@ def test_a_stricter_file_of_the_repository_keeps_a_plan_in_the_terminal(
         file.unlink()
     assert "tightens plan.max_parallel; continue it in a terminal" in refused["detail"]
     assert queue_of(server, plan_id) is None
+
+
+def left_in_terminal(agents: Agents) -> str:
+    """Return the id of a plan that waits for approval after a command."""
+    return plan_in(agents("run", "--here", "--review", "--profile", "manual", *REPLACE).err)
+
+
+def test_operators_continue_no_plan_in_a_directory_that_is_no_resource(
+    server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("one two\n")
+    monkeypatch.chdir(tmp_path)
+    plan_id = left_in_terminal(agents)
+    refusal = "its directory is no resource that you may use; continue it in a terminal"
+    for action in ("approve", "deny", "resume"):
+        refused = server.post(f"/plans/{plan_id}/{action}", status=409)
+        assert refusal in refused["detail"]
+    shown = server.bench.operator.get(f"/api/plans/{plan_id}").json()
+    assert (set(shown["can"]) & {"approve", "deny"}, shown["elsewhere"]) == (set(), refusal)
+    assert queue_of(server, plan_id) is None
+    admin = server.bench.admin
+    assert "approve" in admin.get(f"/api/plans/{plan_id}").json()["can"]
+    assert admin.post(f"/api/plans/{plan_id}/approve", json={"call": 1}).status_code == 200
+    assert server.rested({"id": plan_id})["status"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "status"),
+    [
+        ("approve", {"call": 1, "pattern": "zzz"}, 422),
+        ("deny", {"call": 7}, 409),
+        ("answer", {"text": "yes", "first": True}, 409),
+        ("resume", {}, 409),
+    ],
+)
+def test_a_refused_request_leaves_the_plan_to_the_terminal(
+    server: PlanServer, agents: Agents, action: str, body: dict[str, object], status: int
+) -> None:
+    plan_id = left_in_terminal(agents)
+    server.post(f"/plans/{plan_id}/{action}", body, status=status)
+    assert queue_of(server, plan_id) is None
+    ended = agents("plan", "approve", plan_id)
+    assert (ended.code, "step 1 of 1" in ended.err) == (0, True), ended.err
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_terminal_takes_a_plan_back_if_no_worker_is_left(
+    server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    plan_id = left_in_terminal(agents)
+    plan, now = server.parts.plans.get(plan_id), server.bench.container.clock.now()
+    server.parts.plans.assign_queue(plan, home_queue(server.parts.home), now=now)
+    if not lives:
+        monkeypatch.setattr(responses, "has_worker_for", lambda parts, queue: False)
+    ended = agents("plan", "approve", plan_id)
+    assert bool(queue_of(server, plan_id)) is lives
+    assert ("workers of a server run the plan" in ended.err) is lives
+    assert server.rested({"id": plan_id})["status"] == "ready"
 
 
 # ── Without a server: what an interrupt does to a plan, wherever that stands ──────────────────────

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -389,8 +389,8 @@ class LocalPlans:
     def rebase(self, plan_id: str) -> PlanView:
         with self._reachable(plan_id) as plan:
             self._parts.apply.settle()
-            plan = self._adopted(self._found(plan))
-            return self._queued(self._parts.rebase.rebase(plan))
+            with self._adopted(self._found(plan)) as plan:
+                return self._queued(self._parts.rebase.rebase(plan))
 
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
         parts = self._parts
@@ -512,9 +512,9 @@ class LocalPlans:
         from cleveragents.api.plans.responses import allow_more
 
         with self._decision(plan_id) as plan:
-            if is_resumable(self._parts, plan):
-                plan = self._adopted(plan)
-            plan = allow_more(self._parts, plan.id, limits.counted())
+            continues = is_resumable(self._parts, plan)
+            with self._adopted(plan) if continues else nullcontext(plan):
+                plan = allow_more(self._parts, plan.id, limits.counted())
             self._wake()
             return view_of(BudgetView, budget_of(self._parts, plan))
 
@@ -690,26 +690,34 @@ class LocalPlans:
         with self._decision(plan_id) as plan:
             parts.apply.settle()
             plan = self._found(plan)
-            if claim is None or claim.made is None:
-                parts.correction.ensure_correctable(plan)
-                ensure_reachable(parts, plan)
-                plan = self._adopted(plan)
-                if model is not None:
-                    ensure_model_fits(parts, plan, model, Bounds())
-            yield plan
+            if claim is not None and claim.made is not None:
+                yield plan
+                return
+            parts.correction.ensure_correctable(plan)
+            ensure_reachable(parts, plan)
+            if model is not None:
+                ensure_model_fits(parts, plan, model, Bounds())
+            with self._adopted(plan) as plan:
+                yield plan
 
     @contextmanager
     def _continued(self, plan_id: str) -> Iterator[Plan]:
         """Hold the plan for an action that continues it, and let workers run it if this client has no
         terminal that does.
         """
-        with self._decision(plan_id) as plan:
-            yield self._adopted(plan)
+        with self._decision(plan_id) as plan, self._adopted(plan) as plan:
+            yield plan
 
-    def _adopted(self, plan: Plan) -> Plan:
-        from cleveragents.api.plans.responses import adopted
+    @contextmanager
+    def _adopted(self, plan: Plan) -> Iterator[Plan]:
+        """Hold the plan for an action, after which the workers of this machine or the caller continue it."""
+        from cleveragents.api.plans.responses import adopted, taken_back
 
-        return adopted(self._container, plan) if self._shared else plan
+        if not self._shared:
+            yield taken_back(self._access, plan)
+            return
+        with adopted(self._access, plan) as plan:
+            yield plan
 
     @contextmanager
     def _reachable(self, plan_id: str) -> Iterator[Plan]:
@@ -738,7 +746,7 @@ class LocalPlans:
     def _view(self, plan: Plan) -> PlanView:
         from cleveragents.api.plans.overview import overview_of
 
-        return view_of(PlanView, overview_of(self._parts, self._found(plan), shared=self._shared))
+        return view_of(PlanView, overview_of(self._access, self._found(plan), shared=self._shared))
 
 
 def _ensure_unmoved(plan: Plan, version: int | None) -> None:

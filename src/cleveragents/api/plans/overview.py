@@ -28,6 +28,7 @@ from cleveragents.plans.apply_policy import held_back, is_apply_allowed
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
+    from cleveragents.api.access import Access
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.errors import Remedy
     from cleveragents.core.json_value import JsonValue
@@ -74,11 +75,12 @@ def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
     return row_of(parts, plan, children) | _standing(parts, plan)
 
 
-def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
+def overview_of(access: Access, plan: Plan, *, shared: bool = True) -> Row:
     """Return everything about a plan; without its repository, as much as is known.
 
-    With `shared`, actions that continue the plan are only offered if a worker can run it.
+    With `shared`, actions that continue the plan are only offered if a worker can run it for the user.
     """
+    parts = access.container.plan_parts
     if is_unreachable(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
         # The repository may be on another machine that waits for a worker.
@@ -92,7 +94,7 @@ def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
         | _standing(parts, plan)
         | steps_to_json(steps_from(parts, plan))
         | {
-            **(_possible(parts, plan) if shared else {"can": can_of(parts, plan), "elsewhere": None}),
+            **(_possible(access, plan) if shared else {"can": can_of(parts, plan), "elsewhere": None}),
             "out_of_reach": None,
             "in_the_way": obstacle_of(parts, plan),
             "hints": hints_of(parts, plan),
@@ -134,9 +136,9 @@ def _in_words(step: Remedy) -> str:
     return f"`{name}` of plan {step.plan}{options}"
 
 
-def _possible(parts: PlanParts, plan: Plan) -> Row:
+def _possible(access: Access, plan: Plan) -> Row:
     """Return the possible actions, without those that continue the plan if no worker can, and then why."""
-    can, refusal = can_of(parts, plan), adoption_refusal(parts, plan)
+    can, refusal = can_of(access.container.plan_parts, plan), adoption_refusal(access, plan)
     offered = [what for what in can if refusal is None or what not in _GOES_ON]
     return {"can": offered, "elsewhere": refusal if len(offered) < len(can) else None}
 

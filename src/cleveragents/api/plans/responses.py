@@ -5,11 +5,13 @@ whether each is possible now.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.access.model.project import remote_of
+from cleveragents.access.model.project import ResourceKind, remote_of
+from cleveragents.access.model.user import Role
 from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.available_actions import is_pausable, is_resumable
 from cleveragents.api.plans.budget import allow, ensure_model_fits, raise_limits
@@ -26,7 +28,15 @@ from cleveragents.api.rules import requested_rule
 from cleveragents.api.workers import has_worker_for
 from cleveragents.config.loader import load_configuration
 from cleveragents.core.cancellation import resumable_stop
-from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
+from cleveragents.core.errors import (
+    NeedsHuman,
+    PlanError,
+    Remedy,
+    RequestRefused,
+    StalePlan,
+    UnknownPlan,
+    remedies_from_json,
+)
 from cleveragents.core.json_value import thaw
 from cleveragents.jobs.model.job import JobState
 from cleveragents.models.model.budget import BudgetLimits
@@ -39,6 +49,7 @@ from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.sub_plan import PAUSED
 
 if TYPE_CHECKING:
+    from cleveragents.api.access import Access
     from cleveragents.api.rules import CallAnswer
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
@@ -58,6 +69,7 @@ __all__ = [
     "remove_sandboxes",
     "reply_to_question",
     "resume",
+    "taken_back",
 ]
 
 
@@ -187,8 +199,9 @@ def discard(parts: PlanParts, plan_id: str) -> Plan:
     return parts.lifecycle.reject(plan)
 
 
-def adoption_refusal(parts: PlanParts, plan: Plan) -> str | None:
-    """Return why no worker of this machine can continue the plan; None if one can."""
+def adoption_refusal(access: Access, plan: Plan) -> str | None:
+    """Return why no worker of this machine can continue the plan for the user; None if one can."""
+    parts = access.container.plan_parts
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     if queue_of(root.request):
         return None
@@ -197,9 +210,26 @@ def adoption_refusal(parts: PlanParts, plan: Plan) -> str | None:
     row = parts.sandboxes.row(root.id)
     if row is not None and row.home not in (None, parts.home):  # guard: a worker needs the sandbox
         return "its sandbox is on another machine; continue it there"
+    if not _is_registered(access, root):  # guard: users of a server use no other directory of its machine
+        return "its directory is no resource that you may use; continue it in a terminal"
     if not has_worker_for(parts, home_queue(parts.home)):
         return "no worker is running on this machine; continue it in a terminal"
     return None
+
+
+def _is_registered(access: Access, root: Plan) -> bool:
+    """Return whether the user may use the plan's directory on the server: as a resource, or as an admin."""
+    user = access.user
+    if user.is_server_admin:
+        return True
+    # A viewer sees the actions of the operators.
+    needed = Role.OPERATOR if user.may(Role.OPERATOR, root.project) else Role.VIEWER
+    return any(
+        one.kind is ResourceKind.DIRECTORY
+        and (one.location, one.home) == (root.resource, access.container.home)
+        and user.may(needed, one.project)
+        for one in access.resources()
+    )
 
 
 def _has_owner(parts: PlanParts, plan: Plan) -> bool:
@@ -208,21 +238,50 @@ def _has_owner(parts: PlanParts, plan: Plan) -> bool:
     return job is not None and (job.state is JobState.QUEUED or parts.lifecycle.has_worker(plan))
 
 
-def adopted(container: Container, plan: Plan) -> Plan:
-    """Return the plan, which the workers of this machine continue from now on. A plan of a queue is returned
-    unchanged.
+@contextmanager
+def adopted(access: Access, plan: Plan) -> Iterator[Plan]:
+    """Yield the plan for an action, after which the workers of this machine continue it. If the action is
+    refused, the plan stays with the terminal. A plan of a queue is yielded unchanged.
 
     Raises `PlanError` with the reason if no worker can continue it; `StalePlan` if it moved meanwhile.
     """
+    container = access.container
     parts = container.plan_parts
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     if queue_of(root.request):
-        return plan
+        yield plan
+        return
     show = Remedy("plan.show", plan.id, text="Show the plan")
-    refusal = adoption_refusal(parts, root) or _stricter_file(container, root)
+    refusal = adoption_refusal(access, root) or _stricter_file(container, root)
     if refusal is not None:
         raise PlanError(plan.id, refusal, (show,))
     parts.plans.assign_queue(root, home_queue(container.home), now=container.clock.now())
+    try:
+        yield parts.plans.get(plan.id)
+    except BaseException:
+        with suppress(StalePlan, UnknownPlan):  # another process continues or deleted it
+            _give_back(parts, parts.plans.get(root.id))
+        raise
+
+
+def _give_back(parts: PlanParts, root: Plan) -> None:
+    """Take the plan out of its queue, unless it or one of its sub-plans was queued there."""
+    jobs = [parts.lifecycle.queueing.job_of(one) for one in (root, *below(parts, root))]
+    if not any(job is not None and job.queue and not job.state.ended for job in jobs):
+        parts.plans.assign_queue(root, None, now=parts.lifecycle.clock.now())
+
+
+def taken_back(access: Access, plan: Plan) -> Plan:
+    """Return the plan, which the caller continues from now on if a command created it, a server adopted it,
+    and no worker of this machine is left. Other plans are returned unchanged. Raises `StalePlan`.
+    """
+    parts = access.container.plan_parts
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    queue = home_queue(parts.home)
+    # A server records for whom it creates a plan.
+    if queue_of(root.request) != queue or "by" in root.request or has_worker_for(parts, queue):
+        return plan
+    parts.plans.assign_queue(root, None, now=access.container.clock.now())
     return parts.plans.get(plan.id)
 
 

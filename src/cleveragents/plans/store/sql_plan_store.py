@@ -314,14 +314,15 @@ class SqlPlanStore:
         append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
         return moved
 
-    def assign_queue(self, plan: Plan, queue: str, *, now: datetime) -> Plan:
-        """Let the workers of this queue continue a root plan and its sub-plans from now on. Raises
-        `StalePlan` if the plan moved since it was read.
+    def assign_queue(self, plan: Plan, queue: str | None, *, now: datetime) -> Plan:
+        """Let the workers of this queue continue a root plan and its sub-plans from now on; without a queue,
+        commands continue them. Raises `StalePlan` if the plan moved since it was read.
         """
 
         def unit(connection: Connection) -> Plan:
             held = _held(connection, plan)
-            request = FrozenObject({**held.request, "queue": queue})
+            others = {name: value for name, value in held.request.items() if name != "queue"}
+            request = FrozenObject(others if queue is None else {**others, "queue": queue})
             # A new version: a command that read the plan before cannot queue it elsewhere.
             shared = replace(held, request=request, version=held.version + 1, updated_at=now)
             row = plan_row(shared)
