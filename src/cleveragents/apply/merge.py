@@ -45,7 +45,8 @@ class MergeResult:
     """The result of a merge: the tree, its changes to `ours`, and the conflicts.
 
     `drift` are the changes of `ours` since the base, and `renames` the followed renames; both are empty
-    unless requested.
+    unless requested. `ignored` are the ignored files of the user in `ours` that neither the base nor `theirs`
+    has with this content.
     """
 
     base: str
@@ -56,6 +57,7 @@ class MergeResult:
     conflicts: tuple[FileConflict, ...] = ()
     drift: Mapping[str, Difference] = field(default_factory=dict)
     renames: tuple[Rename, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str) -> MergeResult:

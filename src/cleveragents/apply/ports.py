@@ -147,7 +147,9 @@ class Preparation(Protocol):
     def conflicts(self) -> Sequence[FileConflict]: ...
 
     def keep_current(self) -> str:
-        """Store the current files of the resource in the sandbox's store and return their tree."""
+        """Store the current files of the resource in the sandbox's store and return their tree. Ignored files
+        that the sandbox does not have are left out. Raises `ApplyRefused` if the plan changes one of them.
+        """
         ...
 
     @property

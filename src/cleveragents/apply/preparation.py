@@ -22,7 +22,7 @@ from cleveragents.apply.journal import (
     Journal,
     JournalEntry,
 )
-from cleveragents.apply.merge import MergeResult, files_in, submodules_in
+from cleveragents.apply.merge import MergeResult, changed_between, files_in, submodules_in
 from cleveragents.apply.moves import FileChanged, Mover
 from cleveragents.apply.ports import Applied, CommitRequest, FileConflict
 from cleveragents.apply.recovery import Recovery
@@ -40,8 +40,11 @@ from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.git.plumbing import index_line
 
 __all__ = ["ApplyEngine", "MergeInput", "PreparedMerge", "TreePreparation"]
+
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,24 @@ class TreePreparation(PreparedMerge):
         return False
 
     def keep_current(self) -> str:
-        self._apply_target.keep(self._merge)
-        return super().keep_current()
+        merge = self._merge
+        current = self._without_ignored() if merge.ignored else merge.ours
+        self._apply_target.keep(replace(merge, ours=current, merged=current))
+        return current
+
+    def _without_ignored(self) -> str:
+        """Return the tree of the current files without ignored ones, which the agent must not read. Raises
+        `ApplyRefused` if the plan changes one of them.
+        """
+        merge, repository, plan_id = self._merge, self._apply_target.repository, self._merge_input.plan_id
+        planned = changed_between(repository, merge.base, merge.theirs)
+        changed = [path for path in merge.ignored if path in planned][:_MOST_NAMED]
+        if changed:
+            reason = f"git ignores your {', '.join(changed)}, so the agent must not read it"
+            review = [Remedy("plan.review", plan_id, {"reject": path}, "Leave it out") for path in changed]
+            raise ApplyRefused(plan_id, reason, remedies=tuple(review))
+        gone = (index_line(0, "0" * len(merge.ours), path) for path in merge.ignored)
+        return repository.tree_with(merge.ours, gone, self._apply_target.index.with_suffix(".current"))
 
     def apply(self, commit: CommitRequest | None = None) -> Applied:
         self._use()

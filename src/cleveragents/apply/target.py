@@ -24,6 +24,7 @@ from cleveragents.apply.merge import (
     MergeResult,
     changed_between,
     merge_trees,
+    states_in,
     submodule_conflict,
     submodule_conflicts,
     submodules_in,
@@ -50,6 +51,7 @@ _OUTSIDE = "apply follows renames only in git repositories; if you renamed it, r
 _UNTRACKED = "apply follows only renames of tracked files; if you renamed it, `git add` it and apply again"
 _DEINIT = "it is checked out; run `git submodule deinit {}`, then apply again"
 _CHECK_OUT = "check it out (`git sparse-checkout add {}`), then apply again"
+_IGNORED = "its content is not shown, because git ignores it"
 _STAGING = re.compile(r"(?:\.cleveragents-)?[0-9A-HJKMNP-TV-Z]{26}")
 
 # Below the limit of every kernel for one argument list.
@@ -154,9 +156,23 @@ class ApplyTarget:
             arguments = ("update-index", "--add", "-z", "--stdin")
             self.repository.git(*arguments, work_tree=self.resource, index=self.index, feed=feed)
             ours = self.repository.text("write-tree", index=self.index)
-            merge = self._merged(base, ours, theirs)
+            merge = self._concealed(self._merged(base, ours, theirs), overlooked)
         blocked = () if merge.conflicts else self._refused(merge)
         return replace(merge, conflicts=blocked) if blocked else merge
+
+    def _concealed(self, merge: MergeResult, overlooked: Sequence[str]) -> MergeResult:
+        """Name the ignored files among `overlooked`, and remove their content from the conflicts, which also
+        other users of a server can read.
+        """
+        drift, planned = merge.drift, states_in(self.repository, merge.theirs, overlooked)
+        ignored = [path for path in overlooked if path in drift and drift[path].after != planned.get(path)]
+        # A rename by the plan moves content of the base to another path.
+        anywhere = any(drift[path].before is not None for path in ignored)
+        conflicts = tuple(
+            replace(one, hunks=(_IGNORED,)) if one.hunks and (anywhere or one.path in ignored) else one
+            for one in merge.conflicts
+        )
+        return replace(merge, conflicts=conflicts, ignored=tuple(ignored))
 
     def keep(self, merge: MergeResult) -> None:
         """Copy everything that an undo needs into our own object store, because git may prune uncommitted
@@ -184,6 +200,7 @@ class ApplyTarget:
         that another side of the merge has.
         """
         lacking = {path for path, change in merge.changes.items() if change.before is None}
+        lacking -= merge.drift.keys()  # an untracked file that the merge kept apart
         lacking |= {path for path, change in merge.drift.items() if change.after is None}
         return sorted(path for path in lacking if _is_file(self.resource, path))
 

@@ -303,7 +303,17 @@ def test_an_ignored_file_in_the_way_is_never_overwritten(build: Build) -> None:
     world.write({"out": b"precious\n", "same": b"equal\n"})
     (conflict,) = refused(world)
     assert (conflict.path, conflict.kind, conflict.cause) == ("out", "add/add", "you")
-    assert "precious" in conflict.hunks[0]
+    assert conflict.hunks == ("its content is not shown, because git ignores it",)
+
+
+def test_a_rename_does_not_show_the_content_of_an_ignored_file(build: Build) -> None:
+    world = build({".env": LINES, "a": b"x\n"})
+    world.plan("p", {".env": None, "shown": changed(1, b"one")})
+    world.git("rm", "-q", "--cached", ".env")
+    world.write({".gitignore": b".env\n", ".env": changed(1, b"precious")})
+    found = refused(world)
+    assert found
+    assert "precious" not in "\n".join(map(str, found))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from cleveragents.apply.ports import Preparation
 from cleveragents.changes.model.merge_conflict import REBASE, Take
 from cleveragents.changes.model.review import ReviewKind
-from cleveragents.core.errors import ApplyConflict, NeedsHuman, PlanError, StalePlan
+from cleveragents.core.errors import ApplyConflict, ApplyRefused, NeedsHuman, PlanError, StalePlan
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -29,6 +29,7 @@ from tests.actor_plan_bench import (
     steps,
     strategizes,
 )
+from tests.apply_bench import git
 from tests.plan_bench import PlanBench, check, command, plan_bench, write
 
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -233,3 +234,38 @@ def test_a_failed_write_of_the_files_leaves_the_result_as_it_was(
     states = [made.state for made in bench.calls(plan) if made.tool == REBASE]
     assert states == [CallState.FAILED, CallState.ENDED]
     bench.ensure_consistent(plan)
+
+
+def test_ignored_files_of_the_user_stay_out_of_the_sandbox(bench: PlanBench) -> None:
+    """A plan can remove a rule and write the file, so that both sides would be in its conflict."""
+    (bench.repository / ".git/info/exclude").write_text(".env\n")
+    plan = bench.done(write(".gitignore", "!.env\n"), write(".env", "X=1\n"), write("a.txt", "mine\n"))
+    (bench.repository / ".env").write_text("tulip-42\n")
+    (bench.repository / "b.txt").write_text("theirs\n")
+    for now in (plan, blocked(bench, plan)):
+        assert "tulip-42" not in str(now.waiting_for)
+        for act in (bench.parts.rebase.merge, bench.parts.rebase.rebase):
+            with pytest.raises(ApplyRefused, match=r"not rebased: git ignores your \.env") as caught:
+                act(bench.now(plan))
+            assert [remedy.options for remedy in caught.value.remedies] == [{"reject": ".env"}]
+    assert (bench.sandbox(plan).root / ".env").read_text() == "X=1\n"
+    assert [made.tool for made in bench.calls(plan)] == ["write"] * 3
+    bench.parts.result.review(plan, ReviewKind.PATH, ".env", accepted=False)
+    plan = rebased(bench, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    bench.ensure_consistent(plan)
+    assert bench.apply(plan).state is PlanState.APPLIED
+    assert [bench.text(path) for path in (".env", "a.txt", "b.txt")] == ["tulip-42\n", "mine\n", "theirs\n"]
+
+
+def test_a_file_that_the_user_ignores_since_the_base_leaves_the_sandbox(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", "mine\n"))
+    git(bench.repository, "rm", "-q", "--cached", "b.txt")
+    (bench.repository / ".gitignore").write_text("b.txt\n")
+    (bench.repository / "b.txt").write_text("tulip-42\n")
+    plan = rebased(bench, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    assert not (bench.sandbox(plan).root / "b.txt").exists()
+    bench.ensure_consistent(plan)
+    assert bench.apply(plan).state is PlanState.APPLIED
+    assert bench.text("b.txt") == "tulip-42\n"
