@@ -85,8 +85,13 @@ def publish_directory(
     found = git.remote(remote, ref)
     if name == found.default:  # guard: a result reaches the default branch by a pull request only
         raise RequestRefused(f"{name} is the default branch of {found.name}; choose another name", "branch")
-    if found.existing and not git.is_of_plan(found.existing):  # guard: never overwrite a branch of others
-        raise PlanError(plan.id, f"cannot publish: {found.name} already has the branch {name}")
+    # guard: a commit of others is never overwritten, also not if it kept the message of the plan's commit
+    if found.existing and found.existing not in _published(container, plan.id):
+        raise PlanError(
+            plan.id,
+            f"cannot publish: {found.name} already has the branch {name}, with a commit that this plan did "
+            "not publish; choose another name",
+        )
     ensure_checked(parts, plan)
     text = message or commit_message(view)
     commit = parts.apply.commit_apart(plan, text)
@@ -157,6 +162,26 @@ def _record(container: Container, plan: Plan, facts: dict[str, JsonValue]) -> No
     container.database.write(lambda connection: append_to_outbox(connection, event))
 
 
+def _published(container: Container, plan_id: str) -> set[str]:
+    """Return the commits that the plan published, from its events."""
+    import json
+
+    from sqlalchemy import select, union_all
+
+    from cleveragents.core.event import EventType
+    from cleveragents.storage.tables import events, outbox
+
+    kind = EventType.PLAN_PUBLISHED.value
+    found = union_all(
+        *(
+            select(table.c.payload).where(table.c.subject == plan_id, table.c.event_type == kind)
+            for table in (outbox, events)
+        )
+    )
+    with container.database.read() as connection:
+        return {str(json.loads(payload).get("commit")) for payload in connection.execute(found).scalars()}
+
+
 @dataclass(frozen=True, slots=True)
 class _Git:
     """git in the user's repository, with the user's credentials. No hook runs."""
@@ -198,15 +223,11 @@ class _Git:
         candidates = [*tracked, "origin", *(known if len(known) == 1 else [])]
         return next((name for name in candidates if name in known), None)
 
-    def is_of_plan(self, commit: str) -> bool:
-        """Return whether an earlier publish of this plan made the commit."""
-        text = "\n".join(self._lines("cat-file", "commit", commit, succeeds=(0, 1, 128)))
-        return f"CleverAgents-Plan: {self.plan_id}" in text
-
     def push(self, remote: _Remote, ref: str, commit: str) -> None:
-        """Push the commit, unless the branch changed since it was read."""
+        """Push the commit without tags and submodules, unless the branch changed since it was read."""
+        only = ("--no-verify", "--no-follow-tags", "--recurse-submodules=no")
         lease = f"--force-with-lease={ref}:{remote.existing}"
-        self._lines("push", "--quiet", "--no-verify", lease, remote.name, f"{commit}:{ref}")
+        self._lines("push", "--quiet", *only, lease, remote.name, f"{commit}:{ref}")
 
     def _lines(self, *words: str, succeeds: tuple[int, ...] = (0,)) -> list[str]:
         from cleveragents.git.plumbing import run_git, user_environment, within

@@ -107,6 +107,34 @@ def test_a_second_publish_updates_the_branch_and_no_other_branch_is_written(
     assert heads == [git(repository, "rev-parse", "main").strip()] * 2
 
 
+def test_an_amended_commit_of_a_teammate_is_never_overwritten(
+    agents: Agents, repository: Path, remote: Path, tmp_path: Path
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    assert agents("plan", "publish", plan, "--no-pull-request").code == 0
+    theirs = tmp_path / "theirs"
+    git(tmp_path, "clone", "-q", "-b", f"agents/{plan}", str(remote), str(theirs))
+    (theirs / "fix.txt").write_text("A fix.\n")
+    git(theirs, "add", "-A")
+    git(theirs, "commit", "-q", "--amend", "--no-edit")
+    git(theirs, "push", "-qf", "origin", f"agents/{plan}")
+    git(repository, "fetch", "-q")
+    refused = agents("plan", "publish", plan, "--no-pull-request")
+    assert refused.code == 2
+    assert "with a commit that this plan did not publish; choose another name" in refused.err
+    assert git(remote, "show", f"agents/{plan}:fix.txt") == "A fix.\n"
+    assert agents("plan", "publish", plan, "--branch", "again", "--no-pull-request").code == 0
+    assert agents("plan", "publish", plan, "--branch", "again", "--no-pull-request").code == 0
+
+
+def test_no_tag_is_pushed_with_a_result(agents: Agents, repository: Path, remote: Path) -> None:
+    git(repository, "config", "push.followTags", "true")
+    git(repository, "tag", "-a", "v1", "-m", "Mine.")
+    assert agents(*REPLACE, "--review").code == 0
+    assert agents("plan", "publish", "--no-pull-request").code == 0
+    assert git(remote, "tag") == ""
+
+
 def test_without_the_program_or_after_its_failure_the_page_is_printed(
     agents: Agents, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
