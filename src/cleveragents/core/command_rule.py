@@ -27,43 +27,55 @@ _MOST_CHARACTERS = 1_000
 # nothing between them is special either.
 _PLAIN_SCRIPT = re.compile(r"[A-Za-z0-9 _./:=,+@'\"-]+")
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9 _./:=,+@-]*")
-_VERSION = re.compile(r"[0-9.]+$")
+# The version of a program, and the form of a build: `python3.13t`, `python3-dbg`, `python.exe`.
+_VERSION = re.compile(r"([0-9][0-9.]*(td?|d?m?))?(-dbg)?(\.exe)?$")
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SHELLS = _names("ash bash busybox csh dash fish ksh mksh pwsh rbash sh tcsh zsh")
+_SHELLS = _names("ash bash busybox csh dash fish ksh mksh pwsh rbash sh tcsh toybox zsh")
 _INTERPRETERS = _SHELLS | _names(
-    "bun deno ipython java julia lua node nodejs osascript perl php pypy python r rscript ruby tclsh ts-node "
-    "tsx"
+    "bpython ipython java julia lua node nodejs osascript perl php ptpython pypy python pythonw r rscript "
+    "ruby tclsh ts-node tsx"
 )
 """Programs that run the code in their arguments. After the name of a script, arguments go to that script."""
 
 _LAUNCHERS = _names(
     ". alias at awk batch builtin bwrap chroot chrt command crontab dbus-run-session doas docker ed emacs "
-    "entr env eval ex exec expect find flock gawk gdb ionice ltrace m4 mawk nawk nc netcat nice nsenter "
-    "parallel perf pkexec podman prlimit rsync runuser screen script sed setpriv setsid socat source ssh "
-    "start-stop-daemon stdbuf strace su sudo systemd-run taskset timeout tmux trap unshare valgrind vi view "
-    "vim watch xargs xterm"
+    "emacsclient entr env eval ex exec expect find flock gawk gdb ionice ltrace m4 mawk nawk nc netcat "
+    "nice nsenter parallel perf pkexec podman prlimit rsync runuser screen script sed setpriv setsid socat "
+    "source ssh start-stop-daemon stdbuf strace su sudo systemd-run taskset timeout tmux trap unshare "
+    "valgrind vi view vim vimdiff gvim nvim rvim watch xargs xterm"
 )
 """Programs that can run any other program, or any code, named in their arguments."""
 
 _TOOLBOXES = _names(
-    "apt apt-get bazel brew bundle cargo cmake composer conda dotnet gh git go gradle gradlew hatch helm hg "
-    "just kubectl make meson mix mvn mvnw ninja npm pdm pip pipenv pipx pnpm poetry rake rye sbt svn "
+    "apt apt-get bazel brew bun bundle cargo cmake composer conda deno dotnet gh git go gradle gradlew hatch "
+    "helm hg just kubectl make meson mix mvn mvnw ninja npm pdm pip pipenv pipx pnpm poetry rake rye sbt svn "
     "systemctl task terraform uv yarn"
 )
 """Programs whose first argument, a sub-command or target, decides what they do."""
 
 _RUNNERS = frozenset(
     {
+        ("bun", "exec"),
+        ("bun", "run"),
+        ("bun", "x"),
         ("bundle", "exec"),
+        ("bunx",),
+        ("busybox",),
         ("conda", "run"),
+        ("coverage", "run"),
+        ("deno", "run"),
+        ("deno", "task"),
+        ("go", "run"),
         ("hatch", "run"),
         ("npm", "exec"),
         ("npm", "run"),
+        ("npm", "run-script"),
+        ("npm", "x"),
         ("npx",),
         ("nohup",),
         ("pdm", "run"),
@@ -75,6 +87,7 @@ _RUNNERS = frozenset(
         ("poetry", "run"),
         ("rye", "run"),
         ("time",),
+        ("toybox",),
         ("uv", "run"),
         ("uv", "tool", "run"),
         ("uvx",),
@@ -85,7 +98,21 @@ _RUNNERS = frozenset(
 )
 """Beginnings that run the command after them."""
 
-_RUNS_CODE = _names("cProfile code pdb profile runpy timeit trace")
+_EVALUATORS = frozenset(
+    {
+        ("deno", "eval"),
+        ("deno", "repl"),
+        ("git", "bisect", "run"),
+        ("git", "filter-branch"),
+        ("git", "rebase"),
+        ("git", "submodule", "foreach"),
+    }
+)
+"""Beginnings whose further arguments can be code, or a command for a shell."""
+
+_RUNS_CODE = _names(
+    "IPython asyncio bpython cProfile code coverage debugpy pdb profile ptpython runpy timeit trace"
+)
 """Modules of Python that run the code in their arguments."""
 
 
@@ -182,7 +209,10 @@ def _beginning(argv: tuple[str, ...]) -> tuple[str, ...]:
     program = _program(argv[0])
     if program in _INTERPRETERS:
         return argv[: 3 if argv[1:2] == ("-m",) else 2]
-    return argv[: 2 if program in _TOOLBOXES else 1]
+    count = 2 if program in _TOOLBOXES else 1
+    while count < len(argv) and _can_become_runner(argv[:count]):
+        count += 1
+    return argv[:count]
 
 
 def _problem(rule: CommandRule) -> str | None:
@@ -212,15 +242,40 @@ def _breadth(words: tuple[str, ...]) -> str | None:
             return f"`{shlex.join(words[:runner])}` runs any program; name the program"
         return _breadth(rest)
     program, second = _program(words[0]), words[1] if len(words) > 1 else ""
+    if any((program, *words[1:])[: len(one)] == one for one in _EVALUATORS):
+        return "its arguments can be any command or code; allow the exact command instead"
     if program in _LAUNCHERS:
         return f"`{words[0]}` runs any program or code in its arguments; allow the exact command instead"
     if program in _INTERPRETERS:
         module = words[2] if second == "-m" and len(words) > 2 else ""
-        named = bool(module and module not in _RUNS_CODE) or (bool(second) and not second.startswith("-"))
+        named = bool(module and module not in _RUNS_CODE) or _is_script(second)
         return None if named else f"`{words[0]}` runs any code; name a script or allow the exact command"
     if program in _TOOLBOXES and (not second or second.startswith("-")):
         return f"`{words[0]}` has many commands; name one, as in `{words[0]} {_example(program)} *`"
+    if _can_become_runner(words):
+        return f"a command of `{shlex.join(words)}` runs any program; name one that does not"
     return None
+
+
+def _is_script(word: str) -> bool:
+    """Return whether the first argument of an interpreter names a script that stays the same, which
+    `/dev/stdin` does not.
+    """
+    parts = posixpath.normpath(word).split("/")
+    outside = parts[0] in ("", "..") and not {"dev", "proc"}.isdisjoint(parts)
+    return bool(word) and not word.startswith("-") and not outside
+
+
+def _can_become_runner(words: tuple[str, ...]) -> bool:
+    """Return whether further arguments can make the words run any program, as `foreach` after
+    `git submodule` does.
+    """
+    known = (_program(words[0]), *words[1:])
+    for runner in _RUNNERS | _EVALUATORS:
+        same = len(posixpath.commonprefix([known, runner]))
+        if 0 < same < len(runner) and (same == len(known) or known[same].startswith("-")):
+            return True
+    return False
 
 
 def _runner(words: tuple[str, ...]) -> int:

@@ -91,6 +91,16 @@ def test_a_shell_text_in_an_argument_is_no_command_line() -> None:
         ("./run tests", "./run *"),
         ("cargo test --all", "cargo test *"),
         ("bash ci.sh fast", "bash ci.sh *"),
+        ("bash dev/ci.sh fast", "bash dev/ci.sh *"),
+        ("busybox ls -l", "busybox ls *"),
+        ("busybox sh ci.sh fast", "busybox sh ci.sh *"),
+        ("deno test -A", "deno test *"),
+        ("bun run test -x", "bun run test *"),
+        ("coverage report -m", "coverage report *"),
+        ("coverage run tests.py -v", "coverage run tests.py *"),
+        ("git submodule status -q", "git submodule status *"),
+        ("uv tool list -v", "uv tool list *"),
+        ("md5sum x", "md5sum *"),
     ],
 )
 def test_a_suggestion_keeps_the_sub_command(command: str, pattern: str) -> None:
@@ -105,7 +115,10 @@ def test_a_suggestion_keeps_the_sub_command(command: str, pattern: str) -> None:
         "python -c pass", "python -", "sudo id", "env A=b id", "xargs rm", "find . -delete",
         "git -c a=b status", "make -f x", "uv run --with x y", "timeout 9 id", "docker run x",
         "perl -e 1", "node -e 1", "python -m timeit 1", "ssh host", "uv run python -c 1", "npx",
-        "/usr/bin/env python", "nohup sudo id", "bash -c id", "awk 1",
+        "/usr/bin/env python", "nohup sudo id", "bash -c id", "awk 1", "busybox sh -c id", "deno eval 1",
+        "git submodule foreach id", "git submodule --quiet foreach id", "git bisect run id", "nvim x",
+        "git rebase -x id main", "python -m IPython x", "coverage run -m pytest", "toybox sh -c id",
+        "bash /dev/stdin", "bash ../../dev/fd/0", "sh /proc/self/fd/0", "python3.13t -c 1",
     ],
 )  # fmt: skip
 def test_a_command_that_runs_anything_has_only_an_exact_rule(command: str) -> None:
@@ -122,7 +135,13 @@ def test_a_command_that_runs_anything_has_only_an_exact_rule(command: str) -> No
         "git *", "npm *", "make *", "uv run *", "uv run python *", "python -m *", "python -c *",
         "bash -c *", "git -c *", "*", " ", "", "A=b pytest *", "pytest '", "py* -q", "* pytest",
         "pytest *x", "pytest * -q", "PYTHON *", "npm run -- *", "sh -c 'a; b'", "pytest 'a\nb'",
-        "curl ***", "pytest " + "x" * 1001,
+        "curl ***", "pytest " + "x" * 1001, "busybox *", "busybox sh *", "deno *", "deno eval *",
+        "deno run *", "bun x *", "bunx *", "npm x *", "npm run-script *", "python3.13t *", "python3.13td *",
+        "python3-dbg *", "python3.6dm *", "python.exe *", "Python3.12.exe *", "bash.exe *",
+        "bash /dev/stdin *", "bash //dev/fd/0 *",
+        "git submodule *", "git submodule --quiet *", "git submodule foreach *", "git bisect *",
+        "git bisect run *", "coverage *", "coverage run *", "uv tool *", "go run *", "python -m coverage *",
+        "vimdiff *", "uv run python3-dbg *",
     ],
 )  # fmt: skip
 def test_a_rule_that_would_allow_anything_is_refused(pattern: str) -> None:
