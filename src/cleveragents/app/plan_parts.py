@@ -427,6 +427,9 @@ class PlanParts:
         `watch` returns the listener for a plan; by default, all plans share one listener. With `one_phase`
         the handler returns at the end of each phase.
         """
+        from functools import partial
+
+        from cleveragents.config.error_log import record_error
         from cleveragents.plans.action_strategy import ActionStrategist
         from cleveragents.plans.checks import SandboxSetup
         from cleveragents.plans.output_recorder import PlanWatch
@@ -464,6 +467,7 @@ class PlanParts:
             time_left=actor_parts.time_left,
             clock=self._container.clock,
             watch=watching,
+            record_error=partial(record_error, state_directory=self._container.state_directory),
             directory_of=self.directory_of,
             one_phase=one_phase,
         )

@@ -9,20 +9,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from textwrap import indent
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents import __version__
 from cleveragents.cli.usage import RefusedUsage
+from cleveragents.config.error_log import record_error
 from cleveragents.core.errors import CleverAgentsError, UnknownModel
-from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -30,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["report", "report_usage", "say_error"]
 
-_LOG_BOUND = 1 << 20
 _NEGATIVE = re.compile(r"-\.?[0-9]")
 _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
 
@@ -49,7 +43,7 @@ def report(error: Exception, prefix: str = "agents") -> int:
     if isinstance(error, MemoryError):
         say_error("out of memory")
         return 75
-    place = _keep_details(error)
+    place = record_error(error, f"command: {' '.join(sys.argv)}", _state_directory())
     say_error(f"internal error ({type(error).__name__}); the details are in {place}")
     return 1
 
@@ -157,35 +151,10 @@ def _say_remedies(remedies: Sequence[Remedy], prefix: str) -> None:
         click.echo(printable(redact_text(line)), err=True)
 
 
-def _keep_details(error: Exception) -> str:
-    trace = "".join(traceback.format_exception(error))
-    heading = (
-        f"{datetime.now(UTC).isoformat(timespec='seconds')} cleveragents {__version__} python {sys.version}"
-    )
-    command = escape_controls(redact_text(f"command: {' '.join(sys.argv)}"))
-    told = f"{command}\n{escape_controls(redact_text(trace), keep_lines=True)}"
-    # Indented, so that a line of the message cannot pass for the heading of an entry.
-    details = f"== {heading}\n{indent(told, '  ')}\n"
-    try:
-        return _append(_state_directory() / "errors.log", details)
-    except (OSError, CleverAgentsError):
-        descriptor, name = tempfile.mkstemp(prefix="cleveragents-error-", suffix=".log")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(details)
-        return name
-
-
-def _state_directory() -> Path:
+def _state_directory() -> Path | None:
     from cleveragents.config.loader import load_configuration
 
-    return Path(load_configuration(os.environ, Path.cwd()).settings.state.directory)
-
-
-def _append(path: Path, details: str) -> str:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > _LOG_BOUND:
-        path.replace(path.with_suffix(".log.1"))
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(details)
-    return str(path)
+    try:
+        return Path(load_configuration(os.environ, Path.cwd()).settings.state.directory)
+    except (OSError, CleverAgentsError):
+        return None

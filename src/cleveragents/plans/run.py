@@ -126,6 +126,7 @@ class PlanRun:
     time_left: TimeLeft
     clock: Clock
     watch: WatchOf
+    record_error: Callable[[Exception, str], str]
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     one_phase: bool = False
 
@@ -181,7 +182,9 @@ class PlanRun:
         except CleverAgentsError as error:
             held.end(PlanState.ERRORED, str(error))
         except Exception as error:
-            held.end(PlanState.ERRORED, f"{type(error).__name__}: {error}")
+            details = self.record_error(error, f"plan: {held.plan.id}")
+            problem = f"internal error ({type(error).__name__}: {error}); the details are in {details}"
+            held.end(PlanState.ERRORED, problem)
             raise
 
     def _heed_cancel(self, held: OwnedPlan, job: AsyncJob) -> None:

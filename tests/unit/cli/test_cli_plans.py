@@ -705,6 +705,26 @@ def test_a_second_cancel_says_so(agents: Agents) -> None:
     assert (gone.code, "was removed" in gone.err) == (2, True)
 
 
+def test_a_cancelled_plan_shows_its_reason_and_the_way_to_its_changes(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review")
+    cancelled = agents("plan", "cancel", ran.id, "--reason", "wrong branch")
+    step = f"agents plan diff {ran.id}"
+    assert step in cancelled.err
+    shown = agents("plan", "show", ran.id).out
+    assert "reason     wrong branch\n" in shown
+    assert "error" not in shown
+    assert f"{step}  show the changes it had made; a pipe gets a patch for `git apply`" in shown
+    assert agents("plan", "diff", ran.id).out.startswith("diff --git ")
+
+
+def test_a_second_discard_says_so(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review")
+    assert agents("plan", "discard", ran.id).code == 0
+    second = agents("plan", "discard", ran.id)
+    assert (second.code, "status  discarded" in second.out) == (0, True)
+    assert second.err == f"plan {ran.id} is already discarded; nothing changed\n"
+
+
 def test_a_plan_without_a_worker_is_cancelled_at_once(
     agents: Agents, container: Container, repository: Path
 ) -> None:

@@ -19,7 +19,7 @@ from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.output import Output
 from cleveragents.cli.render.board import PlainBoard, StreamBoard, announced
 from cleveragents.cli.render.live_output import ChunkFlow, LiveOutput
-from cleveragents.cli.render.live_view import PlainView, is_for_terminal, lines_of
+from cleveragents.cli.render.live_view import PlainView, is_for_terminal, is_on_screen, lines_of
 from cleveragents.cli.render.stream_view import StreamView
 from cleveragents.core.json_value import freeze
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -141,6 +141,17 @@ def test_only_a_terminal_that_moves_its_cursor_gets_the_live_view(monkeypatch: p
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     assert not is_for_terminal(Output("rich"))
+
+
+def test_an_answer_on_the_terminal_is_not_printed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    view = PlainView(write=lambda line: None)
+    view.seen(Progress(ProgressKind.THOUGHT, "builtin/executor", "think", "It is 42, as ever.\n"))
+    assert is_on_screen("It is 42, as ever.")
+    assert not is_on_screen("It is 43.")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert not is_on_screen("It is 42, as ever."), "a pipe gets the answer"
 
 
 # ── Pieces of an answer ───────────────────────────────────────────────────────────────────────────

@@ -337,6 +337,16 @@ def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ("\x1b[36m" in stream.getvalue()) is coloured
 
 
+def test_a_step_is_never_shown_below_the_phase_before_it() -> None:
+    screen, meter = Screen(), Meter(plan())
+    view = live(screen, meter)
+    view.draw()
+    before = meter.reads
+    view.say("step 1 of 2: Add a flag")
+    view.draw()  # at the same moment
+    assert meter.reads == before + 1
+
+
 def test_log_lines_scroll_too_and_go_their_own_way_afterwards() -> None:
     screen, own = Screen(), StringIO()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(own))

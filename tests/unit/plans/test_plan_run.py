@@ -19,7 +19,7 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.plans.calls.tool_execution import CallRequest
 from cleveragents.plans.history import PlanHistory
-from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
 from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import PlanBench, command, edit, step, write
@@ -105,6 +105,23 @@ def test_a_failed_step_fails_the_plan_with_its_last_output(plans: PlanBench) -> 
     assert plan.error.endswith("the end")
     assert "start" not in plan.error
     assert plans.states_of(plan) == ["ended"]
+
+
+def test_an_internal_error_names_the_log_with_its_traceback(plans: PlanBench) -> None:
+    def broken(plan: Plan) -> Strategy:
+        raise ZeroDivisionError("token sk-abcdefghijklmnopqrstuvwxyz0123")
+
+    plan = plans.plan(write("never.txt", ""))
+    with pytest.raises(ZeroDivisionError):
+        replace(plans.handler(), make_strategy=broken)(plans.owned_job(plan))
+    log = plans.container.state_directory / "errors.log"
+    error = str(plans.now(plan).error)
+    assert error.startswith("internal error (ZeroDivisionError: ")
+    assert error.endswith(f"); the details are in {log}")
+    kept = log.read_text()
+    assert f"plan: {plan.id}" in kept
+    assert "in broken" in kept
+    assert "sk-abc" not in kept + error
 
 
 def test_a_refusal_of_a_tool_fails_the_plan(plans: PlanBench) -> None:

@@ -64,9 +64,8 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         steps = _steps_of_blocked(plan, diff, replace(apply, text="try again"), reject, conflicts=conflicts)
     elif plan.state is PlanState.ERRORED:
         return _steps_of_failed(parts, plan, reject)
-    elif plan.state is PlanState.APPLIED:
-        takes = "push a commit that reverts it" if pushed else "undo the changes in your files"
-        steps = [diff, _step(plan, "undo", takes)] if is_kept(parts, plan) else []
+    elif plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
+        steps = _steps_of_ended(parts, plan, diff) if is_kept(parts, plan) else []
     elif parts.lifecycle.should_cancel(plan):
         steps = [_step(plan, "cancel", "complete the cancellation")]
     elif plan.state.running:
@@ -100,6 +99,16 @@ def _steps_of_failed(parts: PlanParts, plan: Plan, reject: Remedy) -> list[Remed
     more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
     resume = _step(plan, "resume", "try again from the failed step")
     return [*_logs_of_failed(parts, plan), more, resume, reject]
+
+
+def _steps_of_ended(parts: PlanParts, plan: Plan, diff: Remedy) -> list[Remedy]:
+    """Return the steps of an applied or cancelled plan whose sandbox still exists."""
+    if plan.state is PlanState.APPLIED:
+        pushed = remote_of(plan.resource) is not None
+        takes = "push a commit that reverts it" if pushed else "undo the changes in your files"
+        return [diff, _step(plan, "undo", takes)]
+    recorded = "show the changes it had made; a pipe gets a patch for `git apply`"
+    return [replace(diff, text=recorded)] if parts.history.changes(plan.id) else []
 
 
 def _correct(parts: PlanParts, plan: Plan) -> list[Remedy]:

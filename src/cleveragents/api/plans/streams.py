@@ -41,6 +41,9 @@ _PIECES = 500
 class PlanStream(Protocol):
     """Events after a position, and the output of some plans. Not thread-safe: use it in one thread."""
 
+    in_order: bool
+    """Whether `news` yields each piece of output between the events around it."""
+
     @property
     def position(self) -> int:
         """The position of the last event."""
@@ -68,6 +71,8 @@ def plan_stream(client: Client, after: int) -> PlanStream:
 
 class _HttpStream:
     """The stream of a server, over one connection that is reopened after a break."""
+
+    in_order = False
 
     def __init__(self, client: HttpClient, after: int) -> None:
         from cleveragents.api.event_stream import Follower
@@ -105,6 +110,8 @@ class _HttpStream:
 class _LocalStream:
     """The stream of this machine's database, by polling."""
 
+    in_order = True
+
     def __init__(self, client: LocalClient, after: int) -> None:
         self._client = client
         self._position = after
@@ -127,14 +134,20 @@ class _LocalStream:
 
     def news(self) -> Iterator[News]:
         while True:
-            events = self._client.events.list(after=self._position, limit=_PIECES).items
-            self._look_at(self._numbers)  # after the events, or earlier output is missing
-            for event in events:
-                if _ends_execute(event):  # its calls and output come before that
-                    yield from self._unread()
+            # guard: read before the events, so that all events that precede this output are known
+            self._look_at(self._numbers)
+            known = len(self._read)
+            page = self._client.events.list(after=self._position, limit=_PIECES)
+            self._look_at(self._numbers)  # again: output that precedes the last event may be newer
+            for event in page.items:
+                while self._read and event.time is not None and self._read[0].time <= event.time:
+                    known -= 1
+                    yield self._read.popleft()
                 self._position = event.position
                 yield event
-            yield from self._unread()
+            while known > 0 and page.next is None:  # later output may follow events that are not read yet
+                known -= 1
+                yield self._read.popleft()
             yield None
             time.sleep(_LOOK_SECONDS)
 
@@ -156,11 +169,6 @@ class _LocalStream:
         if records is not None:
             return records.new()
         return _printed(self._client, plan_id, self._numbers.get(plan_id, 0))
-
-
-def _ends_execute(event: EventView) -> bool:
-    phase, state = event.facts.get("phase"), event.facts.get("state")
-    return event.type == "plan.moved" and phase == "execute" and state not in ("queued", "processing")
 
 
 def _printed(client: Client, plan_id: str, after: int) -> Iterator[OutputView]:

@@ -35,6 +35,7 @@ from cleveragents.core.errors import (
     StalePlan,
 )
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,14 +144,19 @@ def undo_plan(session: Session, plan_id: str | None, message: str | None, yes: b
 def discard_plan(session: Session, plan_id: str | None, output: Output) -> None:
     """Discard a plan's result. Your files stay as they are.
 
-    Without PLAN, discard the only result here.
+    Without PLAN, discard the only result here. A second discard changes nothing.
 
     \b
     Example:
       agents plan discard 7QX2
     """
     client = session.client()
-    print_plan(output, client.plans.discard(chosen_plan(client, plan_id, "discard")))
+    plan = client.plans.get(chosen_plan(client, plan_id, "discard"))
+    if plan.status is PlanStatus.DISCARDED:
+        progress(f"plan {plan.id} is already discarded; nothing changed")
+    else:
+        plan = client.plans.discard(plan.id)
+    print_plan(output, plan)
 
 
 def apply_now(

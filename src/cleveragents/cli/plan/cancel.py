@@ -70,6 +70,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     \b
     Example:
       agents plan cancel 7QX2 --reason "wrong branch"
+      agents plan diff 7QX2 | git apply   # keep the changes it had made
     """
     client = session.client()
     patience = session.configuration().settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
@@ -78,6 +79,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
         client.plans.remove_sandbox(plan.id)
         plan = client.plans.get(plan.id)
     print_plan(output, plan)
+    print_next_steps(plan)
     if plan.parent is not None:
         whole = client.plans.get(plan.root)
         progress(f"part of plan {whole.id}, {whole.meaning}")

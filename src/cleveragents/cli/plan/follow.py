@@ -176,7 +176,11 @@ class PlansFollower:
         and may add further plans.
         """
         self._left = dict.fromkeys(self._meters)
-        self._show_kept()
+        running = [meter.last for meter in self._meters.values() if meter.last.plan.state.running]
+        for reading in running:  # before the output, which belongs to this status or to a later one
+            self._say_status(reading.plan.id, reading.status)
+        if not running or not self._stream.in_order:
+            self._show_kept()
         for plan_id, meter in self._meters.items():
             self._say_status(plan_id, meter.last.status)
         for asked in self._news():
@@ -245,15 +249,18 @@ class PlansFollower:
             self.say(plan_id, status.value)
 
     def _show_move(self, root: str, plan_id: str, facts: Mapping[str, Any]) -> None:
-        """Show the status of the plan after it moved. If the event alone does not determine the status, the
-        plan is read.
+        """Show the status after a move. The plan is read if the event alone does not determine the status; a
+        plan that has moved again by then is shown with its next event.
         """
-        if facts["state"] not in _NEEDS_REASON:
-            self._say_status(plan_id, status_of(Phase(facts["phase"]), PlanState(facts["state"])))
+        phase, state = Phase(facts["phase"]), PlanState(facts["state"])
+        is_told = phase is Phase.STRATEGIZE and state is PlanState.COMPLETE
+        if is_told or state.value not in _NEEDS_REASON:
+            self._say_status(plan_id, status_of(phase, state))
         elif self._statuses or self._counts_money:
             plan = self._client.plans.get(plan_id)
             self._meters[root].take(plan)
-            self._say_status(plan_id, plan.status)
+            if (plan.phase, plan.state) == (phase, state):  # guard: a later status must not come first
+                self._say_status(plan_id, plan.status)
 
     def _refusal(self, plan_id: str) -> str | None:
         """Pause a plan. Return the reason if this plan cannot be paused."""

@@ -116,7 +116,7 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
         "goal": goal,
         "status": plan.meaning,
         "waits for": _waits_for(plan),
-        "error": first_line(plan.error) if plan.state is not PlanState.APPLIED else None,
+        **_outcome(plan),
         "part of": None if parent is None else f"{parent.id}: {parent.title}",
         "called": on_one_line(name) if parent and isinstance(name, str) and name != goal else None,
         "works on": _works_on(plan),
@@ -133,6 +133,13 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
         "review": plan.review_problem,
     }
     return {name: value for name, value in said.items() if value}
+
+
+def _outcome(plan: PlanView) -> Row:
+    """Return the error of a plan, or the reason of its cancellation."""
+    if plan.state is PlanState.CANCELLED:
+        return {"reason": first_line((plan.error or "").removeprefix("cancelled: "))}
+    return {"error": first_line(plan.error)} if plan.state is not PlanState.APPLIED else {}
 
 
 def _waits_for(plan: PlanView) -> str | None:

@@ -59,12 +59,17 @@ to_branch_option = click.option(
 
 
 def print_plan(output: Output, plan: PlanView) -> None:
-    """Print a plan: all fields for programs, a few lines for people."""
+    """Print a plan: all fields for programs, a few lines for people.
+
+    People also get the answer of a plan that changed nothing, unless the live view has just printed it.
+    """
+    from cleveragents.cli.render.live_view import is_on_screen
+
     if output.machine_readable:
         output.record(plan_in_json(plan))
     else:
         _tell_briefly(output, plan)
-        if plan.status is PlanStatus.UNCHANGED and plan.answer:
+        if plan.status is PlanStatus.UNCHANGED and plan.answer and not is_on_screen(plan.answer):
             click.echo()
             output.markdown(redact_text(plan.answer))
 

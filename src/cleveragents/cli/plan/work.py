@@ -26,7 +26,7 @@ from cleveragents.cli.plan.apply import (
     print_applied,
     wait_for_other_apply,
 )
-from cleveragents.cli.plan.exit_codes import FAILED, NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.cli.plan.exit_codes import FAILED, INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.plan.view import (
     print_changes,
     print_hints,
@@ -37,7 +37,7 @@ from cleveragents.cli.plan.view import (
 )
 from cleveragents.cli.prompts import prompt_choice
 from cleveragents.cli.usage import as_usage
-from cleveragents.core.errors import Cancelled, PlanFailed
+from cleveragents.core.errors import PlanFailed
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
@@ -236,8 +236,9 @@ def activity_count(plan: PlanView) -> int:
 def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Bring a plan at rest to the outcome that the user chooses, with questions on a terminal.
 
-    Exits with 3, after printing what is needed, if a question cannot be asked, and with 1 if the plan failed.
-    Raises `Cancelled`, and `CheckFailed` if the result is left with a required check that did not pass.
+    Exits with 3, after printing what is needed, if a question cannot be asked, with 1 if the plan failed, and
+    with 130 if it was cancelled. Raises `CheckFailed` if the result is left with a required check that did
+    not pass.
     """
     while plan.state is PlanState.WAITING:
         plan = _answered(deciding, plan)
@@ -268,11 +269,13 @@ def _is_for_review(deciding: WorkOptions, plan: PlanView) -> bool:
 
 
 def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
-    """Raise `Cancelled`. Exit with 1 after printing the reason if the plan failed, with 3 if it could not be
-    applied, with 130 if another command paused it.
+    """Exit with 1 after printing the reason if the plan failed, with 3 if it could not be applied, and with
+    130 if another command cancelled or paused it.
     """
     if plan.state is PlanState.CANCELLED:
-        raise Cancelled((plan.error or "").removeprefix("cancelled: "))
+        print_reason(plan)
+        print_next_steps(plan)
+        raise click.exceptions.Exit(INTERRUPTED)
     if plan.state is PlanState.CONSTRAINED:
         _tell_constrained(deciding, plan)
     if plan.status is PlanStatus.PAUSED:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,9 +23,11 @@ from cleveragents.core.text.redaction import redact_text
 if TYPE_CHECKING:
     from cleveragents.cli.output import Output
 
-__all__ = ["LiveView", "PlainView", "is_for_terminal", "lines_of", "one_line"]
+__all__ = ["LiveView", "PlainView", "is_for_terminal", "is_on_screen", "lines_of", "one_line"]
 
 _LONGEST = 160
+_ANSWERS: deque[str] = deque(maxlen=16)
+"""The last answers of models that the views of this process printed."""
 
 
 class LiveView(Protocol):
@@ -79,6 +82,8 @@ class PlainView:
     def seen(self, seen: Progress) -> None:
         for line in lines_of(seen):
             self.say(line)
+        if seen.kind is ProgressKind.THOUGHT:
+            _ANSWERS.append(seen.text.strip())
 
     def output(self, chunk: bytes) -> None:
         with self._lock:
@@ -117,6 +122,11 @@ def is_for_terminal(output: Output | None) -> bool:
     if output is None or not output.human_readable:
         return False
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def is_on_screen(answer: str) -> bool:
+    """Return whether a view of this process printed the answer on the terminal that also shows results."""
+    return sys.stdout.isatty() and sys.stderr.isatty() and answer.strip() in _ANSWERS
 
 
 def _thought(text: str) -> list[str]:

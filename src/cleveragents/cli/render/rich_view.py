@@ -110,6 +110,7 @@ class RichView:
             self._stopping = True
         if _STEP.match(message):
             self._now = _Now(step=one_line(message))
+            self._read_at = None  # the heading shows the phase of this step
 
     def seen(self, seen: Progress) -> None:
         self._finished.seen(seen)

@@ -146,6 +146,8 @@ class LogFollower:
     def _look(self) -> float:
         """Pass new frames to the hub. Return the seconds until the next poll, unless it is woken earlier."""
         watched = self._hub.watched()
+        # guard: read before the events, so that the events that precede a piece of output come before it
+        output = {plan_id: self._source.output(plan_id, after) for plan_id, after in (watched or {}).items()}
         self._attempt(self._brought_up)
         self._quick = max(0, self._quick - 1)
         while frames := self._source.frames(self._position):
@@ -153,8 +155,8 @@ class LogFollower:
             if not self._hub.take_events(self._position, frames):
                 break
             self._position += len(frames)
-        for plan_id, number in (watched or {}).items():
-            if pieces := self._source.output(plan_id, number):
+        for plan_id, pieces in output.items():
+            if pieces:
                 self._hub.take_output(plan_id, pieces)
         self._said = None
         if watched is None:

@@ -1,0 +1,56 @@
+"""The error log: tracebacks of unexpected errors, without secrets, for a bug report.
+
+Commands and plans append to one file in the state directory. A full log becomes `errors.log.1`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import indent
+
+from cleveragents import __version__
+from cleveragents.core.text.control_characters import escape_controls
+from cleveragents.core.text.redaction import redact_text
+
+__all__ = ["record_error"]
+
+_LOG_BOUND = 1 << 20
+
+
+def record_error(error: BaseException, subject: str, state_directory: Path | None) -> str:
+    """Append the traceback of an error to the error log and return the path of the log.
+
+    `subject` says what failed, such as a command line. Without a writable state directory, a temporary file
+    is written instead.
+    """
+    trace = "".join(traceback.format_exception(error))
+    heading = (
+        f"{datetime.now(UTC).isoformat(timespec='seconds')} cleveragents {__version__} python {sys.version}"
+    )
+    told = f"{escape_controls(redact_text(subject))}\n{escape_controls(redact_text(trace), keep_lines=True)}"
+    # Indented, so that a line of the message cannot pass for the heading of an entry.
+    details = f"== {heading}\n{indent(told, '  ')}\n"
+    if state_directory is not None:
+        try:
+            return _append(state_directory / "errors.log", details)
+        except OSError:
+            pass  # written to a temporary file below
+    descriptor, name = tempfile.mkstemp(prefix="cleveragents-error-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(details)
+    return name
+
+
+def _append(path: Path, details: str) -> str:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LOG_BOUND:
+        path.replace(path.with_suffix(".log.1"))
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(details)
+    return str(path)
