@@ -124,11 +124,20 @@ def _take_plans(pictures: Pictures, ids: dict[str, str]) -> None:
             bench.api.post(f"/plans/{ids[name]}/apply", json={})
             bench.wait(ids[name], "apply", state)
         pictures.of_plan(page, ids["tax"], "", "plan-conflict")
+    _comment_on(bench, ids["receipt"])
     for name, scheme in (("plan-diff", "light"), ("plan-diff-dark", "dark")):
         with pictures.browser(TALLER, scheme) as page:
             pictures.of_plan(page, ids["receipt"], "diff", name)
     with pictures.browser({"width": 360, "height": 780}) as page:
         pictures.of_plan(page, ids["receipt"], "", "plan-narrow")
+
+
+def _comment_on(bench: PlanPageBench, plan_id: str) -> None:
+    """Comment on the first added line of the result."""
+    [file, *_] = bench.api.get(f"/plans/{plan_id}/diff").json()["files"]
+    line = next(line for hunk in file["hunks"] for line in hunk["lines"] if line["kind"] == "add")
+    body = {"text": "Say which colour the sum is for.", "path": file["path"], "line": line["new"]}
+    bench.api.post(f"/plans/{plan_id}/comments", json=body).raise_for_status()
 
 
 def _take_pages(pictures: Pictures) -> None:

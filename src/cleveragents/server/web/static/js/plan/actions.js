@@ -1,7 +1,7 @@
 // The actions of a plan: a button for each action the server allows, and its dialog.
 
 import { html, useState } from "../ui.js";
-import { Button, Dialog, TextField, toast } from "../components.js";
+import { Button, Dialog, TextArea, TextField, toast } from "../components.js";
 import { counted } from "../format.js";
 import { navigate } from "../router.js";
 import { Act, Trouble } from "./parts.js";
@@ -10,6 +10,7 @@ import { hasPassed } from "./plan_text.js";
 
 const SHOWN = [
   ["apply", "Apply …", "", "check"],
+  ["revise", "Request changes …", "", "edit"],
   ["resume", "Resume …", "", "play"],
   ["rebase", "Rebase …", "", "branch"],
   ["undo", "Undo …", "", "undo"],
@@ -25,6 +26,7 @@ export const labelOf = (name) => SHOWN.find(([one]) => one === name)[1].replace(
 /** The effect of each action. */
 export const HINTS = {
   apply: "merges the result into the current files",
+  revise: "sends the open comments to the agent, which continues in the same sandbox",
   resume: "continues where the plan stopped, with the same request",
   rebase: "merges the result with the current files, in the sandbox",
   undo: "reverts the applied changes",
@@ -50,7 +52,7 @@ export function Actions({ plan, asking, open }) {
   );
 }
 
-const DIALOGS = { apply: Apply, resume: Resume, rebase: Rebase, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
+const DIALOGS = { apply: Apply, revise: Revise, resume: Resume, rebase: Rebase, undo: Undo, reject: Discard, pause: Pause, cancel: Cancel, delete: Delete };
 
 // The dialog of an action. It closes once the action is done; errors are shown inside it.
 export function ActionDialog({ name, plan, asking, close }) {
@@ -115,6 +117,21 @@ function Apply({ plan, asking, shut, send, trouble }) {
       value=${message} onInput=${setMessage} maxlength="500" />
     ${remote && html`<${TextField} label="New branch" optional class="mono" placeholder=${remote.target}
       hint=${`Push to this branch instead of ${remote.branch}.`} value=${branch} onInput=${setBranch} maxlength="200" />`}
+  <//>`;
+}
+
+function Revise({ plan, asking, shut, send, trouble }) {
+  const [message, setMessage] = useState("");
+  const open = plan.open_comments || 0;
+  const revise = () => send({ message: message.trim() }, "Changes requested");
+  return html`<${Frame}
+    ...${{ name: "revise", asking, shut, trouble }}
+    title="Request changes" yes="Request changes" icon="edit" onYes=${revise} disabled=${!open && !message.trim()}
+  >
+    <p>${open
+      ? `Sends ${counted(open, "open comment")} to the agent, which continues in the same sandbox and answers each of them.`
+      : "No comments are open. Write a message, or comment on lines in the diff first."}</p>
+    <${TextArea} label="Message" optional=${open > 0} autofocus rows="3" value=${message} onInput=${setMessage} maxlength="20000" />
   <//>`;
 }
 

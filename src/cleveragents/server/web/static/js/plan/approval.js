@@ -2,7 +2,7 @@
 
 import { html, useState } from "../ui.js";
 import { Button, Select, TextField } from "../components.js";
-import { Act } from "./parts.js";
+import { Act, useFocus } from "./parts.js";
 
 /** The call with its controls. A rule is shown before it is saved, and exactly the shown rule is sent. */
 export function Approval({ plan, asking, waits, may }) {
@@ -49,12 +49,13 @@ const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.t
 
 function Denial({ asking, body, goBack }) {
   const [reason, setReason] = useState("");
+  const form = useFocus();
   const deny = (event) => {
     event.preventDefault();
     asking.ask("deny", reason.trim() ? { ...body, reason: reason.trim() } : body, "needs");
   };
-  return html`<form class="p-form" onSubmit=${deny}>
-    <${TextField} label="Reason" optional autofocus hint="The agent reads the reason and looks for another way."
+  return html`<form class="p-form" ref=${form} onSubmit=${deny}>
+    <${TextField} label="Reason" optional hint="The agent reads the reason and looks for another way."
       value=${reason} onInput=${setReason} maxlength="2000" />
     <div class="p-row">
       <${Act} name="deny" type="submit" kind="danger" icon="x" asking=${asking}>Deny<//>

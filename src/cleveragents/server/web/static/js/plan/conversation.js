@@ -9,6 +9,7 @@ import { shortId } from "../format.js";
 import { CallDetails } from "./call.js";
 import { CallDiff } from "./call_diff.js";
 import { stripped } from "./ansi.js";
+import { PlanComments } from "./comments.js";
 import { Markdown } from "./markdown.js";
 import { Long } from "./parts.js";
 import { clock, isRunning } from "./plan_text.js";
@@ -19,7 +20,7 @@ const NEAR_PX = 120;
 const ACTORS = { strategist: "Strategist", executor: "Agent", reviewer: "Reviewer" };
 const TONES = { passed: "good", running: "run", "not run": "off" };
 
-export function Conversation({ plan, events, lines, rollBack, children }) {
+export function Conversation({ plan, events, rev, asking, lines, rollBack, may, children }) {
   const [whole, setWhole] = useState(false);
   const entries = useMemo(() => conversationOf(lines.transcript, plan, events), [lines.transcript, lines.heard, plan, events]);
   const shown = whole ? entries : entries.slice(-MOST);
@@ -37,6 +38,7 @@ export function Conversation({ plan, events, lines, rollBack, children }) {
     ${isRunning(plan) && html`<p class="p-working" role="status"><span class="spinner" aria-hidden="true"></span>${plan.state === "queued" ? "Waiting for a worker …" : "Working …"}</p>`}
     ${plan.answer &&
     html`<article class="p-turn p-answer" aria-label="Answer"><h2>Answer</h2><${Markdown} text=${plan.answer} /></article>`}
+    <${PlanComments} ...${{ plan, rev, asking, may }} />
     ${children}
   </div>`;
 }

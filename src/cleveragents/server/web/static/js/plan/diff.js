@@ -1,13 +1,14 @@
-// The diff of a plan: a list of files, their lines, and a verdict on each file.
+// The diff of a plan: a list of files, their lines with comments, and a verdict on each file and hunk.
 //
 // Keys: n and p go to the next and previous file, a accepts and x leaves out the current file, u and s switch
 // between unified and side by side. Each verdict is sent to the server at once; the page only shows the server's state.
 
 import { html, useMemo, useRef, useState } from "../ui.js";
-import { Button, Empty, Loaded } from "../components.js";
+import { Button, Empty, Loaded, toast } from "../components.js";
 import { counted } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useSession } from "../session.js";
+import { useComments } from "./comments.js";
 import { countsOf } from "./diff_rows.js";
 import { FileDiff } from "./diff_file.js";
 import { useRead } from "./load.js";
@@ -15,13 +16,16 @@ import { Trouble } from "./parts.js";
 
 const KEY = "cleveragents.diff";
 const AT_ONCE = 1500;
+const NONE = [];
+const HUNK = /, the hunk at lines \d+-\d+$/;
 
 export function Diff({ plan, rev, asking }) {
   const load = useRead(`/plans/${plan.id}/diff`, rev);
+  const comments = useComments(plan, rev).data || NONE;
   return html`<div>
     ${plan.review_problem && html`<p class="p-warn">${plan.review_problem}</p>`}
     ${(plan.notes || []).map((note) => html`<p key=${note} class="p-note">${note}</p>`)}
-    <${Loaded} load=${load} what="Loading the diff">${(diff) => html`<${Files} ...${{ plan, diff, asking }} />`}<//>
+    <${Loaded} load=${load} what="Loading the diff">${(diff) => html`<${Files} ...${{ plan, diff, comments, asking }} />`}<//>
   </div>`;
 }
 
@@ -30,20 +34,23 @@ function filesOf(plan, diff) {
   const left = new Set(plan.left_out || []);
   const files = (diff.files || []).map((file) => ({ ...file, out: file.accepted === false || left.has(file.path) }));
   const named = new Set(files.map((file) => file.path));
-  const missing = [...left].filter((path) => !named.has(path)).map((path) => ({ path, out: true, hunks: [], absent: true }));
+  const missing = [...left].filter((path) => !named.has(path) && !named.has(path.replace(HUNK, ""))).map((path) => ({ path, out: true, hunks: [], absent: true }));
   return [...files, ...missing].sort((a, b) => (a.path < b.path ? -1 : 1));
 }
 
-function Files({ plan, diff, asking }) {
+function Files({ plan, diff, comments, asking }) {
   const files = useMemo(() => filesOf(plan, diff), [diff, (plan.left_out || []).join("\0")]);
   const [at, setAt] = useState(0);
   // The file that keys act on. A ref, because a quick second key must not act on the file drawn last.
   const here = useRef(0);
   const [sides, setSides] = useState(localStorage.getItem(KEY) === "sides");
+  const byPath = useMemo(() => grouped(comments), [comments]);
   const far = useMemo(() => beyond(files), [files]);
   const place = Math.min(at, files.length - 1);
   const may = (plan.can || []).includes("review");
   const operator = useSession().mayIn(plan.project, "operator");
+  const drafts = useRef(new Map()).current;
+  const [box, setBox] = useState(null);
   const choose = (two) => {
     localStorage.setItem(KEY, two ? "sides" : "one");
     setSides(two);
@@ -52,6 +59,13 @@ function Files({ plan, diff, asking }) {
     if (!may || asking.busy || file.out === !accepted) return;
     asking.ask("review", accepted ? { accept: [file.path], reject: [] } : { accept: [], reject: [file.path] });
   };
+  const judgeHunk = (hunk, accepted) =>
+    asking.ask("review", accepted ? { accept_hunks: [hunk.id] } : { reject_hunks: [hunk.id] }, "review", (problem) => {
+      if (problem.status !== 409) return false;
+      toast("The file changed. Look at its current hunks, and choose again.", "bad");
+      return true;
+    });
+  const talk = { plan, asking, operator, box, setBox, drafts, judgeHunk };
   const go = (next) => {
     const to = Math.max(0, Math.min(files.length - 1, next));
     here.current = to;
@@ -98,13 +112,22 @@ function Files({ plan, diff, asking }) {
       ${files.map(
         (file, index) => html`<${FileDiff}
           key=${file.path}
-          ...${{ file, index, sides, may, judge, asking }}
+          ...${{ file, index, sides, may, judge, asking, talk }}
+          comments=${byPath.get(file.path) ?? NONE}
           folded=${far.has(file)}
           now=${index === place}
         />`,
       )}
     </div>
   </div>`;
+}
+
+function grouped(comments) {
+  const found = new Map();
+  for (const one of comments) {
+    if (one.path !== null) found.set(one.path, [...(found.get(one.path) ?? NONE), one]);
+  }
+  return found;
 }
 
 // The files beyond the first lines. They start folded, so that the page stays fast.

@@ -1,8 +1,9 @@
-// One file of a diff, unified or side by side, with its verdict.
+// One file of a diff, unified or side by side, with its comments and the verdicts on the file and its hunks.
 
 import { html, useMemo, useState } from "../ui.js";
 import { Badge, Button } from "../components.js";
-import { count } from "../format.js";
+import { count, counted } from "../format.js";
+import { Comment, CommentForm, linesOf } from "./comments.js";
 import { changedParts, countsOf, sideBySide } from "./diff_rows.js";
 import { Act } from "./parts.js";
 import { useSyntax } from "./syntax.js";
@@ -12,13 +13,19 @@ const TOO_LONG = "This file is too long to show in full. Download the patch to s
 const SIGNS = { add: "+", remove: "−", context: " " };
 const CHANGES = { created: "new", added: "new", deleted: "deleted", renamed: "renamed", mode: "mode" };
 
-export function FileDiff({ file, index, sides, may, judge, asking, folded, now }) {
+export function FileDiff({ file, index, sides, may, judge, asking, talk, comments, folded, now }) {
   const [added, removed] = countsOf(file);
   const long = folded || added + removed > MOST;
   const [open, setOpen] = useState(!long && !file.out);
   const word = CHANGES[file.change];
   // Memoized, so that moving from file to file redraws no lines.
-  const body = useMemo(() => open && html`<${Body} ...${{ file, sides }} />`, [open, file, sides]);
+  const box = talk.box?.path === file.path ? talk.box : null;
+  const { busy, said } = asking;
+  const body = useMemo(
+    () => open && html`<${Body} ...${{ file, sides, may, comments }} talk=${{ ...talk, box }} />`,
+    [open, file, sides, may, comments, box, busy, said],
+  );
+  const unsettled = comments.filter((one) => one.state === "open").length;
   return html`<section
     id=${`file-${index}`}
     class=${`p-filediff ${file.out ? "p-filediff-out" : ""}`}
@@ -31,6 +38,7 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
       <h3><bdi>${file.path}</bdi></h3>
       ${word && html`<${Badge} tone=${word === "deleted" ? "bad" : "good"}>${word}<//>`}
       ${file.out && html`<${Badge} tone="off">left out<//>`}
+      ${unsettled > 0 && html`<${Badge} tone="need">${counted(unsettled, "comment")}<//>`}
       <span class="p-counts"><span class="p-plus">+${added}</span> <span class="p-minus">−${removed}</span></span>
       ${may &&
       html`<span class="p-verdict" role="group" aria-label=${`Verdict on ${file.path}`}>
@@ -52,12 +60,18 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
 // Disabled during a request, without a spinner in every file.
 const quiet = (asking) => ({ busy: asking.busy ? "other" : null });
 
-function Body({ file, sides }) {
+function Body({ file, sides, may, comments, talk }) {
   const [whole, setWhole] = useState(false);
   const hunks = file.hunks || [];
   const total = hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0);
   const instead = insteadOfLines(file, total);
-  if (instead) return html`<p class="p-filediff-note">${instead}</p>`;
+  const lines = new Set(hunks.flatMap((hunk) => hunk.lines.map((line) => line.new)));
+  const beside = instead ? [] : comments.filter((one) => !one.outdated && lines.has(one.end_line));
+  const above = comments.filter((one) => !beside.includes(one));
+  const top = html`${above.map((comment) => html`<div key=${comment.number} class="p-above">
+    <${Comment} ...${{ ...talk, comment }} may=${talk.operator} where=${linesOf(comment)} />
+  </div>`)}`;
+  if (instead) return html`${top}<p class="p-filediff-note">${instead}</p>`;
   let left = whole ? Infinity : MOST;
   const shown = [];
   for (const hunk of hunks) {
@@ -65,9 +79,9 @@ function Body({ file, sides }) {
     shown.push(hunk.lines.length <= left ? hunk : { ...hunk, lines: hunk.lines.slice(0, left) });
     left -= hunk.lines.length;
   }
-  return html`<div class="p-code" tabindex="0" role="group" aria-label=${`Lines of ${file.path}`}>
+  return html`${top}<div class="p-code" tabindex="0" role="group" aria-label=${`Lines of ${file.path}`} onKeyDown=${moveAlongLines}>
       <table class=${sides ? "p-lines-table p-two" : "p-lines-table"}>
-        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, path: file.path }} />`)}</tbody>
+        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides, may, talk, path: file.path, comments: beside }} />`)}</tbody>
       </table>
     </div>
     ${!whole &&
@@ -86,35 +100,80 @@ function insteadOfLines(file, total) {
   return total ? null : "No lines changed: only the mode differs, or the file is empty.";
 }
 
-function Hunk({ hunk, sides, path }) {
-  const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
-  const tokens = useSyntax(hunk.lines, path);
-  const of = (line) => ({ line, parts: parts.get(line), tokens: tokens.get(line) });
-  const header = hunk.header || `@@ −${hunk.old_start ?? ""} +${hunk.new_start ?? ""} @@`;
-  const head = html`<tr class="p-hunk"><td colspan=${sides ? 4 : 3}>${header}</td></tr>`;
-  if (!sides) {
-    const rows = hunk.lines.map((line, place) => html`<${Line} key=${place} ...${of(line)} />`);
-    return html`${head}${rows}`;
-  }
-  return html`${head}${sideBySide(hunk.lines).map(
-    ({ left, right }, place) => html`<tr key=${place} class="p-pair">
-      <${Half} ...${of(left)} number=${left && left.old} />
-      <${Half} ...${of(right)} number=${right && right.new} />
-    </tr>`,
-  )}`;
+// The arrow keys move between the buttons that comment on a line. Tab goes from hunk to hunk.
+function moveAlongLines(event) {
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!by || !event.target.matches(".p-add")) return;
+  event.preventDefault();
+  const all = [...event.currentTarget.querySelectorAll(".p-add")];
+  all[all.indexOf(event.target) + by]?.focus();
 }
 
-/** A line of a unified diff; without line numbers if `bare`. */
-export function Line({ line, parts, tokens, bare = false }) {
-  return html`<tr class=${`p-dl p-dl-${line.kind}`}>
-    ${!bare && html`<td class="p-no">${line.old ?? ""}</td><td class="p-no">${line.new ?? ""}</td>`}
+function Hunk({ hunk, sides, may, talk, path, comments }) {
+  const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
+  const tokens = useSyntax(hunk.lines, path);
+  const first = hunk.lines.find((line) => line.new);
+  const add = (line) =>
+    talk.operator && line?.new && html`<${AddComment} ...${{ line, path, talk }} first=${line === first} />`;
+  const of = (line) => ({ line, parts: parts.get(line), tokens: tokens.get(line) });
+  const below = (line) => line?.new && html`<${Below} key=${`below-${line.new}`} ...${{ line, path, talk, comments }} width=${sides ? 4 : 3} />`;
+  const head = html`<${HunkHead} ...${{ hunk, may, talk, path }} width=${sides ? 4 : 3} />`;
+  const out = hunk.accepted === false ? "p-out" : "";
+  if (!sides) {
+    const rows = hunk.lines.flatMap((line, place) => [html`<${Line} key=${place} ...${{ ...of(line), out }} add=${add(line)} />`, below(line)]);
+    return html`${head}${rows}`;
+  }
+  return html`${head}${sideBySide(hunk.lines).flatMap(({ left, right }, place) => [
+    html`<tr key=${place} class=${`p-pair ${out}`}>
+      <${Half} ...${of(left)} number=${left && left.old} />
+      <${Half} ...${of(right)} number=${right && right.new} add=${add(right)} />
+    </tr>`,
+    below(right),
+  ])}`;
+}
+
+function HunkHead({ hunk, may, talk, path, width }) {
+  const header = hunk.header || `@@ −${hunk.old_start ?? ""} +${hunk.new_start ?? ""} @@`;
+  const kept = hunk.accepted !== false;
+  const name = kept ? "Leave out" : "Include";
+  return html`<tr class="p-hunk"><td colspan=${width}>
+    <div class="p-hunk-head">
+      <span>${header}</span>
+      ${may && hunk.id && html`<${Act} small kind="quiet" name="review" asking=${quiet(talk.asking)} class="p-hunk-verdict"
+        label=${`${name} hunk ${hunk.number} of ${path}`} onClick=${() => talk.judgeHunk(hunk, !kept)}>${name}<//>`}
+      ${!kept && html`<${Badge} tone="off">left out<//>`}
+    </div>
+  </td></tr>`;
+}
+
+function AddComment({ line, path, talk, first }) {
+  return html`<button type="button" class="p-add" tabindex=${first ? "0" : "-1"} aria-label=${`Comment on line ${line.new} of ${path}`}
+    onClick=${() => talk.setBox({ path, line: line.new })}>+</button>`;
+}
+
+// The comments that end on a line, and the form of a new one.
+function Below({ line, path, talk, comments, width }) {
+  const here = comments.filter((one) => one.end_line === line.new);
+  const asked = talk.box?.line === line.new;
+  if (!here.length && !asked) return null;
+  return html`<tr class="p-below"><td colspan=${width}>
+    ${here.map((comment) => html`<${Comment} key=${comment.number} ...${{ ...talk, comment }} may=${talk.operator}
+      where=${comment.line === comment.end_line ? "" : linesOf(comment)} />`)}
+    ${asked && html`<${CommentForm} key=${`${path}:${line.new}`} asking=${talk.asking} at=${talk.box} drafts=${talk.drafts} close=${() => talk.setBox(null)} />`}
+  </td></tr>`;
+}
+
+/** A line of a unified diff; without line numbers if `bare`. `add` is the button that comments on the line. */
+export function Line({ line, parts, tokens, add = null, out = "", bare = false }) {
+  return html`<tr class=${`p-dl p-dl-${line.kind} ${out}`}>
+    ${!bare && html`<td class="p-no">${line.old ?? ""}</td><td class="p-no">${add}${line.new ?? ""}</td>`}
     <td class="p-text"><span class="p-sign">${SIGNS[line.kind]}</span><${Text} ...${{ line, parts, tokens }} /></td>
   </tr>`;
 }
 
-function Half({ line, number, parts, tokens }) {
+function Half({ line, number, parts, tokens, add = null }) {
   if (!line) return html`<td class="p-no p-nothing"></td><td class="p-text p-nothing"></td>`;
-  return html`<td class=${`p-no p-dl-${line.kind}`}>${number ?? ""}</td>
+  return html`<td class=${`p-no p-dl-${line.kind}`}>${add}${number ?? ""}</td>
     <td class=${`p-text p-dl-${line.kind}`}><span class="p-sign">${SIGNS[line.kind]}</span><${Text} ...${{ line, parts, tokens }} /></td>`;
 }
 

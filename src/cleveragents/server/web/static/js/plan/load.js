@@ -154,13 +154,13 @@ export function useRead(path, rev, { query = {}, whole = false } = {}) {
 }
 
 // Sends actions on the plan, one at a time. `busy` names the running action; `said` holds the problem of each place.
-// After a conflict with another user the plan is read again, and the problem is shown.
+// After a conflict with another user the plan is read again, and the problem is shown, unless `failed` handles it.
 export function useAsking(id, reload) {
   const [busy, setBusy] = useState(null);
   const [said, setSaid] = useState({});
   const under = useRef(null);
   const during = useCallback(
-    async (name, place, doIt, again) => {
+    async (name, place, doIt, again, failed) => {
       if (under.current) return null;
       under.current = name;
       setBusy(name);
@@ -170,7 +170,7 @@ export function useAsking(id, reload) {
         done = (await doIt()) ?? {};
       } catch (error) {
         const problem = error instanceof Problem ? error : new Problem(0, "error", String(error));
-        setSaid((now) => ({ ...now, [place]: problem }));
+        if (!failed?.(problem)) setSaid((now) => ({ ...now, [place]: problem }));
       }
       under.current = null;
       // The buttons stay disabled until the plan is read again: `can` may be out of date.
@@ -181,7 +181,8 @@ export function useAsking(id, reload) {
     [id, reload],
   );
   const where = `/plans/${encodeURIComponent(id)}`;
-  const ask = (name, body = {}, place = name) => during(name, place, () => post(`${where}/${name}`, body), true);
+  const ask = (name, body = {}, place = name, failed = null) =>
+    during(name, place, () => post(`${where}/${name}`, body), true, failed);
   const remove = (force) => during("delete", "delete", () => del(force ? `${where}?force=true` : where), false);
   const forget = useCallback((place) => setSaid((now) => ({ ...now, [place]: null })), []);
   return { ask, remove, busy, said, forget };

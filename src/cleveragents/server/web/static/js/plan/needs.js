@@ -158,6 +158,7 @@ function Result({ plan, may, open }) {
   const checked = (plan.checks || []).length ? "All checks passed." : "No checks were configured.";
   return html`<p class="p-said">
       ${counted(plan.files_changed, "file")} changed${left ? `, ${left} left out` : ""}.${" "}
+      ${plan.open_comments > 0 && `${counted(plan.open_comments, "open comment")}. `}
       ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} failed or out of date.</a>` : checked}${" "}
       ${remoteOf(plan)
         ? `Nothing is pushed to ${placeInWords(plan)} until you apply.`
@@ -166,6 +167,7 @@ function Result({ plan, may, open }) {
     <div class="p-row">
       <a class="button button-primary" href="#diff">Review diff</a>
       ${may("apply") && html`<${Button} icon="check" onClick=${() => open("apply")}>Apply …<//>`}
+      ${may("revise") && html`<${Button} icon="edit" onClick=${() => open("revise")}>Request changes …<//>`}
       ${may("reject") && html`<${Button} icon="x" onClick=${() => open("reject")}>Discard …<//>`}
     </div>`;
 }

@@ -57,7 +57,8 @@ export function PlanPage({ id }) {
 
 function Known({ given, problem, events, rev, reload }) {
   const { mayIn } = useSession();
-  const plan = mayIn(given.project, "operator") ? given : { ...given, can: [] };
+  const operator = mayIn(given.project, "operator");
+  const plan = operator ? given : { ...given, can: [] };
   const asking = useAsking(plan.id, reload);
   const connection = useConnection();
   const lines = useLines(plan.id);
@@ -81,7 +82,7 @@ function Known({ given, problem, events, rev, reload }) {
     <${Landed} ...${{ plan, events }} />
     <div class="p-columns" data-tab=${tab}>
       <${Tabs} tabs=${tabsOf(plan)} tab=${DETAILS.includes(tab) ? "details" : tab} go=${(name) => go(ALSO[name] ?? name)}>
-        ${tab === "conversation" ? html`<${Conversation} ...${all}>${needs}<//>` : panelOf(tab, all, go)}
+        ${tab === "conversation" ? html`<${Conversation} ...${all} may=${operator}>${needs}<//>` : panelOf(tab, all, go)}
       <//>
       <${About} plan=${plan} go=${go} />
     </div>

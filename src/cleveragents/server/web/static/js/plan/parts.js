@@ -1,6 +1,6 @@
 // Components that only a plan's page uses.
 
-import { html, useState } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { Button, Remedies } from "../components.js";
 
 // A button for an action on the plan: busy during its own request, disabled during any other.
@@ -12,6 +12,18 @@ export function Act({ name, asking, onClick, children, disabled = false, ...more
     ...${more}
     >${children}<//
   >`;
+}
+
+/** A ref for a form that opens in place: its first field gets the focus, which goes back when the form closes. */
+export function useFocus(wanted = true) {
+  const form = useRef(null);
+  useEffect(() => {
+    if (!wanted) return undefined;
+    const before = document.activeElement;
+    form.current.querySelector("textarea, input").focus();
+    return () => document.activeElement === document.body && before?.isConnected && before.focus();
+  }, []);
+  return form;
 }
 
 // A problem with its remedies, beside the action that caused it.
