@@ -14,7 +14,8 @@ from cleveragents.core.command_rule import CommandRule
 from cleveragents.core.errors import PlanError, RequestRefused, UnknownPlan, UnknownProject, UnknownRule
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.store import sql_rule_store
 from cleveragents.plans.store.sql_rule_store import ApprovalRule, NewRule, RuleScope, SqlRuleStore
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import outbox
@@ -128,6 +129,19 @@ def test_an_equal_rule_is_kept_once(stand: RuleStand) -> None:
     other = stand.allow(RuleScope.of_project("default", "/other"))
     assert stand.rules.list() == [rule, other]
     assert stand.rules.list("shop") == stand.rules.list("no\0project") == []
+
+
+def test_rules_of_a_plan_end_with_the_plan(stand: RuleStand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_rule_store, "_MOST_RULES", 2)
+    plan = stand.processing()
+    stand.allow(RuleScope.of_tree(plan))
+    kept = stand.allow(RuleScope.of_project("default", "/r"))
+    with pytest.raises(RequestRefused, match="the project has 2 rules; revoke some first"):
+        stand.allow(RuleScope.of_project("default", "/other"))
+    stand.plans.move(plan, (Phase.EXECUTE, PlanState.CANCELLED), now=LATER)
+    assert stand.rules.list() == stand.rules.list("default") == [kept]
+    other = stand.allow(RuleScope.of_project("default", "/other"))
+    assert stand.rules.list() == [kept, other]
 
 
 def test_unsafe_and_secret_rules_are_not_kept(stand: RuleStand) -> None:

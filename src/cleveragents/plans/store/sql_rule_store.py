@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, delete, or_, select
+from sqlalchemy import Connection, RowMapping, Select, delete, exists, or_, select
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.access.store.sql_project_store import hold_project
@@ -22,7 +22,7 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_known_text
-from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.store.plan_rows import decoded, encoded
 from cleveragents.storage.columns import ensure_storable, is_storable, microseconds, moment
 from cleveragents.storage.database import Database
@@ -32,6 +32,12 @@ from cleveragents.storage.tables import approval_rules, plans
 __all__ = ["ApprovalRule", "NewRule", "RuleScope", "SqlRuleStore", "keep_rule", "rule_for"]
 
 _MOST_RULES = 1_000
+_ENDED_PLAN = exists().where(
+    plans.c.id == approval_rules.c.root_id,
+    plans.c.state.in_([state.value for state in PlanState if state.ended]),
+)
+_IN_EFFECT = select(approval_rules).where(~_ENDED_PLAN)
+"""Without the rules of plans that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,8 @@ class SqlRuleStore:
         return self._database.write(unit)
 
     def list(self, project: str | None = None) -> Sequence[ApprovalRule]:
-        """Return the rules of a project, or all, oldest first."""
-        query = select(approval_rules).order_by(approval_rules.c.id)
+        """Return the rules of a project, or all, oldest first; without those of plans that have ended."""
+        query = _IN_EFFECT.order_by(approval_rules.c.id)
         if project is not None:
             if not is_storable(project):
                 return []
@@ -135,7 +141,7 @@ def keep_rule(
         raise RequestRefused("cannot allow this command: it contains a known secret", "pattern")
     rule = ApprovalRule(identifiers.new(), scope, command, now, by)
     ensure_storable("a rule", {"words": str(command), "by": by})
-    query = select(approval_rules).where(approval_rules.c.project == scope.project)
+    query = _IN_EFFECT.where(approval_rules.c.project == scope.project)
     known = [_rule_of(row) for row in connection.execute(query).mappings()]
     for one in known:
         if (one.scope, one.command) == (scope, command):
