@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from cleveragents.config.document import parse_document, read_bounded
 from cleveragents.config.settings import (
@@ -61,10 +62,15 @@ class Configuration:
         return value
 
     def shown(self, key: Key) -> Scalar:
-        """Return the value of a setting for display, with passwords in URLs masked."""
+        """Return the value of a setting for display, with passwords in URLs and the path of a webhook
+        masked.
+        """
         from cleveragents.core.text.redaction import redact_text
 
         value = self.value(key)
+        if key.dotted == "notifications.webhook" and value:  # guard: whoever knows the path can post there
+            parts = urlsplit(str(value))
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/***"
         return redact_text(value) if isinstance(value, str) else value
 
     def tightened_beyond(self, settings: Settings) -> list[str]:

@@ -139,3 +139,7 @@ def _ensure_url(text: str) -> None:
     parts = urlsplit(text)
     if text and not (parts.scheme in ("http", "https") and parts.hostname):
         raise ValueError("should be a URL that begins with http:// or https://")
+    try:
+        (parts.hostname or "").encode("idna")
+    except UnicodeError:
+        raise ValueError("should be a URL with a valid host, as in https://agents.example") from None

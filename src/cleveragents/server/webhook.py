@@ -55,7 +55,7 @@ _STATES = {
 _ENDED = (PlanStatus.UNCHANGED, PlanStatus.APPLIED, PlanStatus.FAILED, PlanStatus.CANCELLED)
 
 Send = Callable[[Mapping[str, object]], int]
-"""Posts a JSON object and returns the status. Raises `httpx.HTTPError`."""
+"""Posts a JSON object and returns the status. Raises `httpx.HTTPError`, `httpx.InvalidURL`, `ValueError`."""
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +117,8 @@ class WebhookNotifier:
         """Send a notification. Return whether it is settled: accepted, or refused for good."""
         try:
             status = self._send(body)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            # httpx checks a URL only when it connects; a host may be no valid name (`UnicodeError`).
             self._complain(body, type(error).__name__)
             return False
         if status < 300:

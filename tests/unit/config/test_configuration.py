@@ -347,6 +347,13 @@ def test_any_text_is_settings_or_a_clear_error(text: str) -> None:
 # ── Secrets ───────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_the_path_of_a_webhook_is_never_shown(place: Place) -> None:
+    key = known_keys()["notifications.webhook"]
+    assert place.load().shown(key) == ""
+    place.environment[key.variable] = "https://me:pw@chat.example:8443/hooks/T0/s3cret?key=s3cret"
+    assert place.load().shown(key) == "https://chat.example:8443/***"
+
+
 @pytest.mark.parametrize("password", ["s3cret", "p@ss/w:rd", "%70%40"])
 def test_a_password_is_never_shown(place: Place, password: str) -> None:
     place.environment["CLEVERAGENTS_DATABASE_URL"] = f"postgresql://me:{password}@host/db"

@@ -81,11 +81,11 @@ def test_the_end_of_a_plan_is_reported(server: PlanServer) -> None:
 
 
 def test_nothing_is_lost_while_the_receiver_is_down(server: PlanServer) -> None:
-    receiver = Receiver(httpx.ConnectError("refused"), 503, 429)
+    receiver = Receiver(httpx.ConnectError("refused"), 503, 429, httpx.InvalidURL("bad"), UnicodeError("bad"))
     one, two = done(server), done(server)
     sender = notifier(server, receiver)
-    pauses = [sender.step() for _ in range(3)]
-    assert pauses == [1.0, 2.0, 4.0]
+    pauses = [sender.step() for _ in range(5)]
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert receiver.accepted == []
     notifier(server, receiver).step()  # another process goes on where the first one was killed
     assert [told["plan"] for told in receiver.accepted] == [one, two]
@@ -132,4 +132,10 @@ def test_old_events_are_not_reported_at_the_first_start(server: PlanServer, tmp_
 @pytest.mark.parametrize("url", ["ftp://x", "file:///etc/passwd", "example.com/hook"])
 def test_a_webhook_must_be_a_web_address(url: str) -> None:
     with pytest.raises(ValueError, match="http"):
+        NotificationSettings(webhook=url)
+
+
+@pytest.mark.parametrize("url", ["http://a..b/", f"https://{'a' * 64}.example/"])
+def test_a_webhook_must_have_a_valid_host(url: str) -> None:
+    with pytest.raises(ValueError, match="valid host"):
         NotificationSettings(webhook=url)

@@ -78,7 +78,7 @@ def list_settings(session: Session, output: Output) -> None:
 @format_option
 @pass_session
 def get_setting(session: Session, key: str, output: Output) -> None:
-    """Print the value of KEY; passwords are masked.
+    """Print the value of KEY; passwords, and the path of a webhook, are masked.
 
     \b
     Example:
