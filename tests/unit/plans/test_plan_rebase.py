@@ -269,3 +269,58 @@ def test_a_file_that_the_user_ignores_since_the_base_leaves_the_sandbox(bench: P
     bench.ensure_consistent(plan)
     assert bench.apply(plan).state is PlanState.APPLIED
     assert bench.text("b.txt") == "tulip-42\n"
+
+
+def linked(bench: PlanBench, commit: str | None) -> None:
+    """Set the commit of the submodule `sub` in the index of the user, or remove the submodule."""
+    if commit is None:
+        git(bench.repository, "rm", "-q", "--cached", "sub")
+        (bench.repository / "sub").rmdir()
+        return
+    (bench.repository / "sub").mkdir(exist_ok=True)
+    git(bench.repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},sub")
+
+
+@pytest.mark.parametrize(("before", "after"), [("1" * 40, "2" * 40), ("1" * 40, None), (None, "2" * 40)])
+def test_changes_of_submodules_stay_with_the_repository(
+    bench: PlanBench, before: str | None, after: str | None
+) -> None:
+    if before is not None:
+        linked(bench, before)
+    plan = bench.done(write("a.txt", "mine\n"))
+    linked(bench, after)
+    assert bench.parts.rebase.merge(plan) is None
+    (bench.repository / "b.txt").write_text("theirs\n")
+    plan = rebased(bench, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    bench.ensure_consistent(plan)
+    assert bench.diff(plan, "--name-only").split() == ["a.txt"]
+    assert bench.apply(plan).state is PlanState.APPLIED
+    listed = git(bench.repository, "ls-files", "-s", "sub")
+    assert (after or "") in listed
+    assert bool(listed) == (after is not None)
+
+
+def test_files_in_the_place_of_a_submodule_refuse_a_rebase(bench: PlanBench) -> None:
+    linked(bench, "1" * 40)
+    plan = bench.done(write("a.txt", "mine\n"))
+    linked(bench, None)
+    (bench.repository / "sub").mkdir()
+    (bench.repository / "sub/x").write_text("x\n")
+    with pytest.raises(ApplyRefused, match="sub is no longer a submodule; start a new plan"):
+        bench.parts.rebase.rebase(plan)
+    assert [made.tool for made in bench.calls(plan)] == ["write"]
+
+
+def test_two_changes_of_a_submodule_refuse_a_rebase(bench: PlanBench) -> None:
+    linked(bench, "1" * 40)
+    plan = bench.done(command("rmdir sub"))
+    linked(bench, "2" * 40)
+    with pytest.raises(ApplyRefused, match="the plan and you changed the submodule sub"):
+        bench.parts.rebase.rebase(plan)
+    linked(bench, None)
+    (bench.repository / "b.txt").write_text("theirs\n")
+    plan = rebased(bench, plan)
+    assert plan.phase_state == COMPLETE, plan.error
+    bench.ensure_consistent(plan)
+    assert bench.apply(plan).state is PlanState.APPLIED

@@ -7,6 +7,9 @@ open until the agent or a person resolves it.
 A rebase is one recorded call in the usual states, and its result names the new base. So an interrupted one is
 finished or never happened, and a rollback of the call restores the base from before. The files of the user
 are only read, under the lock of the repository that an apply holds.
+
+Submodules stay as they were when the sandbox was created, where each one is an empty directory: the new base
+has their earlier commits. So the plan does not change them, and an apply keeps the commits of the repository.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass, replace
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applier, ApplyOptions
 from cleveragents.changes.model.merge_conflict import REBASE, MergeOutcome, last_rebase, open_conflicts
+from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, StalePlan
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
@@ -92,7 +96,7 @@ class PlanRebase:
         tree, base = seen
         try:
             with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(told, base=base)) as preparation:
-                onto = preparation.keep_current()
+                onto = _with_own_submodules(plan.id, sandbox, (base, tree, preparation.keep_current()))
                 if onto == base:
                     return None
                 with self.sandbox_edits.idle(plan) as sandbox:
@@ -136,3 +140,33 @@ class PlanRebase:
         done = MergeOutcome.of_call(execution.finish(call))
         faults.reach("rebase.ended.after")
         return done
+
+
+def _with_own_submodules(plan_id: str, sandbox: Sandbox, trees: tuple[str, str, str]) -> str:
+    """Return the last of the trees base, result and `onto` with the submodules of the sandbox.
+
+    Raises `ApplyRefused` if the repository has files in the place of a submodule, or if the plan changed a
+    submodule in another way than the repository.
+    """
+    base, result, onto = trees
+    drift = sandbox.changes_of(onto)
+    moved = [path for path, step in drift.items() if _is_link(step.before) or _is_link(step.after)]
+    if not moved:
+        return onto
+    own, states = sandbox.changes_of(result, base), {path: step.after for path, step in drift.items()}
+    there = [path for path, state in states.items() if state is not None and not _is_link(state)]
+    for path in moved:
+        was_link = _is_link(drift[path].before)
+        if was_link and any(f"{name}/".startswith(f"{path}/") for name in there):
+            raise ApplyRefused(plan_id, f"{path} is no longer a submodule; start a new plan")
+        if path in own and own[path].after != states[path]:
+            raise ApplyRefused(plan_id, f"the plan and you changed the submodule {path}; start a new plan")
+        if path not in own and was_link:
+            del states[path]
+        else:
+            states[path] = None
+    return sandbox.tree(states)
+
+
+def _is_link(state: FileState | None) -> bool:
+    return state is not None and state.mode == GITLINK
