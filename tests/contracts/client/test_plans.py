@@ -23,6 +23,7 @@ from cleveragents.core.errors import (
     PlanError,
     RequestRefused,
     StalePlan,
+    ToolRefused,
     UnknownCheckpoint,
     UnknownComment,
     UnknownDecision,
@@ -145,6 +146,10 @@ def test_a_side_is_taken_right_after_a_conflict(server: PlanServer, client: Clie
     file.write_text("mine\n")
     with pytest.raises(ApplyConflict):
         client.plans.apply(plan_id)
+    calls = [made.tool for made in client.plans.get(plan_id).calls]
+    with pytest.raises(ToolRefused, match=r"no open conflict at nosuch; open conflicts: new\.txt"):
+        client.plans.resolve(plan_id, "nosuch", Take.OURS)
+    assert [made.tool for made in client.plans.get(plan_id).calls] == calls
     resolved = client.plans.resolve(plan_id, "new.txt", Take.THEIRS)
     assert (resolved.conflicts, [row.path for row in resolved.changes]) == ((), ["two.txt"])
     assert client.plans.apply(plan_id).state is PlanState.APPLIED

@@ -396,7 +396,7 @@ class LocalPlans:
         parts = self._parts
         with self._reachable(plan_id) as plan:
             if plan.state is PlanState.CONSTRAINED and not parts.sub_plan_merge.open_conflicts(plan.id):
-                parts.rebase.merge(plan)  # its files have no markers of the conflict yet
+                parts.rebase.merge(plan, path=path)  # its files have no markers of the conflict yet
             parts.manual_resolution.resolve(plan, path, take)
             return self._view(plan)
 

@@ -19,12 +19,19 @@ from dataclasses import dataclass, replace
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applier, ApplyOptions
-from cleveragents.changes.model.merge_conflict import REBASE, MergeOutcome, last_rebase, open_conflicts
+from cleveragents.changes.model.merge_conflict import (
+    REBASE,
+    MergeOutcome,
+    TreeMerge,
+    last_rebase,
+    open_conflicts,
+)
 from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, StalePlan
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
 from cleveragents.plans.calls.tool_execution import ToolExecution
+from cleveragents.plans.conflicts.resolution import conflicts_at
 from cleveragents.plans.history import PlanResult, restore_states
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -79,13 +86,16 @@ class PlanRebase:
                 return plan
         return self.lifecycle.queue(plan, wanted=_REBASED)
 
-    def merge(self, plan: Plan, told: Callable[[str], None] | None = None) -> MergeOutcome | None:
+    def merge(
+        self, plan: Plan, told: Callable[[str], None] | None = None, *, path: str | None = None
+    ) -> MergeOutcome | None:
         """Merge the current files of the repository into the result; return None if they have not changed
         since the plan's base. Does not queue the plan. `told` is called if another plan is being applied.
+        With a `path`, the merge must have a conflict at this path.
 
         Raises `PlanError` if the plan has no result to rebase or has open conflicts; `NeedsHuman` if its
-        sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ApplyBusy`,
-        `ApplyRefused`. Then nothing changed.
+        sandbox has unrecorded edits; `StalePlan` if the plan changed meanwhile; `ToolRefused` if there is no
+        conflict at the path; `ApplyBusy`, `ApplyRefused`. Then nothing changed.
         """
         self._ensure_whole(plan)
         ensure_rebasable(plan)
@@ -103,7 +113,10 @@ class PlanRebase:
                     if self._decided(plan, sandbox) != seen:  # guard: another process rebased or rolled back
                         raise StalePlan(plan.id, plan.version)
                     self.result.history.ensure_taken_in(plan.id, sandbox)
-                    return self._merged(plan, sandbox, (base, tree, onto))
+                    merged = sandbox.merge(base, tree, onto, labels=(f"plan {plan.id}", "the repository"))
+                    if path is not None:
+                        conflicts_at([one for one in merged.conflicts if one.is_choice], path)
+                    return self._recorded(plan, sandbox, merged, (base, onto))
         except ApplyRefused as refused:
             raise replace(refused, wanted="rebased") from refused
 
@@ -119,9 +132,13 @@ class PlanRebase:
     def _decided(self, plan: Plan, sandbox: Sandbox) -> tuple[str, str]:
         return self.result.tree(plan, sandbox), self.result.base(plan, sandbox)
 
-    def _merged(self, plan: Plan, sandbox: Sandbox, trees: tuple[str, str, str]) -> MergeOutcome:
-        """Merge, write the files and record the call. The caller holds `sandbox.writing()`."""
-        base, tree, onto = trees
+    def _recorded(
+        self, plan: Plan, sandbox: Sandbox, merged: TreeMerge, bases: tuple[str, str]
+    ) -> MergeOutcome:
+        """Write the merged files and record the call, with the old and the new base. The caller holds
+        `sandbox.writing()`.
+        """
+        base, onto = bases
         execution = self.execution(plan, sandbox)
         calls, now, faults = execution.calls, execution.clock.now, execution.faults
         about = FrozenObject({"title": _TITLE})
@@ -129,7 +146,6 @@ class PlanRebase:
         changeset = execution.context.start_changeset()
         call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
         faults.reach("rebase.started.after")
-        merged = sandbox.merge(base, tree, onto, labels=(f"plan {plan.id}", "the repository"))
         changed = sandbox.changes_of(merged.tree)
         restore_states(sandbox, {path: step.after for path, step in changed.items()})
         faults.reach("rebase.files.after")

@@ -44,6 +44,7 @@ __all__ = [
     "Resolution",
     "conflict_task",
     "conflict_text",
+    "conflicts_at",
     "resolution_of",
     "side_in_short",
 ]
@@ -78,7 +79,7 @@ def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: st
     Raises `ToolRefused` if there is no conflict, if the file still has markers, or if it changed after the
     merge.
     """
-    meant = _meant(open_conflicts(history.calls(plan_id)), path)
+    meant = conflicts_at(open_conflicts(history.calls(plan_id)), path)
     edited = {name: step.after for name, step in history.unrecorded(plan_id, sandbox).items()}
     now = history.states(plan_id) | edited
     tree = sandbox.tree(now)
@@ -93,7 +94,10 @@ def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: st
     return Resolution(meant, deciding.states, sandbox.tree(now | deciding.states))
 
 
-def _meant(found: Sequence[MergeConflict], path: str) -> tuple[MergeConflict, ...]:
+def conflicts_at(found: Sequence[MergeConflict], path: str) -> tuple[MergeConflict, ...]:
+    """Return those of the conflicts at the path, which may be the displayed or the stored one. Raises
+    `ToolRefused` if there are none.
+    """
     meant = tuple(conflict for conflict in found if conflict.shown_path == path)
     names = (path, named_by(path))
     meant = meant or tuple(conflict for conflict in found if conflict.path in names)
