@@ -68,7 +68,7 @@ class Configuration:
         from cleveragents.core.text.redaction import redact_text
 
         value = self.value(key)
-        if key.dotted == "notifications.webhook" and value:  # guard: whoever knows the path can post there
+        if key.dotted == "notifications.webhook" and value:  # guard: the path is often a secret
             parts = urlsplit(str(value))
             return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/***"
         return redact_text(value) if isinstance(value, str) else value
