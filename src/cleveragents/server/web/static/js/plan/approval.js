@@ -1,7 +1,7 @@
 // The pending approval of a call: approve it once or by a rule for later calls, or deny it with a reason.
 
 import { html, useState } from "../ui.js";
-import { Button, Select, TextField } from "../components.js";
+import { Button, Prose, Select, TextField } from "../components.js";
 import { Act, useFocus } from "./parts.js";
 
 /** The call with its controls. A rule is shown before it is saved, and exactly the shown rule is sent. */
@@ -11,7 +11,7 @@ export function Approval({ plan, asking, waits, may }) {
   // The call that is shown is the call that is sent.
   const call = (plan.calls || []).find((one) => (asked ? one.number === asked : one.state === "asked"));
   const body = call ? { call: call.number } : {};
-  return html`<p class="p-said">${waits.what}</p>
+  return html`<p class="p-said"><${Prose} text=${waits.what} /></p>
     ${call && html`<pre class="p-pre">${call.tool}  ${call.what}</pre>`}
     ${denying
       ? html`<${Denial} asking=${asking} body=${body} goBack=${() => setDenying(false)} />`
