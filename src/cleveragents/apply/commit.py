@@ -85,6 +85,10 @@ class CommitBuilder:
             return merge.base, merge.theirs
         return forms.to_commit(head, merge.base, changes)
 
+    def tree_of(self, facts: CommitFacts) -> str:
+        """Return the tree of a commit that was made."""
+        return self._user().git("rev-parse", f"{facts.new}^{{tree}}").decode("ascii").strip()
+
     def ensure_possible(self) -> None:
         """Raise `ApplyRefused` if no commit can be made here."""
         if self.apply_target.git_directory is None:

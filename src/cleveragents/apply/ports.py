@@ -169,9 +169,9 @@ class Preparation(Protocol):
         """
         ...
 
-    def commit_apart(self, message: str) -> str | None:
-        """Commit the result without changing a file, index or branch, and return the commit; None if there
-        is nothing to commit. Raises `ApplyConflict`, and `ApplyRefused`, also for a remote.
+    def commit_apart(self, message: str) -> tuple[str, str] | None:
+        """Commit the result without changing a file, index or branch, and return the commit and its tree;
+        None if there is nothing to commit. Raises `ApplyConflict`, and `ApplyRefused`, also for a remote.
         """
         ...
 

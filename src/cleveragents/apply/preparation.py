@@ -159,8 +159,8 @@ class TreePreparation(PreparedMerge):
             return Applied(entry.id, {})
         return self._applied(entry, commit)
 
-    def commit_apart(self, message: str) -> str | None:
-        """Commit the result on top of HEAD and return the commit; None if HEAD has all changes.
+    def commit_apart(self, message: str) -> tuple[str, str] | None:
+        """Commit the result on top of HEAD, and return the commit and its tree; None if HEAD has all changes.
 
         No file, index or branch changes. Raises `ApplyRefused`, `ApplyConflict`.
         """
@@ -169,7 +169,7 @@ class TreePreparation(PreparedMerge):
             making = CommitBuilder(self._merge_input.plan_id, self._apply_target, Path(scratch))
             making.ensure_possible()
             facts = making.make(self._merge, message)
-        return None if facts is None else facts.new
+            return None if facts is None else (facts.new, making.tree_of(facts))
 
     def _looked_again(self) -> dict[str, FileObservation]:
         """Read the files to change again, and verify that they are byte for byte those that were merged.

@@ -130,7 +130,7 @@ class PushPreparation(PreparedMerge):
     def landed(self) -> bool:
         return self._landed is not None
 
-    def commit_apart(self, message: str) -> str | None:
+    def commit_apart(self, message: str) -> tuple[str, str] | None:
         raise ApplyRefused(self._merge_input.plan_id, "a result for a git remote is pushed by its apply")
 
     def apply(self, commit: CommitRequest | None = None) -> Applied:

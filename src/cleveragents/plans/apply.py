@@ -204,18 +204,31 @@ class PlanApply:
     def commit_apart(self, plan: Plan, message: str) -> str:
         """Commit the result on top of HEAD of the user's repository, and return the commit.
 
-        Neither the plan nor a file, index or branch changes. Raises `PolicyDenied`, `PlanError`,
+        Neither the plan nor a file, index or branch changes. Raises `PlanError` if the plan has required
+        checks, and neither the tree of the commit nor the result merged with the user's files is the tree
+        that they checked. Raises `StalePlan` if the plan or its result changed meanwhile; `PolicyDenied`,
         `ApplyConflict`, `ApplyRefused`, `ApplyBusy`.
         """
-        self._ensure_may_apply(plan)
+        strategy = self._ensure_may_apply(plan)
         sandbox = self.sandboxes.open(plan.id)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree, base = self._decided(plan, sandbox)
         with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(base=base)) as preparation:
+            with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+                decided, moved = self._decided(plan, sandbox), self.plans.get(plan.id)
+                self._ensure_whole(plan)
+            if decided != (tree, base) or moved.version != plan.version:  # guard: only what was reviewed
+                raise StalePlan(plan.id, plan.version)
             ensure_no_conflict(plan.id, preparation.conflicts)
-            commit = preparation.commit_apart(message)
-        if commit is None:
+            made = preparation.commit_apart(message)
+            merged = preparation.merged
+        if made is None:
             raise PlanError(plan.id, "nothing to publish: HEAD already contains the result")
+        commit, committed = made
+        # guard: no tree leaves the machine that the required checks have not seen
+        if tree not in (committed, merged) and any(check.required for check in strategy.checks):
+            again = Remedy("plan.rebase", plan.id, text="Rebase the plan, which repeats its checks")
+            raise PlanError(plan.id, "the repository has changed since the checks passed", (again,))
         return commit
 
     def undo(

@@ -176,6 +176,30 @@ def test_a_result_that_failed_its_check_or_depends_on_uncommitted_work_is_refuse
     assert git(remote, "branch", "--format=%(refname:short)") == "main\n"
 
 
+def test_a_merged_result_that_no_check_has_seen_is_not_published(
+    agents: Agents, repository: Path, remote: Path
+) -> None:
+    plan = agents(*REPLACE, "--review", "--check", "test ! -e blocker").id
+    (repository / "notes.txt").write_text("Uncommitted, and not published.\n")
+    assert agents("plan", "publish", plan, "--no-pull-request").code == 0
+    (repository / "blocker").write_text("")
+    git(repository, "add", "blocker")
+    git(repository, "commit", "-qm", "Block")
+    git(repository, "push", "-q", "origin", "main")
+    refused = agents("plan", "publish", plan, "--branch", "later", "--no-pull-request")
+    assert refused.code == 2, refused.err
+    assert "the repository has changed since the checks passed" in refused.err
+    assert f"agents plan rebase {plan}" in refused.err
+    assert "later" not in git(remote, "branch")
+    git(repository, "rm", "-q", "blocker")
+    (repository / "other").write_text("")
+    git(repository, "add", "other")
+    git(repository, "commit", "-qm", "Unblock")
+    git(repository, "push", "-q", "origin", "main")
+    assert agents("plan", "rebase", plan).code in (0, 3)
+    assert agents("plan", "publish", plan, "--branch", "later", "--no-pull-request").code == 0
+
+
 @pytest.mark.parametrize(
     ("url", "page"),
     [
