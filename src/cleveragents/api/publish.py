@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from cleveragents.api.plans.views import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
-from cleveragents.core.errors import GitFailed, PlanError, RequestRefused
+from cleveragents.core.errors import GitFailed, NeedsHuman, PlanError, Remedy, RequestRefused
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["BRANCH", "PublishView", "publish_directory", "publish_remote", "web_address"]
+__all__ = ["BRANCH", "PublishTarget", "PublishView", "publish_directory", "publish_remote", "web_address"]
 
 BRANCH = "agents/{plan}"
 """The default branch of a published result."""
 
 _SECONDS = 300.0
+_MOST_NAMED = 5
 _PROTOCOLS = "https:ssh:git:file"
 _SHORT = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*)")
 _URL = re.compile(r"(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>.+)")
@@ -60,15 +61,28 @@ class _Remote:
     url: str
     default: str
     existing: str
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTarget:
+    """The new branch and the git remote of a publish, as the user names them, and whether commits of the user
+    that the remote does not have may be pushed.
+    """
+
+    branch: str | None = None
+    remote: str | None = None
+    with_commits: bool = False
 
 
 def publish_directory(
-    container: Container, plan: Plan, view: PlanView, *, branch: str | None, remote: str | None, message: str
+    container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
 ) -> Mapping[str, JsonValue]:
     """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch.
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
-    the default branch; `InvalidName`; the errors of an apply.
+    the default branch; `NeedsHuman` if commits of the user would be pushed that may not be; `InvalidName`;
+    the errors of an apply.
     """
     from cleveragents.access.model.project import new_branch
     from cleveragents.api.plans.changes import commit_message
@@ -79,10 +93,10 @@ def publish_directory(
     directory = git_directory_of(root)
     if directory is None:
         raise PlanError(plan.id, f"cannot publish: {root} is not a git repository")
-    name = new_branch(branch or BRANCH, plan.id)
+    name = new_branch(target.branch or BRANCH, plan.id)
     git = _Git(plan.id, root, directory)
     ref = f"refs/heads/{name}"
-    found = git.remote(remote, ref)
+    found = git.remote(target.remote, ref)
     if name == found.default:  # guard: a result reaches the default branch by a pull request only
         raise RequestRefused(f"{name} is the default branch of {found.name}; choose another name", "branch")
     # guard: a commit of others is never overwritten, also not if it kept the message of the plan's commit
@@ -95,6 +109,8 @@ def publish_directory(
     ensure_checked(parts, plan)
     text = message or commit_message(view)
     commit = parts.apply.commit_apart(plan, text)
+    if not target.with_commits:  # guard: a commit that the user has not pushed may be private
+        _ensure_pushed(plan.id, found.name, git.unpushed(found, commit))
     git.push(found, ref, commit)
     _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
     return _row(plan.id, found.url, found.default, name, text) | {"commit": commit}
@@ -152,6 +168,18 @@ def _without_password(url: str) -> str:
     return redact_text(re.sub(r"(?<=://)[^@/]*@", "", url))
 
 
+def _ensure_pushed(plan_id: str, remote: str, unpushed: Sequence[str]) -> None:
+    """Raise `NeedsHuman` if there are commits of the user that the remote does not have."""
+    if not unpushed:
+        return
+    count, named = len(unpushed), ", ".join(unpushed[:_MOST_NAMED])
+    commits = "1 commit" if count == 1 else f"{count} commits"
+    more = ", …" if count > _MOST_NAMED else ""
+    include = Remedy("plan.publish", plan_id, {"with_commits": True}, "Push them with the result")
+    what = redact_text(f"{remote} does not have {commits} of yours ({named}{more})")
+    raise NeedsHuman(plan_id, what, (include,))
+
+
 def _record(container: Container, plan: Plan, facts: dict[str, JsonValue]) -> None:
     from cleveragents.core.event import DomainEvent, EventType
     from cleveragents.storage.outbox import append_to_outbox
@@ -198,16 +226,18 @@ class _Git:
             raise PlanError(
                 self.plan_id, f"cannot publish: the repository has {known}; run `git remote add origin URL`"
             )
-        default = existing = ""
+        default = existing = tip = ""
         for line in self._lines("ls-remote", "--symref", name, "HEAD", ref):
             value, _, what = line.partition("\t")
             if value.startswith("ref: refs/heads/") and what == "HEAD":
                 default = value.removeprefix("ref: refs/heads/")
             elif what == ref:
                 existing = value
+            elif what == "HEAD":
+                tip = value
         if not default:
             raise PlanError(self.plan_id, f"cannot publish: {name} has no default branch; push one first")
-        return _Remote(name, self._address(name), default, existing)
+        return _Remote(name, self._address(name), default, existing, tip)
 
     def _address(self, name: str) -> str:
         """Return the URL of the remote: as configured, if it names a host, else as git rewrites it."""
@@ -222,6 +252,16 @@ class _Git:
         tracked = self._lines(*asked, succeeds=(0, 1))
         candidates = [*tracked, "origin", *(known if len(known) == 1 else [])]
         return next((name for name in candidates if name in known), None)
+
+    def unpushed(self, remote: _Remote, commit: str) -> list[str]:
+        """Return the hashes and subjects of the commits before `commit` that the remote does not have, as
+        far as this repository knows; newest first.
+        """
+        known = [f"--remotes={remote.name}"]
+        if self._lines("rev-parse", "-q", "--verify", f"{remote.tip}^{{commit}}", succeeds=(0, 1, 128)):
+            known.append(remote.tip)
+        plain = ("--no-decorate", "--no-show-signature", "--topo-order", "--format=%h %s")
+        return self._lines("log", *plain, "--skip=1", commit, "--not", *known)
 
     def push(self, remote: _Remote, ref: str, commit: str) -> None:
         """Push the commit without tags and submodules, unless the branch changed since it was read."""

@@ -135,6 +135,26 @@ def test_no_tag_is_pushed_with_a_result(agents: Agents, repository: Path, remote
     assert git(remote, "tag") == ""
 
 
+def test_commits_that_were_never_pushed_are_named_before_they_are_pushed(
+    agents: Agents, repository: Path, remote: Path
+) -> None:
+    (repository / "wip.txt").write_text("Work in progress.\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "WIP do not push")
+    plan = agents(*REPLACE, "--review").id
+    refused = agents("plan", "publish", plan, "--no-pull-request")
+    assert refused.code == 3
+    assert "origin does not have 1 commit of yours (" in refused.err
+    assert "WIP do not push)" in refused.err
+    assert f"agents plan publish {plan} --with-commits" in refused.err
+    assert agents("plan", "publish", plan, "--no-pull-request", typed="n\n").code == 130
+    assert git(remote, "branch", "--format=%(refname:short)") == "main\n"
+    assert agents("plan", "publish", plan, "--no-pull-request", typed="y\n").code == 0
+    assert git(remote, "show", f"agents/{plan}:wip.txt") == "Work in progress.\n"
+    named = agents("plan", "publish", plan, "--branch", "b", "--no-pull-request", "--with-commits")
+    assert named.code == 0
+
+
 def test_without_the_program_or_after_its_failure_the_page_is_printed(
     agents: Agents, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,13 +200,15 @@ class Plans(Protocol):
         branch: str | None = None,
         remote: str | None = None,
         message: str | None = None,
+        with_commits: bool = False,
     ) -> PublishView:
         """Push the result to a new branch, for a pull request, and return the branch.
 
         The commit is made on top of HEAD; your files stay as they are, and the plan stays ready. The result
         of a plan on a git remote is applied to the branch. `{plan}` in `branch` stands for the plan id;
-        `remote` is the name of a git remote. Raises `RequestRefused` for the default branch and for a
-        directory of a server, and the errors of `apply`.
+        `remote` is the name of a git remote. With `with_commits`, your commits that the remote does not have
+        are pushed, too. Raises `NeedsHuman` for such commits without `with_commits`; `RequestRefused` for the
+        default branch and for a directory of a server; the errors of `apply`.
         """
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:

@@ -217,6 +217,7 @@ class HttpPlans:
         branch: str | None = None,
         remote: str | None = None,
         message: str | None = None,
+        with_commits: bool = False,
     ) -> PublishView:
         from cleveragents.api.publish import publish_remote
 

@@ -321,10 +321,11 @@ class LocalPlans:
         branch: str | None = None,
         remote: str | None = None,
         message: str | None = None,
+        with_commits: bool = False,
     ) -> PublishView:
         from cleveragents.access.model.project import remote_of
         from cleveragents.api.plans.apply_jobs import ensure_applicable
-        from cleveragents.api.publish import publish_directory, publish_remote
+        from cleveragents.api.publish import PublishTarget, publish_directory, publish_remote
         from cleveragents.core.identifiers import acting_as
 
         plan = self._operated(plan_id)
@@ -335,9 +336,8 @@ class LocalPlans:
             plan = ensure_applicable(self._container, plan.id, message="")
             view, text = self._view(plan), message or ""
             with acting_as(self._by):
-                made = publish_directory(
-                    self._container, plan, view, branch=branch, remote=remote, message=text
-                )
+                target = PublishTarget(branch, remote, with_commits)
+                made = publish_directory(self._container, plan, view, target, message=text)
         return view_of(PublishView, made)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:

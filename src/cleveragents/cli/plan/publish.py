@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,8 +20,10 @@ from cleveragents.api.client import LocalClient
 from cleveragents.api.views import as_json
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.choose import chosen_plan, optional_plan
+from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.usage import as_usage
+from cleveragents.core.errors import NeedsHuman
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ _LONGEST_ERROR = 2000
 @click.option("--branch", metavar="NAME", help="Name of the new branch; {plan} stands for the plan id.")
 @click.option("--remote", metavar="NAME", help="Git remote. Default: that of your branch, or origin.")
 @click.option("--message", metavar="TEXT", help="Commit message. Default: drafted from the goal.")
+@click.option("--with-commits", is_flag=True, help="Also push your commits that the remote does not have.")
 @click.option("--no-pull-request", is_flag=True, help="Only push the branch.")
 @format_option
 @pass_session
@@ -46,12 +51,14 @@ def publish_plan(
     branch: str | None,
     remote: str | None,
     message: str | None,
+    with_commits: bool,
     no_pull_request: bool,
     output: Output,
 ) -> None:
     """Push a plan's result to a new branch, and open a pull request.
 
-    The branch starts at your HEAD. Your files and branches stay as they are, and the plan stays ready. The
+    The branch starts at your HEAD; a terminal asks before commits are pushed that the remote does not have,
+    elsewhere pass --with-commits. Your files and branches stay as they are, and the plan stays ready. The
     pull request is opened with gh, glab or tea, if installed; otherwise the address of its page is printed.
     The default branch is never pushed to. With a server, only plans on git remotes can be published: their
     result is applied to the new branch.
@@ -62,10 +69,10 @@ def publish_plan(
       agents plan publish 7QX2 --branch add-json-flag --no-pull-request
     """
     client = session.client()
+    plan_id = chosen_plan(client, plan_id, "apply")
+    publish = partial(client.plans.publish, plan_id, branch=branch, remote=remote, message=message)
     with as_usage():
-        made = client.plans.publish(
-            chosen_plan(client, plan_id, "apply"), branch=branch, remote=remote, message=message
-        )
+        made = _published(publish, with_commits=with_commits)
     progress(f"pushed branch {made.branch} to {made.remote}")
     opened = None if no_pull_request else _opened(made, _repository(client, made.plan))
     if opened is None and not no_pull_request:
@@ -74,6 +81,22 @@ def publish_plan(
     if not output.machine_readable:
         row = {name: value for name, value in row.items() if name != "body" and value}
     output.record({**row, "pull_request": opened} if opened else row)
+
+
+def _published(publish: Callable[..., PublishView], *, with_commits: bool) -> PublishView:
+    """Publish the result. A terminal asks before commits of the user are pushed with it; without a terminal,
+    raises `NeedsHuman`.
+    """
+    from cleveragents.cli.plan.work import interactive
+
+    try:
+        return publish(with_commits=with_commits)
+    except NeedsHuman as error:
+        # The remedy is to push the commits; other errors of this kind are not about commits.
+        if not interactive() or not any(remedy.action == "plan.publish" for remedy in error.remedies):
+            raise
+        ensure_confirmed(f"{error.what}. Push them with the result?")
+    return publish(with_commits=True)
 
 
 def _repository(client: Client, plan_id: str) -> Path | None:
