@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cleveragents import connect
 from cleveragents.cli.prompts import prompt_key
 from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
 
@@ -261,6 +262,24 @@ def test_several_approved_plans_continue_together(agents: Agents) -> None:
     assert ended.code == 3, ended.err
     for plan in made:
         assert "status     ready" in agents("plan", "show", plan).out
+
+
+def test_a_plan_deleted_meanwhile_does_not_end_the_round(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approved = agents(*REPLACE, "--profile", "manual").id
+    deleted = agents(*REPLACE, "--review").id
+
+    def key() -> str:
+        with connect() as client:
+            client.plans.delete(deleted, force=True)
+        return "a"
+
+    monkeypatch.setattr(click, "getchar", key)
+    ended = agents("plan", "review", typed="n\n")
+    assert deleted in ended.err, ended.err
+    assert "1 decision, 1 left" in ended.err
+    assert "status     ready" in agents("plan", "show", approved).out
 
 
 def test_after_an_interrupt_the_decisions_stay(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,9 @@ class _Round:
 def decide_all(deciding: WorkOptions, plan_ids: Sequence[str]) -> None:
     """Ask for a decision about each plan, then run the plans that continue.
 
-    `q` and Ctrl-D end the questions. An action that fails is reported, and the next plan follows. After
-    Ctrl-C, the decisions so far stay, and a plan that was to continue can be resumed.
+    `q` and Ctrl-D end the questions. A plan that cannot be read and an action that fails are reported, and
+    the next plan follows. After Ctrl-C, the decisions so far stay, and a plan that was to continue can be
+    resumed.
     """
     made = _Round(deciding)
     try:
@@ -77,7 +78,11 @@ def decide_all(deciding: WorkOptions, plan_ids: Sequence[str]) -> None:
 
 def _asked_about(made: _Round, plan_id: str, place: str) -> bool:
     """Ask about one plan until there is a decision. Return False to end the questions."""
-    plan = made.deciding.client.plans.get(plan_id)
+    try:
+        plan = made.deciding.client.plans.get(plan_id)
+    except CleverAgentsError as error:  # deleted meanwhile, for example: the earlier decisions still count
+        report(error, made.deciding.prefix)
+        return True
     progress("")
     write(Styled(f"[{place}] {printable(plan.title)}", bold=True), err=True)
     progress(f"plan {plan.id}, {plan.meaning}")
