@@ -145,7 +145,7 @@ class PlanApply:
         strategy = self._ensure_may_apply(plan)
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
-        tree, base = self._decided(plan, sandbox)
+        tree, base = self.result.decided(plan, sandbox)
         stop, fence = request.stop, request.fence
         with ExitStack() as held:
             try:
@@ -158,7 +158,7 @@ class PlanApply:
             try:
                 # A running rewrite has finished by now; a later one finds that the plan is being applied.
                 with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
-                    decided = self._decided(plan, sandbox)
+                    decided = self.result.decided(plan, sandbox)
                     self._ensure_whole(plan)  # guard: a rebase may have left conflicts in the same tree
                 if decided != (tree, base):  # guard: apply only the tree that was approved
                     raise StalePlan(plan.id, plan.version)
@@ -174,10 +174,6 @@ class PlanApply:
                 raise
         _tell_renames(applied, request.told)
         return self.plans.get(plan.id), applied
-
-    def _decided(self, plan: Plan, sandbox: Sandbox) -> tuple[str, str]:
-        """Return the tree to apply, and the tree that its changes start from."""
-        return self.result.tree(plan, sandbox), self.result.base(plan, sandbox)
 
     def _ensure_whole(self, plan: Plan) -> None:
         """Raise `PlanError` if the files contain both sides of a conflict, or a rebase was interrupted."""
@@ -212,10 +208,10 @@ class PlanApply:
         strategy = self._ensure_may_apply(plan)
         sandbox = self.sandboxes.open(plan.id)
         self.result.history.ensure_taken_in(plan.id, sandbox)
-        tree, base = self._decided(plan, sandbox)
+        tree, base = self.result.decided(plan, sandbox)
         with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(base=base)) as preparation:
             with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
-                decided, moved = self._decided(plan, sandbox), self.plans.get(plan.id)
+                decided, moved = self.result.decided(plan, sandbox), self.plans.get(plan.id)
                 self._ensure_whole(plan)
             if decided != (tree, base) or moved.version != plan.version:  # guard: only what was reviewed
                 raise StalePlan(plan.id, plan.version)

@@ -26,6 +26,8 @@ from cleveragents.changes.model.review import (
     Review,
     ReviewKind,
     accepted_states,
+    lapsed_hunks,
+    present_hunks,
     rejected_hunks,
     without_hunks,
 )
@@ -39,6 +41,7 @@ from cleveragents.core.change import (
 )
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
+from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of
 from cleveragents.plans.model.plan import Plan
@@ -257,16 +260,53 @@ class PlanResult:
     def hunks_left_out(self, plan: Plan, sandbox: Sandbox) -> list[HunkId]:
         """Return the hunks that were left out, without lapsed verdicts. Raises `PlanError`."""
         rejected = rejected_hunks(self.reviews.of_plan(plan.id))
-        states = self.states(plan, sandbox, every_hunk=True) if rejected else {}
-        now = {path: state.content for path, state in states.items() if state is not None}
-        paths = {hunk.path for hunk in rejected}
-        base = sandbox.base_states(paths, self.base(plan, sandbox)) if rejected else {}
-        before = {path: state.content for path, state in base.items() if state is not None}
-        return [
-            hunk
-            for hunk in rejected
-            if (before.get(hunk.path), now.get(hunk.path)) == (hunk.base, hunk.result)
-        ]
+        return present_hunks(rejected, *self._files_of(plan, sandbox, rejected)) if rejected else []
+
+    def rejected(self, plan: Plan) -> tuple[str, ...]:
+        """Return the ids of all hunks that were left out."""
+        return tuple(hunk.digest for hunk in rejected_hunks(self.reviews.of_plan(plan.id)))
+
+    def lapsed_hunks(self, plan: Plan, sandbox: Sandbox) -> list[HunkId]:
+        """Return the hunks that were left out before their file changed, and that need a new verdict. Raises
+        `PlanError`.
+        """
+        reviews = self.reviews.of_plan(plan.id)
+        rejected = rejected_hunks(reviews)
+        if not rejected:
+            return []
+        rebase = last_rebase(self.history.calls(plan.id))
+        gone = () if rebase is None else MergeOutcome.of_call(rebase).left_out
+        lapsed = lapsed_hunks(reviews, *self._files_of(plan, sandbox, rejected))
+        return [hunk for hunk in lapsed if hunk.digest not in gone]
+
+    def _files_of(
+        self, plan: Plan, sandbox: Sandbox, hunks: Iterable[HunkId]
+    ) -> tuple[Mapping[str, FileState | None], Mapping[str, FileState | None]]:
+        """Return the states of the result with every hunk, and the base of the files of these hunks."""
+        base = sandbox.base_states({hunk.path for hunk in hunks}, self.base(plan, sandbox))
+        return self.states(plan, sandbox, every_hunk=True), base
+
+    def ensure_decided(self, plan: Plan, sandbox: Sandbox) -> None:
+        """Raise `NeedsHuman` if a hunk was left out and its file changed afterwards, without a new verdict:
+        the result may contain the hunk again. Raises `PlanError`.
+        """
+        lapsed = self.lapsed_hunks(plan, sandbox)
+        if lapsed:
+            files = named(sorted({shown(hunk.path) for hunk in lapsed}))
+            what = f"you left out hunks of files that changed since, so decide about them again: {files}"
+            remedies = (
+                Remedy("plan.diff", plan.id, {"hunks": True}, "Show the present hunks"),
+                Remedy("plan.review", plan.id, {"reject_hunks": None}, "Leave a hunk out"),
+                Remedy("plan.review", plan.id, {"accept": None}, "Accept a file with all its hunks"),
+            )
+            raise NeedsHuman(plan.id, what, remedies)
+
+    def decided(self, plan: Plan, sandbox: Sandbox) -> tuple[str, str]:
+        """Return the tree to apply, and the tree that its changes start from. Raises `NeedsHuman` for lapsed
+        verdicts, `PlanError`.
+        """
+        self.ensure_decided(plan, sandbox)
+        return self.tree(plan, sandbox), self.base(plan, sandbox)
 
     def tree(self, plan: Plan, sandbox: Sandbox) -> str:
         """Return the name of the tree that would be applied."""

@@ -405,9 +405,41 @@ def test_the_verdict_on_a_hunk_lapses_when_its_file_changes(client: Client, serv
     assert plan.changes == ()
     (Path(str(plan.sandbox)) / "few.txt").write_text("uno\n")
     edited = client.plans.capture(plan_id)
-    assert ([change.path for change in edited.changes], edited.left_out) == (["few.txt"], ())
+    again = "few.txt, the hunk at lines 1-1: decide again, the file changed"
+    assert ([change.path for change in edited.changes], edited.left_out) == (["few.txt"], (again,))
     with pytest.raises(PlanError, match="no hunk"):
         client.plans.review(plan_id, reject_hunks=[str(hunk.id)])
+    with pytest.raises(NeedsHuman, match=r"decide about them again: few\.txt") as caught:
+        client.plans.apply(plan_id)
+    assert [remedy.action for remedy in caught.value.remedies] == ["plan.diff", "plan.review", "plan.review"]
+    assert (server.repository / "few.txt").read_text() == "1\n2\n"
+    assert client.plans.review(plan_id, accept=["few.txt"]).left_out == ()
+    assert client.plans.apply(plan_id).state is PlanState.APPLIED
+
+
+def test_a_hunk_that_was_left_out_is_not_applied_after_another_verdict_on_its_file(
+    client: Client, server: PlanServer
+) -> None:
+    lines = [f"{n}\n" for n in range(1, 61)]
+    (server.repository / "many.txt").write_text("".join(lines))
+    git(server.repository, "add", "many.txt")
+    git(server.repository, "commit", "-qm", "many lines")
+    plan_id = done(client, "sed -i -e s/^2$/two/ -e s/^30$/EVIL/ -e s/^58$/last/ many.txt")
+    unwanted = client.plans.diff(plan_id).files[0].hunks[1]
+    plan = client.plans.review(plan_id, reject_hunks=[str(unwanted.id)])
+    file = Path(str(plan.sandbox)) / "many.txt"
+    file.write_text(file.read_text().replace("last", "end"))
+    client.plans.capture(plan_id)
+    # A verdict on other lines does not decide about this hunk.
+    first, second, _ = client.plans.diff(plan_id).files[0].hunks
+    assert len(client.plans.review(plan_id, reject_hunks=[str(first.id)]).left_out) == 2
+    with pytest.raises(NeedsHuman, match="decide about them again"):
+        client.plans.apply(plan_id)
+    plan = client.plans.review(plan_id, reject_hunks=[str(second.id)])
+    assert plan.left_out == ("many.txt, the hunk at lines 1-5", "many.txt, the hunk at lines 27-33")
+    assert client.plans.apply(plan_id).state is PlanState.APPLIED
+    wanted = [*lines[:57], "end\n", *lines[58:]]
+    assert (server.repository / "many.txt").read_text() == "".join(wanted)
 
 
 def test_comments_are_added_listed_and_answered(client: Client) -> None:

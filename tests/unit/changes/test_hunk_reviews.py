@@ -1,4 +1,4 @@
-"""Hunks that are left out have the lines of the base again; verdicts on other blobs have no effect."""
+"""Hunks that are left out have the lines of the base again; verdicts on other blobs are lapsed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from hashlib import sha1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleveragents.changes.model.review import HunkId, Review, ReviewKind, rejected_hunks, without_hunks
+from cleveragents.changes.model.review import (
+    HunkId,
+    Review,
+    ReviewKind,
+    lapsed_hunks,
+    rejected_hunks,
+    without_hunks,
+)
 from cleveragents.core.change import REGULAR, FileState
 
 
@@ -69,6 +76,27 @@ def test_a_verdict_lapses_when_a_blob_changes() -> None:
     ):
         found = without_hunks({"f": after}, {"f": before}, [stale], store.kept.__getitem__, store.keep)
         assert found == {"f": after}
+
+
+def lapsed(*verdicts: tuple[HunkId, bool], now: FileState | None = None) -> list[HunkId]:
+    """Return the lapsed hunks if `f` had the blob `old` and has the state `now`."""
+    kept = [Review("p", ReviewKind.HUNK, hunk.subject, accepted) for hunk, accepted in verdicts]
+    return lapsed_hunks(kept, {"f": now}, {"f": FileState(REGULAR, "old")})
+
+
+def test_a_rejected_hunk_of_an_earlier_version_needs_a_new_verdict() -> None:
+    now = FileState(REGULAR, "now")
+    unwanted = HunkId("f", "old", "earlier", 10, 7, 10, 7)
+    same = HunkId("f", "old", "now", 10, 7, 12, 9)
+    elsewhere = HunkId("f", "old", "now", 30, 7, 32, 7)
+    assert lapsed((unwanted, False), now=now) == [unwanted]
+    assert lapsed((unwanted, True), now=now) == []
+    assert lapsed((unwanted, False), (elsewhere, False), now=now) == [unwanted]
+    assert lapsed((unwanted, False), (same, False), now=now) == []
+    assert lapsed((unwanted, False), (same, True), now=now) == []
+    assert lapsed((unwanted, False), now=FileState(REGULAR, "earlier")) == []  # in effect
+    assert lapsed((unwanted, False), now=FileState(REGULAR, "old")) == []  # the file is not changed
+    assert lapsed((unwanted, False)) == [unwanted]  # a renamed file may contain the hunk
 
 
 def test_created_and_deleted_files_have_no_hunks() -> None:

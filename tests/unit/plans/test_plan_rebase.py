@@ -12,7 +12,7 @@ import pytest
 
 from cleveragents.apply.ports import Preparation
 from cleveragents.changes.model.merge_conflict import REBASE, Take
-from cleveragents.changes.model.review import ReviewKind
+from cleveragents.changes.model.review import HunkId, Review, ReviewKind
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, NeedsHuman, PlanError, StalePlan
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -210,6 +210,42 @@ def test_changesets_before_a_rebase_cannot_be_left_out_after_it(bench: PlanBench
             bench.parts.result.review(plan, ReviewKind.CHANGESET, str(made.changeset_id), accepted=False)
     bench.parts.result.review(plan, ReviewKind.PATH, "a.txt", accepted=False)
     assert bench.diff(plan) == ""
+
+
+def leave_out_the_last_line(bench: PlanBench, plan: Plan) -> None:
+    """Leave out the only hunk of `a.txt`, an eighth line."""
+    sandbox, result = bench.sandbox(plan), bench.parts.result
+    now = result.states(plan, sandbox)["a.txt"]
+    before = sandbox.base_states(["a.txt"])["a.txt"]
+    assert now is not None
+    assert before is not None
+    hunk = HunkId("a.txt", before.content, now.content, 5, 3, 5, 4)
+    result.reviews.set(Review(plan.id, ReviewKind.HUNK, hunk.subject, False), now=result.clock.now())
+
+
+def test_a_hunk_left_out_before_a_rebase_stays_out_without_a_new_verdict(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", bench.text("a.txt") + "unwanted\n"), write("c.txt", "c\n"))
+    before = bench.text("a.txt")
+    leave_out_the_last_line(bench, plan)
+    (bench.repository / "b.txt").write_text("theirs\n")
+    plan = rebased(bench, plan)
+    bench.sandbox(plan).root.joinpath("a.txt").write_text(f"first\n{before}")
+    bench.parts.sandbox_edits.reread(plan)
+    assert bench.apply(plan).state is PlanState.APPLIED
+    assert bench.text("a.txt") == f"first\n{before}"
+
+
+def test_a_hunk_whose_file_changed_is_decided_before_a_rebase(bench: PlanBench) -> None:
+    plan = bench.done(write("a.txt", bench.text("a.txt") + "unwanted\n"))
+    leave_out_the_last_line(bench, plan)
+    file = bench.sandbox(plan).root / "a.txt"
+    file.write_text(f"first\n{file.read_text()}")
+    bench.parts.sandbox_edits.reread(plan)
+    (bench.repository / "b.txt").write_text("theirs\n")
+    with pytest.raises(NeedsHuman, match="decide about them again"):
+        bench.parts.rebase.rebase(plan)
+    with pytest.raises(NeedsHuman, match="decide about them again"):
+        bench.parts.apply.commit_apart(plan, "published")
 
 
 def test_a_failed_write_of_the_files_leaves_the_result_as_it_was(

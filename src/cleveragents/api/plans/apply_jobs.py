@@ -45,7 +45,9 @@ def ensure_applicable(
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     ensure_decidable(plan)
-    if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
+    sandbox = parts.sandboxes.open(plan.id)
+    parts.result.ensure_decided(plan, sandbox)
+    if not parts.result.states(plan, sandbox):
         if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
             accept = Remedy("plan.review", plan.id, {"accept": "."}, "Accept it again")
             raise PlanError(plan.id, "nothing to apply: all changes are left out", (accept,))

@@ -230,7 +230,8 @@ class Plans(Protocol):
         """Leave files, directories, changesets or hunks out of the result, or accept them again.
 
         Hunks are named by their ids in the diff. The verdict on a hunk lapses when its file changes; an id
-        from before the change raises `PlanError`.
+        from before the change raises `PlanError`. If a hunk was left out before the change, apply, publish
+        and rebase raise `NeedsHuman` until there is a new verdict on its lines or its file.
         """
 
     def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:

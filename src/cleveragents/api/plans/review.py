@@ -80,17 +80,20 @@ def review_files(
 
 def left_out_names(parts: PlanParts, plan: Plan) -> list[str]:
     """Return the files, changesets and hunks that were left out; a hunk by its file and lines. Lapsed
-    verdicts on hunks are omitted, and all of them without a sandbox.
+    verdicts are marked. Hunks are omitted without a sandbox.
     """
     reviews = [review for review in parts.reviews.of_plan(plan.id) if not review.accepted]
     names = [review.subject for review in reviews if review.kind is not ReviewKind.HUNK]
     if len(names) == len(reviews):
         return names
     try:
-        hunks = parts.result.hunks_left_out(plan, parts.sandboxes.look(plan.id))
+        sandbox = parts.sandboxes.look(plan.id)
+        hunks = parts.result.hunks_left_out(plan, sandbox)
+        lapsed = parts.result.lapsed_hunks(plan, sandbox)
     except (SandboxMissing, SandboxRefused, RemoteUnreachable, PlanError):
         return names
-    return [*names, *(_hunk_name(hunk) for hunk in hunks)]
+    again = [f"{_hunk_name(hunk)}: decide again, the file changed" for hunk in lapsed]
+    return [*names, *(_hunk_name(hunk) for hunk in hunks), *again]
 
 
 def _hunk_name(hunk: HunkId) -> str:

@@ -137,7 +137,8 @@ class MergeOutcome:
     tree that was merged; the parent's sandbox holds both.
 
     In the outcome of a rebase, `base` is the base of the plan before it, and `theirs` its new base: the files
-    of the repository. The `plan_id` is empty.
+    of the repository. The `plan_id` is empty. `left_out` are the ids of the hunks that the reviewer had left
+    out, so the merged tree does not contain them.
     """
 
     plan_id: str
@@ -148,6 +149,7 @@ class MergeOutcome:
     files: int
     theirs: str
     conflicts: tuple[MergeConflict, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def to_json(self) -> JsonValue:
         """Return the outcome as the call stores it."""
@@ -159,6 +161,7 @@ class MergeOutcome:
                 "tree": self.tree,
                 "files": self.files,
                 "conflicts": [conflict.to_json() for conflict in self.conflicts],
+                **({"left_out": [*self.left_out]} if self.left_out else {}),
             }
         )
 
@@ -188,7 +191,8 @@ class MergeOutcome:
         theirs = str(facts.get("theirs", ""))
         part = part_of_merge(call) or ""
         base, tree = str(facts["base"]), str(facts["tree"])
-        return cls(plan_id, part, title, base, tree, int(facts["files"]), theirs, conflicts)
+        left_out = tuple(facts.get("left_out", ()))
+        return cls(plan_id, part, title, base, tree, int(facts["files"]), theirs, conflicts, left_out)
 
 
 def merge_step(part: str) -> str:

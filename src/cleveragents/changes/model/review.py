@@ -30,6 +30,8 @@ __all__ = [
     "Review",
     "ReviewKind",
     "accepted_states",
+    "lapsed_hunks",
+    "present_hunks",
     "rejected_hunks",
     "without_hunks",
 ]
@@ -59,7 +61,8 @@ class Review:
 class HunkId:
     """A hunk: lines of the `base` blob of a file that became lines of its `result` blob. Starts count from 1.
 
-    A verdict on a hunk names both blobs, so it lapses when one of them changes.
+    A verdict on a hunk names both blobs, so it lapses when one of them changes. A lapsed rejection needs a
+    new verdict before the result may be applied.
     """
 
     path: str
@@ -79,6 +82,14 @@ class HunkId:
     def digest(self) -> str:
         """The id of the hunk for clients."""
         return sha256(self.subject.encode("ascii")).hexdigest()[:20]
+
+    def meets(self, other: HunkId) -> bool:
+        """Return whether both hunks change the same or adjacent lines of the same base."""
+        return (
+            (self.path, self.base) == (other.path, other.base)
+            and self.old_start <= other.old_start + other.old_lines
+            and other.old_start <= self.old_start + self.old_lines
+        )
 
 
 class MergeContent(Protocol):
@@ -125,10 +136,41 @@ def accepted_states(
 
 def rejected_hunks(reviews: Iterable[Review]) -> list[HunkId]:
     """Return the hunks that were left out, including those whose verdict has lapsed."""
+    return _hunks_of(review for review in reviews if not review.accepted)
+
+
+def present_hunks(
+    hunks: Iterable[HunkId],
+    states: Mapping[str, FileState | None],
+    base: Mapping[str, FileState | None],
+) -> list[HunkId]:
+    """Return the hunks of files that have the same blobs as when the hunks were reviewed."""
+    found = []
+    for hunk in hunks:
+        now, before = states.get(hunk.path), base.get(hunk.path)
+        if now is None or before is None:
+            continue
+        if (before.content, now.content) == (hunk.base, hunk.result):  # guard: a verdict is on these blobs
+            found.append(hunk)
+    return found
+
+
+def lapsed_hunks(
+    reviews: Iterable[Review],
+    states: Mapping[str, FileState | None],
+    base: Mapping[str, FileState | None],
+) -> list[HunkId]:
+    """Return the hunks that were left out of an earlier version of a changed file, and that have no new
+    verdict: none of a present hunk at their lines.
+    """
+    every = list(reviews)
+    decided = present_hunks(_hunks_of(every), states, base)
     return [
-        HunkId(*json.loads(review.subject))
-        for review in reviews
-        if review.kind is ReviewKind.HUNK and not review.accepted
+        hunk
+        for hunk in rejected_hunks(every)
+        if hunk.path in states
+        and states[hunk.path] != base.get(hunk.path)
+        and not any(one.meets(hunk) for one in decided)
     ]
 
 
@@ -146,12 +188,8 @@ def without_hunks(
     """
     found = dict(states)
     by_path: dict[str, list[HunkId]] = {}
-    for hunk in rejected:
-        now, before = states.get(hunk.path), base.get(hunk.path)
-        if now is None or before is None:
-            continue
-        if (before.content, now.content) == (hunk.base, hunk.result):  # guard: a verdict is on these blobs
-            by_path.setdefault(hunk.path, []).append(hunk)
+    for hunk in present_hunks(rejected, states, base):
+        by_path.setdefault(hunk.path, []).append(hunk)
     for path, hunks in by_path.items():
         now, before = states[path], base[path]
         assert now is not None
@@ -166,6 +204,10 @@ def without_hunks(
         else:
             found[path] = state
     return found
+
+
+def _hunks_of(reviews: Iterable[Review]) -> list[HunkId]:
+    return [HunkId(*json.loads(review.subject)) for review in reviews if review.kind is ReviewKind.HUNK]
 
 
 def _lines(content: bytes) -> list[bytes]:

@@ -212,7 +212,7 @@ def review_plan(
     `agents plan diff --name-only`; a directory stands for all changes below it.
 
     With --reject-hunk or --accept-hunk, leave a hunk out or include it again. PATH:N is its number in
-    `agents plan diff PLAN --hunks`. If the file changes, the hunk is included again.
+    `agents plan diff PLAN --hunks`. If the file changes afterwards, decide again before the apply.
 
     \b
     Example:

@@ -51,6 +51,7 @@ _OPTIONS = {
     "limits.steps": "--max-steps",
     "limits.tokens": "--max-tokens",
     "limits.usd": "--max-usd",
+    "reject_hunks": "--reject-hunk",
     "scope": "--for",
 }
 """Fields of the API with another name on the command line; all others are written with dashes."""
@@ -62,6 +63,7 @@ _CHOSEN = {
     "limits.tokens": "N",
     "limits.usd": "USD",
     "model": "PROVIDER/NAME",
+    "reject_hunks": "PATH:N",
     "token_file": "FILE",
 }
 _VALUES = {

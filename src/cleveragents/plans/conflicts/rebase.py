@@ -102,7 +102,8 @@ class PlanRebase:
         with self.sandbox_edits.idle(plan) as sandbox:
             self._ensure_whole(plan)  # guard: the rebase of a dead process may have left conflicts
             self.result.history.ensure_taken_in(plan.id, sandbox)  # guard: edits exist nowhere else
-            seen = self._decided(plan, sandbox)
+            left_out = self.result.rejected(plan)  # before the tree: a later rejection is not in it
+            seen = self.result.decided(plan, sandbox)
         tree, base = seen
         try:
             with self.applier.prepare(plan.id, sandbox, tree, ApplyOptions(told, base=base)) as preparation:
@@ -110,13 +111,14 @@ class PlanRebase:
                 if onto == base:
                     return None
                 with self.sandbox_edits.idle(plan) as sandbox:
-                    if self._decided(plan, sandbox) != seen:  # guard: another process rebased or rolled back
+                    now = self.result.decided(plan, sandbox)
+                    if now != seen:  # guard: another process rebased or rolled back
                         raise StalePlan(plan.id, plan.version)
                     self.result.history.ensure_taken_in(plan.id, sandbox)
                     merged = sandbox.merge(base, tree, onto, labels=(f"plan {plan.id}", "the repository"))
                     if path is not None:
                         conflicts_at([one for one in merged.conflicts if one.is_choice], path)
-                    return self._recorded(plan, sandbox, merged, (base, onto))
+                    return self._recorded(plan, sandbox, merged, (base, onto), left_out)
         except ApplyRefused as refused:
             raise replace(refused, wanted="rebased") from refused
 
@@ -129,14 +131,16 @@ class PlanRebase:
     def _open_conflicts(self, plan: Plan) -> Sequence[object]:
         return open_conflicts(self.result.history.calls(plan.id))
 
-    def _decided(self, plan: Plan, sandbox: Sandbox) -> tuple[str, str]:
-        return self.result.tree(plan, sandbox), self.result.base(plan, sandbox)
-
     def _recorded(
-        self, plan: Plan, sandbox: Sandbox, merged: TreeMerge, bases: tuple[str, str]
+        self,
+        plan: Plan,
+        sandbox: Sandbox,
+        merged: TreeMerge,
+        bases: tuple[str, str],
+        left_out: tuple[str, ...],
     ) -> MergeOutcome:
-        """Write the merged files and record the call, with the old and the new base. The caller holds
-        `sandbox.writing()`.
+        """Write the merged files and record the call, with the old and the new base, and the ids of the hunks
+        that were left out. The caller holds `sandbox.writing()`.
         """
         base, onto = bases
         execution = self.execution(plan, sandbox)
@@ -150,7 +154,7 @@ class PlanRebase:
         restore_states(sandbox, {path: step.after for path, step in changed.items()})
         faults.reach("rebase.files.after")
         files = len(sandbox.changes_of(onto, base))
-        outcome = MergeOutcome("", "", _TITLE, base, merged.tree, files, onto, merged.conflicts)
+        outcome = MergeOutcome("", "", _TITLE, base, merged.tree, files, onto, merged.conflicts, left_out)
         call = calls.move(call, CallState.ENDING, now=now(), result=outcome.to_json())
         faults.reach("rebase.ending.after")
         done = MergeOutcome.of_call(execution.finish(call))

@@ -285,7 +285,8 @@ def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> Plan
     """Leave files, changesets and hunks out of the result, or accept them again.
 
     A directory stands for all changed files below it. A hunk is named by its `id` in the diff, and its
-    verdict lapses when its file changes. If a name matches nothing now, nothing is reviewed.
+    verdict lapses when its file changes. If the hunk was left out, the result cannot be applied until there
+    is a new verdict on its lines or its file. If a name matches nothing now, nothing is reviewed.
     """
     return client.plans.review(
         plan_id,

@@ -17,7 +17,7 @@ import { Trouble } from "./parts.js";
 const KEY = "cleveragents.diff";
 const AT_ONCE = 1500;
 const NONE = [];
-const HUNK = /, the hunk at lines \d+-\d+$/;
+const HUNK = /, the hunk at lines \d+-\d+(: decide again, the file changed)?$/;
 
 export function Diff({ plan, rev, asking }) {
   const load = useRead(`/plans/${plan.id}/diff`, rev);
