@@ -23,6 +23,7 @@ from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.plans.corrections.correct import PlanCorrection
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.comment import (
+    MOST_LINES,
     Anchor,
     Comment,
     CommentLines,
@@ -40,6 +41,7 @@ from cleveragents.plans.model.strategy import Task
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
 from cleveragents.plans.store.sql_comment_store import SqlCommentStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.storage.columns import kept_text
 from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["PlanComments"]
@@ -138,7 +140,7 @@ class PlanComments:
         Earlier findings of the same reviewer that the review does not repeat are resolved: a reviewer reads
         the whole result each time.
         """
-        texts = [] if accepted else [redact_content_text(finding) for finding in findings]
+        texts = [] if accepted else [kept_text(redact_content_text(finding)) for finding in findings]
         mine = [
             one
             for one in self.store.of_plan(plan.id)
@@ -155,13 +157,14 @@ class PlanComments:
             for number, text in enumerate(texts)
             if text not in known
         ]
-        known |= {one.made.text: one for one in self.store.add(plan.id, new, now=self.clock.now())}
+        added = self.store.add(plan.id, new, now=self.clock.now())
+        known |= {made.text: one for made, one in zip(new, added, strict=True)}
         return [known[text] for text in texts]
 
     def _named(self, plan: Plan, text: str) -> Anchor | None:
         """Return the anchor of the lines that a finding begins with; None without lines of the result."""
         named = named_lines(text)
-        if named is None:
+        if named is None or named[2] >= named[1] + MOST_LINES:
             return None
         try:
             return self._anchor(plan, CommentLines(*named))

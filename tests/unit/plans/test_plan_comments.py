@@ -223,6 +223,26 @@ def test_findings_of_a_reviewer_are_comments(bench: ActorPlanBench) -> None:
     assert (second.state, second.answers[-1].made.author) == (CommentState.RESOLVED, "builtin/reviewer")
 
 
+def test_findings_with_characters_that_no_database_stores_are_escaped(bench: ActorPlanBench) -> None:
+    plan = reached(bench, DONE)
+    for _ in range(2):  # the second review repeats the findings
+        found = bench.parts.comments.record_review(
+            plan, "reviewer", ["a \x00 b", "c \udcff d"], key="call-1", accepted=False
+        )
+        assert [one.made.text for one in found] == ["a \\x00 b", "c \\udcff d"]
+    assert len(bench.parts.comments.store.of_plan(plan.id)) == 2
+
+
+def test_a_finding_on_too_many_lines_is_on_the_plan(bench: ActorPlanBench) -> None:
+    made = executes(answer(call("write", path="big.txt", content="same\n" * 2_000)), DONE)
+    plan = bench.reached(made, PLANNED, reviews(accept()))
+    record = bench.parts.comments.record_review
+    texts = ["big.txt:1-1001: too long", "big.txt:1-1000: long"]
+    whole, lines = record(plan, "reviewer", texts, key="call-1", accepted=False)
+    assert whole.made.anchor is None
+    assert lines.made.anchor is not None
+
+
 def test_a_finding_that_no_one_answers_stays_open_once(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         executes(says("no"), when={"first_user": "The reviewer sends it back"}),

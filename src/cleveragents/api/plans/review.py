@@ -18,7 +18,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.json_value import freeze
 from cleveragents.core.text.redaction import redact_content_text, redact_known_text
-from cleveragents.plans.model.comment import CommentLines
+from cleveragents.plans.model.comment import MOST_LINES, CommentLines
 from cleveragents.plans.model.status import status_word
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ __all__ = [
     "left_out_names",
     "review_files",
 ]
-
-_MOST_LINES = 1_000
 
 
 def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
@@ -116,8 +114,8 @@ def commented_lines(path: str | None, line: int | None, end_line: int | None) ->
     if path is None or line is None:
         raise RequestRefused("a comment on lines needs a path and a line", "line")
     last = line if end_line is None else end_line
-    if not 1 <= line <= last < line + _MOST_LINES:
-        what = f"lines {line}-{last}: the last line must be at or below the first, by at most {_MOST_LINES}"
+    if not 1 <= line <= last < line + MOST_LINES:
+        what = f"lines {line}-{last}: the last line must be at or below the first, by at most {MOST_LINES}"
         raise RequestRefused(what, "line")
     return CommentLines(path, line, last)
 

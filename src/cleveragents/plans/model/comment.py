@@ -18,6 +18,7 @@ from hashlib import sha256
 from cleveragents.core.text.redaction import redact_content_text, redact_known_text
 
 __all__ = [
+    "MOST_LINES",
     "Anchor",
     "Comment",
     "CommentAnswer",
@@ -30,6 +31,9 @@ __all__ = [
     "named_lines",
     "revision_text",
 ]
+
+MOST_LINES = 1_000
+"""The largest number of lines that a comment may be on."""
 
 _CONTEXT = 3
 _DIGEST = 16
