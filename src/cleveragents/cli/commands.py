@@ -27,7 +27,7 @@ _COMMANDS = {
     "tool": (f"{_HERE}.admin.tool:tool", "List, describe and try the tools of actions."),
     "mcp": (f"{_HERE}.admin.mcp:mcp", "Add, list, test and remove MCP servers, or run as one."),
     "model": (f"{_HERE}.admin.model:model", "List, describe and test language models."),
-    "cost": (f"{_HERE}.admin.cost:cost", "Show the costs of model calls."),
+    "cost": (f"{_HERE}.admin.cost:cost", "Show the costs of model calls by day, project, model or actor."),
     "policy": (
         f"{_HERE}.admin.policy:policy",
         "List, add and revoke rules that approve commands in advance.",

@@ -61,7 +61,7 @@ def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
         misplaced = error.option_name in _shown_options(error.ctx.find_root())
         near = [] if misplaced else _shown_options(error.ctx)
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
-    said = error.format_message()
+    said = error.format_message().replace("\n\t", "\n  ")  # click indents choices by a tab, which is escaped
     if isinstance(error, click.NoSuchOption) and _NEGATIVE.match(error.option_name):
         said = f"{said.removesuffix('.')}; write -- before a value that begins with -"
     if isinstance(error, click.BadParameter) and error.param is not None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ from cleveragents.cli.failure import report
 from cleveragents.cli.output import counted, progress
 from cleveragents.cli.prompts import confirmed, prompt_choice
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.errors import CleverAgentsError
+from cleveragents.config.entry_points import install_command
+from cleveragents.core.errors import CleverAgentsError, ConfigurationError
 
 if TYPE_CHECKING:
     from cleveragents.models.local_servers import LocalServer
@@ -122,12 +124,16 @@ def _chosen(
     if provider is not None:
         return _remote_model(session, provider)
     servers = find_local_servers()
-    lines = [f"{name}{_key_state(key)}" for key, name in _PROVIDERS.items()]
+    # Installed providers first: Enter must not lead to a missing package.
+    providers = sorted(_PROVIDERS, key=lambda name: (not _is_installed(name), not _key_source(name)))
+    lines = [f"{_PROVIDERS[name]}{_provider_state(name)}" for name in providers]
     lines += [f"{one.name} at {one.base_url} ({counted(len(one.models), 'model')})" for one in servers]
+    if not servers:
+        progress("no local model server answers; for one elsewhere, pass --base-url URL")
     number = _numbered("Provider", lines)
-    if number < len(_PROVIDERS):
-        return _remote_model(session, [*_PROVIDERS][number])
-    return _local_model(servers[number - len(_PROVIDERS)])
+    if number < len(providers):
+        return _remote_model(session, providers[number])
+    return _local_model(servers[number - len(providers)])
 
 
 def _numbered(question: str, lines: Sequence[str], usual: int = 0) -> int:
@@ -146,6 +152,7 @@ def _local_model(server: LocalServer) -> _Choice:
 def _remote_model(session: Session, provider: str) -> _Choice:
     from cleveragents.models.catalogue import ModelCatalogue
 
+    _ensure_installed(provider)
     catalogue = ModelCatalogue(session.configuration().settings.models)
     names = [facts.name for facts in catalogue.known() if facts.name.startswith(f"{provider}/")]
     usual = names.index(_USUAL[provider]) if _USUAL[provider] in names else 0
@@ -157,7 +164,21 @@ def _provider(name: str) -> Provider:
     return found
 
 
-def _key_state(provider: str) -> str:
+def _is_installed(provider: str) -> bool:
+    module = _provider(provider).module
+    return module is None or find_spec(module) is not None
+
+
+def _ensure_installed(provider: str) -> None:
+    """Raise `ConfigurationError` if the library of the provider is missing, before a key is asked for."""
+    if not _is_installed(provider):
+        remedy = install_command(_provider(provider).extra or provider)
+        raise ConfigurationError("models.default", f"{_PROVIDERS[provider]} is not installed: {remedy}")
+
+
+def _provider_state(provider: str) -> str:
+    if not _is_installed(provider):
+        return " (not installed)"
     return " (key found)" if _key_source(provider) else ""
 
 

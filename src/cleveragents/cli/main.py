@@ -48,7 +48,7 @@ Commands:
   tool        List, describe and try the tools of actions.
   mcp         Add, list, test and remove MCP servers, or run as one.
   model       List, describe and test language models.
-  cost        Show the costs of model calls.
+  cost        Show the costs of model calls by day, project, model or actor.
   policy      List, add and revoke rules that approve commands in advance.
   trust       Trust the config files of the repository at PATH.
   project     Manage projects, their members and their concurrency limits.

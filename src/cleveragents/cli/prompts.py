@@ -17,6 +17,7 @@ from cleveragents.cli.failure import say_error
 __all__ = ["confirmed", "ensure_confirmed", "prompt_choice", "prompt_key"]
 
 _YES, _NO = ("y", "yes"), ("n", "no", "")
+_WORDS = {"yes": "y", "no": "n"}
 
 
 def prompt_choice(question: str, choices: Sequence[str], default: str | None = None) -> str:
@@ -28,7 +29,7 @@ def prompt_choice(question: str, choices: Sequence[str], default: str | None = N
         # A choice may occur twice; white space at its ends is ignored.
         known = {one.strip(): one for one in reversed(choices)}
         meant = [one for one in known if one == said] or [
-            one for one in known if one.casefold() == said.casefold()
+            one for one in known if one.casefold() in (said.casefold(), _WORDS.get(said.casefold()))
         ]
         if len(meant) == 1:
             return known[meant[0]]

@@ -78,6 +78,13 @@ READERS: dict[str, list[tuple[str, ...]]] = {
         ("--between", "{ready}", "{goal}"),
     ],
     "plan review": [("{ready}", EVIL_LINE), ("{ready}", "copied")],
+    "plan comment": [("{ready}", EVIL_LINE), (EVIL_LINE, "x")],
+    "plan comments": [("{ready}",), (EVIL_LINE,)],
+    "plan revise": [(EVIL_LINE,)],
+    "plan search": [("EVIL",), ("EVIL", "--format", "json")],
+    "plan pause": [("{asking}",), (EVIL_LINE,)],
+    "plan publish": [("{failed}",), (EVIL_LINE,)],
+    "plan rebase": [("{asking}",), (EVIL_LINE,)],
     "plan capture": [("{ready}",)],
     "plan rollback": [("{ready}", "1"), ("{ready}", "9")],
     "plan resolve": [("{ready}", EVIL_LINE)],
@@ -150,6 +157,12 @@ READERS: dict[str, list[tuple[str, ...]]] = {
     "config set": [("models.default", EVIL_LINE), (EVIL_LINE, EVIL_LINE)],
     "config unset": [(EVIL_LINE,)],
     "doctor": [(), ("--format", "json")],
+    "cost": [(), ("--by", EVIL_LINE), ("--since", EVIL_LINE)],
+    "completion": [("bash",), (EVIL_LINE,)],
+    "init": [("--provider", EVIL_LINE), ("--base-url", EVIL_LINE)],
+    "policy allow": [(EVIL_LINE,), (f"true {EVIL_LINE}",)],
+    "policy list": [(), ("--format", "json")],
+    "policy revoke": [(EVIL_LINE,)],
 }
 """Arguments with which each command shows stored texts, or answers hostile ones with an error."""
 

@@ -228,7 +228,8 @@ def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
     if "" in models_of_roles(actors, cast, model):
         known = Remedy("model.list", text="List the models")
         default = {"key": "models.default", "value": None}
-        remedies = (Remedy("config.set", options=default, text="Set the default model"), known)
+        setup = Remedy("init", text="Set up a provider and a model")
+        remedies = (setup, Remedy("config.set", options=default, text="Set the default model"), known)
         raise ConfigurationError("models.default", "no default model; name a model", remedies)
 
 
