@@ -194,14 +194,19 @@ def _key_source(provider: str) -> str | None:
 
 
 def _ensure_replaceable(session: Session, choice: _Choice, *, asks: bool) -> None:
-    """Ask before another default model is replaced. Raises `click.UsageError` without a terminal."""
-    current = session.configuration().settings.models.default
-    if current in ("", choice.model):
-        return
-    if not asks:
-        raise click.UsageError(f"the default model is {current}; pass --yes to replace it")
-    if not confirmed(f"The default model is {current}. Replace it?"):
-        raise click.Abort
+    """Ask before another default model, or the address of its server, is replaced. Raises `click.UsageError`
+    without a terminal.
+    """
+    models = session.configuration().settings.models
+    current = "" if models.default == choice.model else models.default
+    place = models.base_url if choice.base_url != models.base_url and choice.provider == "openai" else ""
+    for what, value in (("default model", current), ("address of the model server", place)):
+        if not value:
+            continue
+        if not asks:
+            raise click.UsageError(f"the {what} is {value}; pass --yes to replace it")
+        if not confirmed(f"The {what} is {value}. Replace it?"):
+            raise click.Abort
 
 
 def _find_key(session: Session, choice: _Choice, *, asks: bool) -> None:

@@ -208,3 +208,25 @@ def test_completion_is_offered_once(
     again = agents(*words, typed="")
     assert (again.code, "Install completion" in again.err) == (0, False)
     assert (home / file).read_text() == installed
+
+
+def test_the_address_of_a_model_server_is_not_dropped_silently(agents: Agents, home: Path) -> None:
+    gateway = ("config", "set", "models.base_url", "https://gateway.example/v1")
+    assert agents(*gateway).code == 0
+    refused = agents("init", "--model", "openai/gpt-4.1-mini")
+    assert refused.code == 2
+    assert (
+        "address of the model server is https://gateway.example/v1; pass --yes to replace it" in refused.err
+    )
+
+
+def test_a_missing_package_is_named_before_the_key_is_asked_for(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str]
+) -> None:
+    monkeypatch.setattr(
+        "cleveragents.cli.init.find_spec", lambda module: None if "anthropic" in module else True
+    )
+    listed = agents("init", typed="3\n")
+    assert "  3  Anthropic (not installed)" in listed.err
+    assert "Anthropic is not installed: " in listed.err
+    assert kept == {}
