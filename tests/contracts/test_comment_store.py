@@ -9,7 +9,7 @@ import pytest
 
 from cleveragents.core.errors import StalePlan, UnknownComment, UnknownPlan
 from cleveragents.core.tool import CallState
-from cleveragents.plans.model.comment import Anchor, CommentState, NewAnswer, NewComment
+from cleveragents.plans.model.comment import CommentAnchor, CommentState, NewAnswer, NewComment
 from cleveragents.plans.model.correction import NewCorrection
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.store.sql_comment_store import SqlCommentStore
@@ -18,7 +18,7 @@ from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 
 ON_LINES = NewComment(
-    "why? \ud800\0", "ada", anchor=Anchor("src/a.py", "blob", 3, 4, ("one", "two"), ("d1", "d2"), 0)
+    "why? \ud800\0", "ada", anchor=CommentAnchor("src/a.py", "blob", 3, 4, ("one", "two"), ("d1", "d2"), 0)
 )
 RESOLVED = NewAnswer(CommentState.RESOLVED, "builtin/executor", "done", by_actor=True, call=3, by_call=4)
 WAITS = ((Phase.EXECUTE, PlanState.WAITING),)

@@ -25,7 +25,7 @@ from cleveragents.config.entry_points import install_command
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError
 
 if TYPE_CHECKING:
-    from cleveragents.models.local_servers import LocalServer
+    from cleveragents.models.local_servers import LocalModelServer
     from cleveragents.models.provider import Provider
 
 __all__ = ["init"]
@@ -112,7 +112,7 @@ def _chosen(
     session: Session, provider: str | None, model: str | None, base_url: str | None, *, asks: bool
 ) -> _Choice:
     """Ask for the provider, unless it is given, and for the model."""
-    from cleveragents.models.local_servers import LocalServer, find_local_servers, models_at
+    from cleveragents.models.local_servers import LocalModelServer, find_local_servers, models_at
 
     if not asks:
         raise click.UsageError(_NO_TERMINAL)
@@ -120,7 +120,7 @@ def _chosen(
         models = models_at(base_url.rstrip("/"))
         if not models:
             raise click.UsageError(f"no model server answers at {base_url}; pass --model as well")
-        return _local_model(LocalServer("the server", base_url, tuple(models)))
+        return _local_model(LocalModelServer("the server", base_url, tuple(models)))
     if provider is not None:
         return _remote_model(session, provider)
     servers = find_local_servers()
@@ -144,7 +144,7 @@ def _numbered(question: str, lines: Sequence[str], usual: int = 0) -> int:
     return int(prompt_choice(question, numbers, default=numbers[usual])) - 1
 
 
-def _local_model(server: LocalServer) -> _Choice:
+def _local_model(server: LocalModelServer) -> _Choice:
     number = _numbered(f"Model of {server.name}", server.models)
     return _Choice(f"openai/{server.models[number]}", server.base_url)
 

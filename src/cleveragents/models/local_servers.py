@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["PORTS", "LocalServer", "find_local_servers", "models_at"]
+__all__ = ["PORTS", "LocalModelServer", "find_local_servers", "models_at"]
 
 PORTS: Mapping[str, int] = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080}
 _SECONDS = 1.0
@@ -16,7 +16,7 @@ _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
-class LocalServer:
+class LocalModelServer:
     """A server of this machine that speaks OpenAI's protocol, and its models."""
 
     name: str
@@ -24,14 +24,14 @@ class LocalServer:
     models: tuple[str, ...]
 
 
-def find_local_servers(ports: Mapping[str, int] = PORTS) -> list[LocalServer]:
+def find_local_servers(ports: Mapping[str, int] = PORTS) -> list[LocalModelServer]:
     """Return the servers that answer on loopback and have a model. Takes at most a few seconds."""
     found = []
     for name, port in ports.items():
         base_url = f"http://127.0.0.1:{port}/v1"
         models = models_at(base_url)
         if models:
-            found.append(LocalServer(name, base_url, tuple(models)))
+            found.append(LocalModelServer(name, base_url, tuple(models)))
     return found
 
 

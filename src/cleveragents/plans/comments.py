@@ -24,8 +24,8 @@ from cleveragents.plans.corrections.correct import PlanCorrection
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.comment import (
     MOST_LINES,
-    Anchor,
     Comment,
+    CommentAnchor,
     CommentLines,
     CommentState,
     NewAnswer,
@@ -161,7 +161,7 @@ class PlanComments:
         known |= {made.text: one for made, one in zip(new, added, strict=True)}
         return [known[text] for text in texts]
 
-    def _named(self, plan: Plan, text: str) -> Anchor | None:
+    def _named(self, plan: Plan, text: str) -> CommentAnchor | None:
         """Return the anchor of the lines that a finding begins with; None without lines of the result."""
         named = named_lines(text)
         if named is None or named[2] >= named[1] + MOST_LINES:
@@ -171,7 +171,7 @@ class PlanComments:
         except (RequestRefused, UnknownFile, SandboxMissing):
             return None
 
-    def _anchor(self, plan: Plan, lines: CommentLines) -> Anchor:
+    def _anchor(self, plan: Plan, lines: CommentLines) -> CommentAnchor:
         sandbox = self.sandboxes.look(plan.id)
         path = lines.path.removeprefix("./")
         states = self._states(plan, sandbox)
@@ -199,7 +199,7 @@ class PlanComments:
 
 
 def _place(
-    anchor: Anchor, states: Mapping[str, FileState | None], sandbox: Sandbox | None
+    anchor: CommentAnchor, states: Mapping[str, FileState | None], sandbox: Sandbox | None
 ) -> tuple[int, int] | None:
     state = states.get(anchor.path)
 

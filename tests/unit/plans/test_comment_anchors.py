@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from cleveragents.core.text.redaction import KnownSecrets
-from cleveragents.plans.model.comment import Anchor, anchor_of, lines_now, named_lines
+from cleveragents.plans.model.comment import CommentAnchor, anchor_of, lines_now, named_lines
 
 FILE = b"def a():\n    return 1\n\n\ndef b():\n    return 1\n"
 
 
-def anchored(content: bytes, start: int, end: int | None = None) -> Anchor:
+def anchored(content: bytes, start: int, end: int | None = None) -> CommentAnchor:
     found = anchor_of("f.py", "old", content, start, end or start)
     assert found is not None
     return found
 
 
-def now(anchor: Anchor, content: bytes | None) -> tuple[int, int] | None:
+def now(anchor: CommentAnchor, content: bytes | None) -> tuple[int, int] | None:
     return lines_now(anchor, None if content is None else "new", lambda: content)
 
 

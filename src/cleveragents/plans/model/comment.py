@@ -19,8 +19,8 @@ from cleveragents.core.text.redaction import redact_content_text, redact_known_t
 
 __all__ = [
     "MOST_LINES",
-    "Anchor",
     "Comment",
+    "CommentAnchor",
     "CommentAnswer",
     "CommentLines",
     "CommentState",
@@ -60,7 +60,7 @@ class CommentLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class CommentAnchor:
     """Lines `start` to `end`, from 1, of a file whose content has the name `blob`.
 
     `lines` is their text with known secrets masked. `digests` identify the lines, and as many lines around
@@ -86,7 +86,7 @@ class NewComment:
     text: str
     author: str
     by_actor: bool = False
-    anchor: Anchor | None = None
+    anchor: CommentAnchor | None = None
     key: str | None = None
 
 
@@ -139,7 +139,7 @@ class Comment:
         return self.state is CommentState.OPEN
 
 
-def anchor_of(path: str, blob: str, content: bytes, start: int, end: int) -> Anchor | None:
+def anchor_of(path: str, blob: str, content: bytes, start: int, end: int) -> CommentAnchor | None:
     """Return the anchor of these lines; None if the file has no such lines."""
     lines = _lines(content)
     if not 1 <= start <= end <= len(lines):
@@ -154,12 +154,12 @@ def anchor_of(path: str, blob: str, content: bytes, start: int, end: int) -> Anc
         first = max(0, start - 1 - around)
         window = digests[first : end + around]
         if len(_places(digests, window)) == 1:
-            return Anchor(path, blob, start, end, quoted, tuple(window), start - 1 - first)
-    return Anchor(path, blob, start, end, quoted)
+            return CommentAnchor(path, blob, start, end, quoted, tuple(window), start - 1 - first)
+    return CommentAnchor(path, blob, start, end, quoted)
 
 
 def lines_now(
-    anchor: Anchor, blob: str | None, content: Callable[[], bytes | None]
+    anchor: CommentAnchor, blob: str | None, content: Callable[[], bytes | None]
 ) -> tuple[int, int] | None:
     """Return the first and the last line of the anchor in the present file; None if the comment is outdated.
 

@@ -16,8 +16,8 @@ from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.plans.model.comment import (
-    Anchor,
     Comment,
+    CommentAnchor,
     CommentAnswer,
     CommentState,
     NewAnswer,
@@ -201,7 +201,7 @@ def _row(comment: Comment) -> dict[str, Any]:
 
 
 def _comment(row: Mapping[Any, Any], answers: tuple[CommentAnswer, ...] = ()) -> Comment:
-    anchor = None if row["anchor"] is None else record_of(Anchor, json.loads(row["anchor"]))
+    anchor = None if row["anchor"] is None else record_of(CommentAnchor, json.loads(row["anchor"]))
     made = record_in(NewComment, row, anchor=anchor, by_actor=bool(row["by_actor"]))
     return record_in(Comment, row, made=made, answers=answers)
 
