@@ -89,7 +89,7 @@ def test_built_in_actors_use_existing_tools_and_respect_read_only(library: Actor
         (node,) = actor.nodes
         assert isinstance(node, LlmNode)
         writes = {tool for tool in node.tools if "*" not in tool and registry.get(tool).spec.writes}
-        resolves = {"resolve*"} if name == "builtin/executor" else set()
+        resolves = {"answer_comment*", "resolve*"} if name == "builtin/executor" else set()
         assert {tool for tool in node.tools if "*" in tool} == {"skill*", "mcp__*"} | resolves
         assert bool(writes) is (name == "builtin/executor")
         assert actor.read_only is (name != "builtin/executor")

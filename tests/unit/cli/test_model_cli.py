@@ -183,7 +183,8 @@ def test_a_goal_is_reached_by_a_model_that_writes_its_calls_as_text(
     monkeypatch.chdir(repository)
     with ScriptedServer.from_file(tmp_path / "calls.yaml") as server:
         model = ("--model", "openai/qwen2.5-coder-1.5b-instruct")
-        ran = agents("--set", f"models.base_url={server.base_url}", "run", "Say hello", *model, "--yes")
+        goal = ("--action", "builtin/goal", "--arg", "goal=Say hello")
+        ran = agents("--set", f"models.base_url={server.base_url}", "run", *goal, *model, "--yes")
     assert ran.code == 0, ran.err
     assert (repository / "hello.txt").read_text() == "Hello\n"
     assert "I write the file." in ran.err

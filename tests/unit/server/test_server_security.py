@@ -243,9 +243,10 @@ def test_a_viewer_changes_nothing_and_an_operator_manages_nothing(bench: ServerB
     managed = ("/api/users", "/api/projects", "/api/resources", "/api/actions")
     for path, methods in bench.app.openapi()["paths"].items():
         for method in {"post", "put", "patch", "delete"} & set(methods):
-            address = (
-                path.replace("{plan_id}", "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A").replace("{", "").replace("}", "")
+            known = path.replace("{plan_id}", "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A").replace(
+                "{rule_id}", "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"
             )
+            address = known.replace("{", "").replace("}", "")
             # An object of a project that the user cannot see is not found, whatever their role.
             of_project = methods[method].get("x-role-in") == "project" or path == trusted
             expected = 404 if of_project else 403

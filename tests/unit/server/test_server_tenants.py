@@ -107,6 +107,7 @@ ROUTES: dict[str, Where] = {
     "answerPlanComment": "operator",
     "commentOnPlan": "operator",
     "revisePlan": "operator",
+    "rebasePlan": "operator",
     "pausePlan": "operator",
     "removePlanSandbox": "operator",
     "resumePlan": "operator",
