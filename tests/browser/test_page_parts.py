@@ -91,7 +91,8 @@ REVIEWED = """async ({modules, text}) => {
   const file = { path: text, change: "created", added: 1, removed: 0, hunks: [{ header: "@@", lines }] };
   const place = document.createElement("div");
   for (const sides of [false, true]) {
-    render(html`<${FileDiff} ...${{ file, index: 0, sides, may: false, asking: {}, talk: {}, comments: [] }} />`, place);
+    const given = { file, index: 0, sides, may: false, asking: {}, talk: {}, comments: [] };
+    render(html`<${FileDiff} ...${given} />`, place);
     if (place.textContent.includes(text)) return "as it is";
   }
   return place.querySelector("td.p-text:not(.p-nothing)").textContent;

@@ -174,7 +174,7 @@ def argv_of(arguments: Mapping[str, JsonValue]) -> tuple[str, ...] | None:
     argv, script = arguments.get("argv"), arguments.get("script")
     if isinstance(argv, tuple | list) and argv:
         words = tuple(str(word) for word in argv)
-        # guard: a text for a shell in one of the arguments is shell text as well
+        # A text for a shell in one of the arguments is shell text as well
         shell = _program(words[0]) in _SHELLS
         return None if shell and not all(map(_PLAIN_WORD.fullmatch, words[1:])) else words
     if not isinstance(script, str) or not _PLAIN_SCRIPT.fullmatch(script):  # guard: one plain command only
@@ -183,7 +183,7 @@ def argv_of(arguments: Mapping[str, JsonValue]) -> tuple[str, ...] | None:
         words = tuple(shlex.split(script))
     except ValueError:
         return None
-    # guard: an assignment before a command changes what the command does
+    # An assignment before a command changes what the command does
     return words if words and "=" not in words[0] else None
 
 

@@ -83,7 +83,7 @@ def keep_in_keyring(variable: str, key: str) -> bool:
         keyring.set_password(SERVICE, variable, key)
     except (KeyringError, OSError, RuntimeError):
         return False
-    return ask_keyring(variable) == key  # guard: the null backend accepts a key and forgets it
+    return ask_keyring(variable) == key  # The null backend accepts a key and forgets it
 
 
 class Keys:

@@ -124,7 +124,7 @@ class WebhookNotifier:
         if status < 300:
             return True
         self._complain(body, f"status {status}")
-        # guard: one notification that the receiver never takes must not hold back all others
+        # One notification that the receiver never takes must not hold back all others
         return status < 500 and status not in _RETRIED
 
     def _complain(self, body: Mapping[str, object], problem: str) -> None:

@@ -102,7 +102,7 @@ def _published(publish: Callable[..., PublishView], *, with_commits: bool) -> Pu
 def _repository(client: Client, plan_id: str) -> Path | None:
     """Return the repository of a plan of this machine; None, the current directory, for a server."""
     if not isinstance(client, LocalClient):
-        return None  # guard: a server does not choose where programs of the user run
+        return None  # A server does not choose where programs of the user run
     place = Path(client.plans.summary(plan_id).resource)
     return place if place.is_dir() else None
 

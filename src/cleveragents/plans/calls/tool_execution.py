@@ -315,7 +315,7 @@ class ToolExecution:
         approved it.
         """
         if earlier is not None and earlier.rule is not None:
-            # guard: the rule may be revoked by now, or not cover these arguments
+            # The rule may be revoked by now, or not cover these arguments
             error = "interrupted; its approval was decided again"
             self.calls.move(earlier, CallState.FAILED, now=self.clock.now(), error=error)
             return None

@@ -120,7 +120,7 @@ class SqlCommentStore:
                 raise UnknownComment(plan_id, number, len(every))
             by_call = made.by_call
             if by_call is not None and any(one.made.by_call == by_call for one in held.answers):
-                return held  # guard: a repeated call answers nothing twice
+                return held  # A repeated call answers nothing twice
             ensure(held)
             if held.state is made.state:
                 return held

@@ -186,7 +186,7 @@ def _applicable(connection: Connection, plan_id: str, project_rules: bool) -> Se
         here = or_(table.resource.is_(None), table.resource == plan.resource)
         places.append(table.root_id.is_(None) & here)
     found = select(approval_rules).where(table.project == plan.project, or_(*places)).order_by(table.id)
-    return found.with_for_update(read=True)  # guard: a revocation comes before the call or after it
+    return found.with_for_update(read=True)  # A revocation comes before the call or after it
 
 
 def _rule_of(row: RowMapping) -> ApprovalRule:

@@ -146,7 +146,7 @@ class LogFollower:
     def _look(self) -> float:
         """Pass new frames to the hub. Return the seconds until the next poll, unless it is woken earlier."""
         watched = self._hub.watched()
-        # guard: read before the events, so that the events that precede a piece of output come before it
+        # Read before the events, so that the events that precede a piece of output come before it
         output = {plan_id: self._source.output(plan_id, after) for plan_id, after in (watched or {}).items()}
         self._attempt(self._brought_up)
         self._quick = max(0, self._quick - 1)
