@@ -192,7 +192,7 @@ def _leave_at_once(patient: HttpTransport) -> None:
 
 
 class Impatient(HttpTransport):
-    """Whoever uses it hits Ctrl-C: before a plan's pause is sent, or once that is answered."""
+    """A client whose user presses Ctrl-C: before a plan's pause is sent, or once that is answered."""
 
     waits = False
     _heard = False
@@ -211,7 +211,7 @@ class Impatient(HttpTransport):
 
 
 class Hasty(HttpTransport):
-    """Whoever uses it hits Ctrl-C, once or so often, when the output of a plan is asked for."""
+    """A client whose user presses Ctrl-C `hits` times when the output of a plan is requested."""
 
     hits = 1
 

@@ -1,4 +1,4 @@
-"""`builtin/solo`: one actor that reads, writes and is told what its checks say."""
+"""`builtin/solo`: one actor that reads files, writes code and gets the results of its checks."""
 
 from __future__ import annotations
 
