@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -39,6 +38,7 @@ from cleveragents.actors.streams.message import (
     StreamRoute,
     only,
 )
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ActorStopped, Cancelled, CleverAgentsError, ThreadBusy, UnknownActor
 from cleveragents.processes.ports import StopSignal
 

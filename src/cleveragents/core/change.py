@@ -10,9 +10,10 @@ file. All functions that compare, fold or reverse changes are here and never acc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey
 
 __all__ = [

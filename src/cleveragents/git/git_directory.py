@@ -20,8 +20,10 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "FSYNC_SETTINGS",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from cleveragents.core.data_class import dataclass
 
 __all__ = ["PORTS", "LocalModelServer", "find_local_servers", "models_at"]
 

@@ -8,8 +8,9 @@ shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models.ports import Model, ModelFacts
 

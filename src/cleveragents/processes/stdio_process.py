@@ -17,11 +17,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.core.text.redaction import KnownSecrets, redact_text

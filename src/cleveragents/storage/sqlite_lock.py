@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from cleveragents.core.data_class import dataclass
 
 __all__ = ["LockHolder", "write_lock_holder"]
 

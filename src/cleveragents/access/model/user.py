@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import Enum
 
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidName
 
 __all__ = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cleveragents.api.plans.status_text import plan_status
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import freeze, freeze_object
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend, dollars

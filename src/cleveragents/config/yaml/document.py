@@ -8,11 +8,12 @@ to gigabytes), as are tags, multiple documents, duplicate keys and values that J
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.template import Place
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import lru_cache
+
+from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "Chunk",

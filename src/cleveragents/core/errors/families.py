@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["CleverAgentsError", "Conflict", "Fault", "InvalidRequest", "Unavailable", "code_of"]

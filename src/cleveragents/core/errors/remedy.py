@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

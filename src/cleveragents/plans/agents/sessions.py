@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cleveragents.actors.ports import AgentOutcome, AgentRequest, Agents, AgentUpdate, StopReason
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     CallDenied,
     Cancelled,

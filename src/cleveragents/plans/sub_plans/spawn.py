@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cleveragents.core.clock import Clock
+from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import TreeTooLarge
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import Fence
