@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as changed
 from difflib import get_close_matches
 from functools import lru_cache
@@ -27,7 +28,6 @@ from cleveragents.actors.model.actor import Actor, is_actor_file
 from cleveragents.actors.prompt_files import PromptReader, prompts_beside
 from cleveragents.config.yaml.document import SIZE_LIMIT_BYTES
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, InvalidActor, NotTrusted, UnknownActor
 
 __all__ = [

@@ -11,7 +11,7 @@ rest. A correct file is converted without loss.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from cleveragents.actors.conditions import Condition
@@ -51,7 +51,6 @@ from cleveragents.config.yaml.shape import (
     shape_problems,
 )
 from cleveragents.core.actions.model import is_action_name
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidActor
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.text.template import Place

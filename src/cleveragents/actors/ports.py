@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -38,7 +39,6 @@ from cleveragents.actors.streams.message import (
     StreamRoute,
     only,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ActorStopped, Cancelled, CleverAgentsError, ThreadBusy, UnknownActor
 from cleveragents.processes.ports import StopSignal
 

@@ -6,10 +6,10 @@ object that never existed. In the user's own projects, an insufficient role rais
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from cleveragents.access.model.user import ProjectScope, Role, User
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     NotAllowed,
     RequestRefused,

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     from cleveragents.api.transport import HttpTransport

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cleveragents.api.plans.views import EXAMPLE_PLAN
 from cleveragents.api.views import shown, view, view_of
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, NeedsHuman, PlanError, Remedy, RequestRefused
 from cleveragents.core.text.redaction import redact_text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,7 +11,6 @@ from cleveragents.access.model.project import ResourceKind, ensure_branch, ensur
 from cleveragents.access.model.user import Role
 from cleveragents.api.format import timestamp
 from cleveragents.api.views import Page, page_of, shown, view, view_of
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AlreadyThere, InvalidResource, UnknownProject, UnknownResource
 
 if TYPE_CHECKING:

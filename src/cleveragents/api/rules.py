@@ -5,6 +5,7 @@ of a plan, which can add a rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +19,6 @@ from cleveragents.api.resources import directory_of
 from cleveragents.api.views import Page, page_of, shown, view, view_of
 from cleveragents.api.workers import isolation_of
 from cleveragents.core.command_rule import CommandRule, RuleSuggestion, suggest_rule
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import RequestRefused, UnknownRule
 from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact_known_text

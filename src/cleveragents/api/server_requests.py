@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from cleveragents.api.plans.create import PlanSpec, ensure_new_branch, requested
 from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
 from cleveragents.api.resources import directory_of, known_place_of
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidActor, NotTrusted, RequestRefused, UnknownActor
 from cleveragents.core.json_value import freeze, thaw
 from cleveragents.core.text.redaction import redact_text

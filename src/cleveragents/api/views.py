@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import MISSING, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from cleveragents.api.format import on_one_line, printable_value
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ServerFailed
 from cleveragents.core.json_value import thaw
 from cleveragents.core.text.redaction import redact_text

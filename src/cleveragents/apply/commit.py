@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from cleveragents.apply.staging import index_line_of
 from cleveragents.apply.target import ApplyTarget
 from cleveragents.apply.user_git import Head, UserGit
 from cleveragents.core.change import Difference
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.index_file import LISTING, marked_in

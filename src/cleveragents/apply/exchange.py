@@ -18,12 +18,11 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from types import TracebackType
 
 from cleveragents.core.change import Difference
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "ABSENT",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -24,7 +24,6 @@ from cleveragents.apply.exchange import Metadata
 from cleveragents.apply.ports import ApplyRecord, Rename
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.git.merge_tree import GitMergeResult, merged_trees
 from cleveragents.git.plumbing import PrivateRepository

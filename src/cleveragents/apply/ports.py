@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from cleveragents.core.change import Difference
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.identifiers import Fence
 from cleveragents.processes.ports import StopSignal
 from cleveragents.sandboxes.git_sandbox import Sandbox

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -37,7 +37,6 @@ from cleveragents.apply.staging import (
 from cleveragents.apply.target import ApplyTarget
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource

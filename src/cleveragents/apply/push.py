@@ -7,7 +7,7 @@ the branch. Each commit names its journal entry, by which other workers see that
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cleveragents.access.model.project import RemoteAddress, branch_of
@@ -25,7 +25,6 @@ from cleveragents.apply.ports import Applied, CommitRequest
 from cleveragents.apply.preparation import MergeInput, PreparedMerge
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyRefused, RemoteHeld, RemoteMoved
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import Fence, IdentifierSource

@@ -17,7 +17,7 @@ import secrets
 import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from cleveragents.apply.merge import (
@@ -32,7 +32,6 @@ from cleveragents.apply.merge import (
 from cleveragents.apply.moves import parents_of
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import GITLINK, Difference, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyRefused, Remedy
 from cleveragents.git.git_directory import copy_index, copy_shared_indexes
 from cleveragents.git.index_file import hidden_files, holds_attributes, reveal

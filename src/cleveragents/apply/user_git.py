@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import run_git, user_environment
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ import click
 
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.cli.yaml_input import STDIN, print_problems, yaml_content
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     from cleveragents.actors.library import ActorLibrary

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,6 @@ from cleveragents.cli.output import counted, progress
 from cleveragents.cli.prompts import confirmed, prompt_choice
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.config.entry_points import install_command
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError
 
 if TYPE_CHECKING:

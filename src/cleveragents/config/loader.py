@@ -10,6 +10,7 @@ one error lists all mistakes of all layers. The repository's file may only make 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -33,7 +34,6 @@ from cleveragents.config.values import (
     shorten,
     validate_settings,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import MARKER_VARIABLE
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -18,7 +19,6 @@ from cleveragents.config.settings import (
     known_keys,
     nearest_key,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, Remedy
 
 __all__ = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,6 +9,7 @@ continues without it and notes this in the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -24,7 +25,6 @@ from cleveragents.context.model.context import (
     Shares,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Decision
 
 __all__ = [

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import isfinite
 from types import TracebackType
 from typing import Final
@@ -36,7 +37,6 @@ from cleveragents.context.strategy_threads import (
     ThreadPoolStatistics,
 )
 from cleveragents.core.circuit_breaker import CANCELLATIONS, CircuitBreaker, Permit
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import BreakerOpen, DeadlineExceeded
 
 __all__ = [

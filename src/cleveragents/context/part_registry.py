@@ -8,13 +8,13 @@ setting names it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any
 
 from cleveragents.config.entry_points import installed
 from cleveragents.config.settings import ContextSettings
 from cleveragents.context.pipeline.checks import PARTS, LoadPart
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = ["ENTRY_POINTS", "replaced_parts"]

@@ -7,6 +7,7 @@ from the plan's records, so a resumed plan continues with the tokens that it had
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cleveragents.context.code_index import CodePlace
@@ -15,7 +16,6 @@ from cleveragents.context.model.context import ContextAnswer
 from cleveragents.context.pipeline.pipeline import ContextPipeline
 from cleveragents.context.query import LEAST_TOKENS, ContextQuery
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Decision
 from cleveragents.core.errors import QuestionRefused, SourceMissing
 from cleveragents.core.tool import ToolCall

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cleveragents.context.code_index import CodePlace, IndexProgress
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Decision
 from cleveragents.core.errors import QuestionRefused
 

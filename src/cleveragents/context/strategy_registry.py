@@ -8,6 +8,7 @@ can be abandoned. A package cannot replace a built-in strategy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -16,7 +17,6 @@ from cleveragents.config.entry_points import built_in, installed
 from cleveragents.context import strategies
 from cleveragents.context.context_parts import MakeStrategy, StrategyGround
 from cleveragents.context.strategy import ContextStrategy
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["ENTRY_POINTS", "StrategyRegistry"]
 

@@ -12,11 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import Generic, TypeVar
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Closed
 
 __all__ = ["CallBatch", "ThreadCall", "ThreadCallState", "ThreadPool", "ThreadPoolStatistics"]

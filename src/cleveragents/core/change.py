@@ -10,10 +10,9 @@ file. All functions that compare, fold or reverse changes are here and never acc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey
 
 __all__ = [

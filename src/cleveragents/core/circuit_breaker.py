@@ -17,13 +17,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import BreakerOpen, Cancelled
 from cleveragents.core.event import DomainEvent, EventPublisher, EventType
 from cleveragents.core.identifiers import IdentifierSource

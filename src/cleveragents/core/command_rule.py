@@ -14,8 +14,8 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import RequestRefused
 from cleveragents.core.json_value import JsonValue
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 
 __all__ = ["Alternative", "Decision", "DecisionState", "NewDecision"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import UnknownEventType
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze_object
 

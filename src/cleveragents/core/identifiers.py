@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "MARKER_VARIABLE",

@@ -7,13 +7,12 @@ policy (of a repository or an action) can tighten the user's choice and never lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from functools import reduce
 from types import MappingProxyType
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, NetworkNotDenied
 
 __all__ = [

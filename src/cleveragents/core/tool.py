@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.policy import Capability
 

@@ -7,13 +7,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.cli.output import Output, counted, format_option, progress
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.models.model.budget import PICODOLLARS, dollars

@@ -5,11 +5,11 @@ table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.cli.output import counted
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Decision
 from cleveragents.core.errors import GitFailed
 from cleveragents.core.event import EventType

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import freeze, thaw
 from cleveragents.git.plumbing import run_git, user_environment
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +22,6 @@ import msgspec
 from cleveragents.cli.output import counted
 from cleveragents.config.settings import Settings
 from cleveragents.core.actions.model import CheckRun, CheckVerdict
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyConflict, DeadlineExceeded, SandboxMissing
 from cleveragents.core.tool import CallState
 from cleveragents.demo.sample import CATALOGUE, FILES, GOALS, LINES, SampleRepository, plan_for, write_script

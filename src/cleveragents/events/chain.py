@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AuditLogBroken
 from cleveragents.core.event import PreparedEvent
 

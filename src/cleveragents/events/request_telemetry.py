@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.event import DomainEvent
 
 __all__ = ["AnsweredRequest", "Telemetry"]

@@ -21,12 +21,12 @@ UTF-8. Such a row must be reported as changed, instead of making the whole log u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, LargeBinary, Select, bindparam, cast, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, CleverAgentsError, DuplicateKey
 from cleveragents.core.event import PreparedEvent
 from cleveragents.core.faults import FaultPoints

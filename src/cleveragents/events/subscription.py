@@ -18,11 +18,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from threading import get_ident
 from typing import ClassVar, NamedTuple, Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import QueueFull
 from cleveragents.core.event import DomainEvent, EventHandler, EventType
 

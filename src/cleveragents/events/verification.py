@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AuditLogBroken
 from cleveragents.events.chain import EMPTY, GENESIS, Anchor, AnchorSet, LogRow, Tip
 from cleveragents.events.sequencer import rows_after

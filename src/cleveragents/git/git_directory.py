@@ -20,10 +20,8 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "FSYNC_SETTINGS",

@@ -13,11 +13,11 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import PrivateRepository
 

@@ -11,11 +11,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cleveragents.core.change import FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import PrivateRepository
 

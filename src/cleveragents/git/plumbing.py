@@ -26,12 +26,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
 from cleveragents.core.change import GITLINK
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
 
 __all__ = [

@@ -12,12 +12,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.plumbing import PrivateRepository, index_line
 

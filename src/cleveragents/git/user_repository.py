@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, run_git, user_environment
 from cleveragents.processes.environment import is_inside

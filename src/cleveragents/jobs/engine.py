@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from cleveragents.core.cancellation import user_reason
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.jobs.ports import JobHandler, JobStore

@@ -6,10 +6,10 @@ The registry is for display only: no lease depends on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, UnknownJobKind
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-
-from cleveragents.core.data_class import dataclass
+from dataclasses import dataclass
 
 __all__ = ["PORTS", "LocalModelServer", "find_local_servers", "models_at"]
 

@@ -22,10 +22,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.core.circuit_breaker import CircuitBreaker
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import BreakerOpen, ModelUnavailable
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 

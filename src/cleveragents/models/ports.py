@@ -6,11 +6,11 @@ Budgets are reserved before a call and settled after it, across the whole plan t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.budget import BudgetLimits, Price, Spend

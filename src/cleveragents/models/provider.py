@@ -8,9 +8,8 @@ shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models.ports import Model, ModelFacts
 

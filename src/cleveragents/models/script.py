@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from string import Template
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.models.model.conversation import Message, MessageRole
 
 __all__ = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from cleveragents.core.actions.model import Action, Check, Step
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import DEFAULT_PROFILE
 from cleveragents.plans.model.plan import Plan

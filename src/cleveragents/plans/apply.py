@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleveragents.access.model.project import remote_of
@@ -17,7 +17,6 @@ from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.actions.model import CheckVerdict, Setup, failure_line
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     ApplyRefused,
     Cancelled,

@@ -10,14 +10,13 @@ The setup command runs once per sandbox, or its output comes from the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from cleveragents.core.actions.model import Check, CheckRun, CheckVerdict, Setup
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, PlanFailed
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.text.redaction import redact_text

@@ -8,10 +8,10 @@ unsent, and belongs to the next revision.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     PlanError,
     Remedy,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -17,7 +18,6 @@ from cleveragents.actors.ports import ActorHost
 from cleveragents.changes.model.merge_conflict import MergeConflict
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import RethinkNeeded
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text

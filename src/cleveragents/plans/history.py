@@ -16,7 +16,7 @@ it counts until shortly after the last heartbeat.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
@@ -40,7 +40,6 @@ from cleveragents.core.change import (
     entries_between,
 )
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall

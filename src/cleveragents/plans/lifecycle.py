@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cleveragents.core.cancellation import is_resumable_stop, user_reason
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     Conflict,
     DatabaseFailed,

@@ -12,11 +12,11 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import PieceMask, redact_text
 from cleveragents.jobs.service_thread import ServiceThread

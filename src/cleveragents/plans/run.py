@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +17,6 @@ from cleveragents.access.model.project import remote_of
 from cleveragents.actors.model.actor import GIVEN
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     ActorAsks,
     BudgetExhausted,

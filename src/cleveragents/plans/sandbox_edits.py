@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     PlanError,
     SandboxBusy,

@@ -9,12 +9,11 @@ Answers of models are read leniently: models miscount, and add keys that were no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content, redact_text

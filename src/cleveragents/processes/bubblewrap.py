@@ -31,10 +31,10 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.processes.environment import (
     installations,
     is_directory,

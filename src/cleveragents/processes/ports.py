@@ -6,12 +6,11 @@ A command is limited in time and output, and none of its processes outlives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 
 __all__ = [

@@ -18,12 +18,12 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
 import psutil
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import DeadlineExceeded
 
 __all__ = [

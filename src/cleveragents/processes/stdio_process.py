@@ -17,12 +17,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.core.text.redaction import KnownSecrets, redact_text

@@ -11,6 +11,7 @@ answer that names no question counts only if the plan never waited before.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import NAMESPACE_OID, uuid5
@@ -45,7 +46,6 @@ from pydantic import ValidationError
 
 from cleveragents.api.plans.views import Phase, PlanState, PlanSummary
 from cleveragents.api.views import every
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     AmbiguousPlan,
     CleverAgentsError,

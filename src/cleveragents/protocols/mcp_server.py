@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,7 +16,6 @@ from pydantic import Field
 
 from cleveragents import __version__
 from cleveragents.api.views import as_json
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, DeadlineExceeded
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.protocols.agent_requests import Dollars, GoalOptions, Seconds, Tokens, patch_text

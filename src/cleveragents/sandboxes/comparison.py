@@ -10,10 +10,10 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.core.change import GITLINK
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository

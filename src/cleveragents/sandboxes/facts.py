@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.git.git_directory import flush, flush_all

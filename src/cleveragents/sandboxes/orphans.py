@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxBusy, SandboxMissing, ToolRefused
 from cleveragents.git.user_repository import pinned_in
 from cleveragents.sandboxes.facts import SandboxLayout

@@ -6,10 +6,10 @@ Also the inputs for the cache of setup environments, such as virtual environment
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 

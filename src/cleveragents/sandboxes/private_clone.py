@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.git_directory import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.storage.columns import microseconds, moment
 from cleveragents.storage.tables import sandboxes
 

@@ -29,11 +29,10 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.git.git_directory import flush
 from cleveragents.git.index_file import plain_index

@@ -8,6 +8,7 @@ plan in the address, if the user may read it. `AnyUser` holds the rights of the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import Depends, Path, Request
@@ -15,7 +16,6 @@ from fastapi import Depends, Path, Request
 from cleveragents.access.model.user import Role, User
 from cleveragents.api.access import Access
 from cleveragents.api.client import LocalClient
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import NotAuthenticated
 from cleveragents.plans.model.plan import Plan
 from cleveragents.server.parameters import NamePath, PlanId

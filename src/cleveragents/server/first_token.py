@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.user import Role, TokenKind
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AlreadyThere, ConfigurationError
 
 if TYPE_CHECKING:

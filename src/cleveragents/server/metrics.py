@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.api.events import end_of_log
 from cleveragents.api.workers import worker_state
-from cleveragents.core.data_class import dataclass
 from cleveragents.events.request_telemetry import AnsweredRequest
 from cleveragents.server.middleware.wire import is_api
 

@@ -11,9 +11,8 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["RunningServer", "announced", "running_server", "server_file"]
 

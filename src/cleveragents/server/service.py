@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
 from cleveragents.app.container import Container
-from cleveragents.core.data_class import dataclass
 from cleveragents.server.problems import Refused
 
 if TYPE_CHECKING:

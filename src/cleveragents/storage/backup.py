@@ -13,9 +13,9 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.storage.files.file_copy import copy_content
 from cleveragents.storage.files.paths import remove_all

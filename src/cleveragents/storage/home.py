@@ -17,12 +17,11 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import UlidSource
 

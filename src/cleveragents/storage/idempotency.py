@@ -7,10 +7,9 @@ server that takes over the claim finds the object; a server that lost the claim 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["IdempotencyClaim", "IdempotencyStore", "StoredResponse"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["DatabaseOptions"]
 

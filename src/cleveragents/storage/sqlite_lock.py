@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["LockHolder", "write_lock_holder"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.event import DomainEvent
 from cleveragents.core.identifiers import acting_as
 from cleveragents.storage.outbox import take_appended

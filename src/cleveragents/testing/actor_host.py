@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from cleveragents.actors.ports import AgentRequest, AgentUpdate, ToolAnswer
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import UnknownChangeset
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.testing.clock import CountingIdentifiers

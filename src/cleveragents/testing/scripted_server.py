@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.models.script import ScriptRunner
 from cleveragents.models.script_document import load_script

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability

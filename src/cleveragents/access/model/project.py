@@ -10,12 +10,12 @@ is not stored, because it differs between machines.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from urllib.parse import urlsplit
 
 from cleveragents.access.model.user import Role
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidName
 
 __all__ = [

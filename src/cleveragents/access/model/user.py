@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidName
 
 __all__ = [

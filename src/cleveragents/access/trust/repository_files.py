@@ -14,11 +14,11 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = [

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -23,7 +24,6 @@ import structlog
 from cleveragents.actors.bridge.graph_run import GraphRun, RunEvents, adopt_call, adopting_task_factory
 from cleveragents.actors.bridge.loop_thread import LoopThread, NodeThreads
 from cleveragents.actors.streams.message import MessageKind, StreamMessage
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     BlockingOnLoop,
     Cancelled,

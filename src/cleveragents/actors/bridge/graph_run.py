@@ -14,6 +14,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -21,7 +22,6 @@ import structlog
 from cleveragents.actors.bridge.loop_thread import LoopThread
 from cleveragents.actors.streams.message import MessageKind, StreamMessage
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     BlockingOnLoop,
     BudgetExhausted,

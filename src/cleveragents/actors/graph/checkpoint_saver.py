@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -41,7 +42,6 @@ from typing_extensions import override
 
 from cleveragents.actors.store.checkpoint_rows import Blob, StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.identifiers import Fence
 

@@ -20,6 +20,7 @@ because progress goes to the host, and a step is a seventh cheaper without the c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -54,7 +55,6 @@ from cleveragents.actors.model.actor import (
     ToolNode,
 )
 from cleveragents.actors.ports import ActorSource
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidActor
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -28,7 +28,6 @@ from cleveragents.actors.graph.run_context import A_STEP, NodeLabel, RunContext,
 from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.actors.ports import ToolAnswer
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ActorStopped, ContextTooLong
 from cleveragents.core.json_value import JsonValue, thaw, unkeepable
 from cleveragents.core.tool import ToolSpec

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cleveragents.actors.graph.run_context import CallCost, NodeLabel, written
 from cleveragents.actors.graph.state import State
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ContextTooLong
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.conversation import Message, MessageRole, Usage

@@ -14,14 +14,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.graph.state import ACCOUNT, State
 from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
 from cleveragents.actors.ports import ActorHost
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ActorStopped, DeadlineExceeded, PriceUnknown
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.budget import PICODOLLARS, Spend

@@ -14,12 +14,12 @@ instructions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.access.trust.repository_files import read_inside, walk_inside
 from cleveragents.actors.guidance.skills import Skill
 from cleveragents.config.loader import user_file_path
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +19,6 @@ from cleveragents.access.trust.repository_files import RepositoryFile, names_ins
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.loader import user_file_path
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = [

@@ -13,11 +13,10 @@ progress updates of a running actor. Results are in the records, not in progress
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue
 
 __all__ = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
@@ -36,7 +37,6 @@ from cleveragents.actors.model.paths import (
     unreachable,
     written_by,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, InvalidCondition
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.template import Place, template_problems

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import DatabaseFailed
 from cleveragents.storage.actor_tables import graph_values, graph_writes
 from cleveragents.storage.columns import ensure_storable

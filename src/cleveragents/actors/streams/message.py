@@ -7,13 +7,12 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ If the job fails, the state and error of the plan say why.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import TO_BRANCH, remote_of
@@ -13,7 +14,6 @@ from cleveragents.api.plans.details import find_plan
 from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.sandbox_state import ensure_undoable
 from cleveragents.api.reachability import ensure_reachable
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import counted
 from cleveragents.changes.model.merge_conflict import MergeConflict, Take
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.control_characters import shown

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import counted
 from cleveragents.api.plans.details import resource_label
 from cleveragents.api.reachability import ensure_reachable
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError, Remedy, RequestRefused, SandboxMissing
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.access.model.project import new_branch, remote_of
 from cleveragents.api.plans.details import arguments_text
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, Remedy, RequestRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact, redact_text

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from cleveragents.api.plans.changes import changed_files, changes_of
 from cleveragents.api.plans.review import is_selected
 from cleveragents.changes.model.review import HunkId
 from cleveragents.core.change import GITLINK
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError, Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.control_characters import named_by

@@ -7,7 +7,7 @@ first goal starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from cleveragents.api.plans.create import (
     named_action,
     requested_plan,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.json_value import freeze, thaw
 from cleveragents.core.text.redaction import redact_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import printable_name
@@ -39,7 +39,6 @@ from cleveragents.api.publish import PublishView
 from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page, every, understood, view_of
 from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState

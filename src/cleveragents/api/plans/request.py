@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import RequestRefused
 
 if TYPE_CHECKING:

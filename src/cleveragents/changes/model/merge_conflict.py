@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
 
 from cleveragents.core.change import FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError, Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of

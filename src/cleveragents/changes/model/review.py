@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from enum import Enum
 from hashlib import sha256
 from typing import Protocol
@@ -22,7 +22,6 @@ from cleveragents.core.change import (
     differences_of,
     split_renames,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError
 
 __all__ = [

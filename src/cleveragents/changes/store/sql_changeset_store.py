@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select, update
 
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.core.clock import Clock, SystemClock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey, UnknownChangeset
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from cleveragents.cli.output import Output, colour, console, format_option, prog
 from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import print_problems, yaml_content
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.cli.session import Session
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.policy import Capability, Verdict, profile
 
 if TYPE_CHECKING:

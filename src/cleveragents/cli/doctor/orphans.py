@@ -7,9 +7,9 @@ belongs to another user or state. A fix checks again before it acts, because tim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import redact_text
 

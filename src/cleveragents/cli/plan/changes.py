@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -17,7 +18,6 @@ from cleveragents.cli.plan.view import plan_argument, print_plan, shown_diff, su
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Remedy
 
 if TYPE_CHECKING:

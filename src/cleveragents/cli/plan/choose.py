@@ -6,6 +6,7 @@ A candidate is a plan that needs the command, such as a plan with a pending ques
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import counted, progress
 from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.prompts import confirmed, prompt_choice
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AmbiguousPlan, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus

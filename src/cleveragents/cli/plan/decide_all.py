@@ -7,7 +7,7 @@ for a plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,6 @@ from cleveragents.cli.plan.work import (
     work_on,
 )
 from cleveragents.cli.prompts import prompt_key
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.plans.model.plan import PlanState
 

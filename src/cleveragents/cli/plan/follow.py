@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import click
@@ -25,7 +26,6 @@ from cleveragents.cli.render.live_view import is_for_terminal
 from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.run.foreground import end_interrupted
 from cleveragents.cli.run.interruption import PAUSING, left_running_message
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cleveragents.api.plans.status_text import plan_status
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import freeze, freeze_object
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend, dollars

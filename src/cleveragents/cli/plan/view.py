@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +15,6 @@ from cleveragents.cli.completion import complete_plan
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ServerUnreachable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -37,7 +37,6 @@ from cleveragents.cli.plan.view import (
 )
 from cleveragents.cli.prompts import prompt_choice
 from cleveragents.cli.usage import as_usage
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanFailed
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState

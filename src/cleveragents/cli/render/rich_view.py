@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
@@ -22,7 +22,6 @@ from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_output import ChunkFlow
 from cleveragents.cli.render.live_view import LiveView, PlainView, one_line
 from cleveragents.cli.run.interruption import PAUSING
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import short_of, title_of, wanted_parts
 from cleveragents.plans.model.plan import PlanState

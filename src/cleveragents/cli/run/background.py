@@ -11,12 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.details import fields_of
 from cleveragents.cli.output import progress
-from cleveragents.core.data_class import dataclass
 from cleveragents.plans.background_logs import log_of
 from cleveragents.plans.model.status import status_of
 

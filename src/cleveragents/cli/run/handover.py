@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import getpass
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.plans.details import fields_of
 from cleveragents.cli.output import progress
-from cleveragents.core.data_class import dataclass
 from cleveragents.plans.jobs.names import home_queue
 
 if TYPE_CHECKING:

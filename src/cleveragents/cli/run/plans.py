@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +11,6 @@ import click
 from cleveragents.api.client import HttpClient, LocalClient
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.cli.run.request import left_for_review, with_goal_read
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client

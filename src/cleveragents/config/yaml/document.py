@@ -8,12 +8,11 @@ to gigabytes), as are tags, multiple documents, duplicate keys and values that J
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.template import Place
 

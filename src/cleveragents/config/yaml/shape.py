@@ -7,11 +7,11 @@ that check, a value of the wrong type counts as empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from cleveragents.config.yaml.document import DocumentKind, YamlDocument
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.template import Place
 

@@ -15,11 +15,11 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from cleveragents.context.model.code import Import
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     import tree_sitter

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate
 from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from cleveragents.context.analysis.language import Grammar, Language, grammar_of
 from cleveragents.context.model.code import Definition, Field, Import, LineSpan
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["THIN_KINDS", "WHOLE_KINDS", "Lines", "Passage", "Syntax", "read_syntax"]
 

@@ -14,11 +14,10 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleveragents.context.index.build.segment import IndexDamaged
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "MOST_BUSY_SECONDS",

@@ -9,11 +9,11 @@ import hashlib
 import os
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Cancelled, GitFailed, SourceMissing, ToolRefused
 from cleveragents.git.plumbing import SecondsLeft, private_environment, run_git, user_environment
 

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import ChunkLayout, CodePlace, IndexStatus, Postings
@@ -31,7 +32,6 @@ from cleveragents.context.index.index_file import is_damage
 from cleveragents.context.index.place import ResolvedPlace
 from cleveragents.context.index.view import FileEntry, blob_digest, read_below
 from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Closed, SourceChanged, ToolRefused
 from cleveragents.git.blob_reader import BlobReader
 

@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,6 @@ from cleveragents.context.index.view import (
 )
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.change import SYMLINK
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxRefused, SourceMissing
 from cleveragents.sandboxes.tree.index import is_unchanged, open_tree
 

@@ -17,14 +17,13 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cleveragents.context.index.build.segment import array_of, sealed, unsealed
 from cleveragents.context.index.index_file import transaction
 from cleveragents.context.index.place import IndexDeadline, ResolvedPlace
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, ToolRefused
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository

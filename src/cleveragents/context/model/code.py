@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "Chunk",

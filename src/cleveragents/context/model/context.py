@@ -13,11 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
 from cleveragents.context.model.code import LineSpan, kind_of
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue
 
 __all__ = [

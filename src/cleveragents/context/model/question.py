@@ -18,11 +18,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from cleveragents.context.model.code_terms import count_terms, terms_of, words_of
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "COMMON_WORDS",

@@ -11,7 +11,7 @@ bottom), the preamble, and the selection of strategies (all that are not disable
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from cleveragents.context.code_index import CodeSnapshot
@@ -56,7 +56,6 @@ from cleveragents.context.pipeline.renderings import printable
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.context.pipeline.steps import Deadline, attempted
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Closed
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.ports import Model

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -35,7 +35,6 @@ from cleveragents.context.model.context import (
 )
 from cleveragents.context.pipeline.steps import Deadline, run_step
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 
 __all__ = [
     "PARTS",

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,6 @@ from cleveragents.context.pipeline.renderings import (
     without_crossings,
 )
 from cleveragents.context.pipeline.steps import attempted
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["WholeDefinitions", "paths_alone", "sections_about"]
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from cleveragents.context.context_parts import CountTokens
 from cleveragents.context.model.context import Choice, ContextAnswer, PackedFragment, Rendering
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import redact_content_text
 
 __all__ = ["AnswerFitter", "GreedyPacker", "byte_bound", "safe_count"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from cleveragents.context.code_index import CodeIndex
@@ -59,7 +59,6 @@ from cleveragents.context.pipeline.snapshot_opener import (
 from cleveragents.context.pipeline.steps import Deadline, run_step
 from cleveragents.context.query import MOST_CHARACTERS, ContextQuery
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Decision
 from cleveragents.core.errors import Closed
 from cleveragents.models.ports import Model

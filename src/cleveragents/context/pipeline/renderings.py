@@ -9,6 +9,7 @@ definition that these chunks would cut in half.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cleveragents.context.code_index import ChunkLayout, CodePlace, CodeSnapshot, IndexStatus, Postings
@@ -16,7 +17,6 @@ from cleveragents.context.model.code import CodeFile, Definition, Field, FileAna
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import Depth
 from cleveragents.context.pipeline.steps import attempted
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import redact_content_text
 
 __all__ = [

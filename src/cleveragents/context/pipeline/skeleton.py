@@ -8,7 +8,7 @@ fit stay collapsed. So a tree of a hundred thousand files fits as well as one of
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -16,7 +16,6 @@ from cleveragents.context.code_index import CodeSnapshot
 from cleveragents.context.context_parts import CountTokens
 from cleveragents.context.model.context import Ranking
 from cleveragents.context.pipeline.renderings import printable
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["TreeSkeleton"]
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from cleveragents.context.code_index import CodeIndex, CodePlace, CodeSnapshot, IndexProgress
@@ -17,7 +18,6 @@ from cleveragents.context.model.code import CodeFile
 from cleveragents.context.pipeline.renderings import NoCode
 from cleveragents.context.pipeline.steps import Deadline
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Closed, SourceMissing
 
 __all__ = ["HeldSnapshot", "OpenedCode", "PendingSnapshot", "nothing_opened"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from cleveragents.context.context_parts import StrategyExecutor
 from cleveragents.context.model.context import ContextFragment, ContextRequest, StrategyReport, StrategyStatus
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Closed
 
 __all__ = ["Deadline", "StepOutcome", "attempted", "run_step"]

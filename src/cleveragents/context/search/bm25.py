@@ -8,11 +8,11 @@ queries for an issue of three hundred words take milliseconds.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import CodeSnapshot, Postings
 from cleveragents.context.model.code import Field
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

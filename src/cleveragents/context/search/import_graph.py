@@ -7,11 +7,11 @@ a small one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cleveragents.context.model.code import FileAnalysis, Import
 from cleveragents.context.search.question_search import QuestionSearch
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["ImportGraph", "imported_by"]
 

@@ -14,10 +14,10 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from math import isfinite
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidArguments
 from cleveragents.core.json_value import FrozenObject, JsonValue
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
 from cleveragents.core.actions.arguments import Argument, ArgumentType, bound, parsed
 from cleveragents.core.change import Difference, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidAction
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.template import Place, filled, shell_argv, template_problems

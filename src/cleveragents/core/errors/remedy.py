@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cleveragents.core.data_class import dataclass
+from dataclasses import dataclass
+
 from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

@@ -5,7 +5,8 @@ An error of applying or undoing leaves the user's files unchanged.
 
 from __future__ import annotations
 
-from cleveragents.core.data_class import dataclass
+from dataclasses import dataclass
+
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

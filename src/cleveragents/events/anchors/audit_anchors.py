@@ -14,6 +14,7 @@ import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +26,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, Remedy
 from cleveragents.events.anchors.targets import AnchorTarget, FileTarget, open_target
 from cleveragents.events.audit import DurableAuditLog

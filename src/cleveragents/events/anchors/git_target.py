@@ -6,10 +6,10 @@ A remote that refuses non-fast-forward pushes keeps every anchor, whatever happe
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.access.model.project import RemoteAddress
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AnchorFailed, GitFailed, RemoteUnreachable
 from cleveragents.events.anchors.targets import MAX_BYTES
 from cleveragents.git.plumbing import PrivateRepository

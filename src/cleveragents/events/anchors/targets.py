@@ -11,12 +11,12 @@ import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from cleveragents.access.model.project import SCHEME, remote_of
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AnchorFailed, ConfigurationError, InvalidName, StoreBusy
 from cleveragents.events.head import lock_within
 

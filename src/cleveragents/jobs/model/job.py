@@ -17,12 +17,11 @@ error, the reason of a cancel) are masked here, before a row or an event stores 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
 from cleveragents.core.cancellation import is_resumable_stop
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import DuplicateKey, IllegalJobMove, InvalidPayload, JobAlreadyEnded, StaleFence
 from cleveragents.core.event import EventType
 from cleveragents.core.identifiers import WorkerIdentity

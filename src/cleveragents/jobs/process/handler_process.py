@@ -9,10 +9,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from cleveragents.core.clock import SystemClock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.core.json_value import FrozenObject, freeze, thaw

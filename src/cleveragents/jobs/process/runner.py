@@ -16,10 +16,9 @@ import os
 import select
 import signal
 import sys
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.core.clock import SystemClock
-from cleveragents.core.data_class import dataclass
 from cleveragents.jobs.process.supervisor import REPORT_LIMIT_BYTES
 
 __all__ = ["main"]

@@ -16,9 +16,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.identifiers import MARKER_VARIABLE, WorkerIdentity
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.jobs.model.job import Job

@@ -15,6 +15,7 @@ waits alone, and the others continue.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import takewhile
@@ -37,7 +38,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, UnknownJob
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.jobs.model.job import AttemptOutcome, Job, Move, claimed, ensure_owned, finished

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 from cleveragents.core.cancellation import CancellationView, Registration, user_reason
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import DeadlineExceeded
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import WorkerIdentity

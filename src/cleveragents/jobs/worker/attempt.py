@@ -11,11 +11,11 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     Cancelled,
     CleverAgentsError,

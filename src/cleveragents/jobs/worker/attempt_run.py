@@ -7,11 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.config.logging import is_logged
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
 from cleveragents.core.faults import FaultPoints
 from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState

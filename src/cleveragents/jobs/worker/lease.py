@@ -18,10 +18,10 @@ sends a heartbeat at the last moment, it keeps the job and its processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import DatabaseFailed, StaleFence, Unavailable
 from cleveragents.core.faults import FaultPoints
 from cleveragents.jobs.model.job import Job, JobState

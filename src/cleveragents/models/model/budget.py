@@ -11,9 +11,9 @@ so sums are never rounded.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.models.model.conversation import Usage

@@ -7,10 +7,10 @@ checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 
 __all__ = ["Message", "MessageRole", "ToolRequest", "Usage"]

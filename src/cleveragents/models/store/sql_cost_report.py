@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, case, func, select
 
 from cleveragents.access.model.user import ProjectScope
-from cleveragents.core.data_class import dataclass
 from cleveragents.storage.actor_tables import model_calls
 from cleveragents.storage.columns import is_storable, microseconds
 from cleveragents.storage.database import Database

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +19,6 @@ from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, Node, Pro
 from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, ActorSource, QuestionAnswer
 from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.actions.model import CheckRun
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded, Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue

@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
 from cleveragents.actors.ports import AgentRequest, Agents, AgentUpdate, ToolAnswer
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CallDenied, PolicyDenied, ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability, Verdict

@@ -12,13 +12,12 @@ call; the changes of the call go into a new changeset.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from cleveragents.changes.execution_context import ChangeFold, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import tree_left_by
 from cleveragents.core.change import ChangeEntry, Changeset, Difference, entries_between
 from cleveragents.core.clock import Clock
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused, ToolRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject, JsonValue

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleveragents.actors.model.actor import at_stake, server_request
@@ -24,7 +24,6 @@ from cleveragents.core.actions.model import broken_by
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.command_rule import argv_of
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     CallDenied,
     Cancelled,

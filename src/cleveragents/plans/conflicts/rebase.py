@@ -15,7 +15,7 @@ has their earlier commits. So the plan does not change them, and an apply keeps 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applier, ApplyOptions
@@ -27,7 +27,6 @@ from cleveragents.changes.model.merge_conflict import (
     open_conflicts,
 )
 from cleveragents.core.change import GITLINK, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, StalePlan
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState

@@ -11,6 +11,7 @@ so after an interruption it is either completed or undone. Edits in the sandbox 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from cleveragents.changes.model.merge_conflict import (
@@ -25,7 +26,6 @@ from cleveragents.changes.model.merge_conflict import (
     resolved_result,
 )
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError, StalePlan, ToolRefused
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.text.control_characters import named_by, shown

@@ -8,8 +8,8 @@ created it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, Lane

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from cleveragents.access.model.project import TO_BRANCH
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.cancellation import is_resumable_stop
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyRefused, Conflict, PlanError, StaleFence, StalePlan, UnknownPlan
 from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze

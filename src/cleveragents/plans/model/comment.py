@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from hashlib import sha256
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.text.redaction import redact_content_text, redact_known_text
 
 __all__ = [

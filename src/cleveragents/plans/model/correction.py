@@ -8,9 +8,9 @@ the tasks that stay done. A *part* is the run of one task, or its sub-plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.strategy import Strategy, Task

@@ -14,12 +14,11 @@ so one of two concurrent moves wins and the other gets an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import Isolation

@@ -7,10 +7,9 @@ running plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.core.actions.model import Check, Setup
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Policy, profile
 from cleveragents.core.records import facts_of, record_of

@@ -8,12 +8,11 @@ simply call them again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
 from cleveragents.changes.model.merge_conflict import part_of_merge
 from cleveragents.core.cancellation import is_resumable_stop, resumable_stop
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.records import facts_of
 from cleveragents.core.tool import CallState, ToolCall

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.core.actions.model import Action
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import Isolation
 

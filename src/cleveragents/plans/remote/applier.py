@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.apply.applier import ensure_no_git_directory
@@ -27,7 +27,6 @@ from cleveragents.apply.ports import (
 from cleveragents.apply.preparation import MergeInput
 from cleveragents.apply.push import PushedCommit, PushPreparation, PushTarget, RemoteEngine
 from cleveragents.apply.target import merge_following_renames
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError, Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_text

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 
 from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.core.change import GITLINK, ChangeEntry, Changeset, RecordedChange
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.sandboxes.git_sandbox import Sandbox

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -29,7 +29,6 @@ from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.change import GITLINK, differences_of
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     CheckFailed,
     ConfigurationError,

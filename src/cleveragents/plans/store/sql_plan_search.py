@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Select, select
 
 from cleveragents.access.model.user import ProjectScope
-from cleveragents.core.data_class import dataclass
 from cleveragents.storage.columns import is_storable
 from cleveragents.storage.database import Database
 from cleveragents.storage.service_tables import plan_output

@@ -8,6 +8,7 @@ the revocation or asks a person.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +17,6 @@ from sqlalchemy import Connection, RowMapping, Select, delete, exists, or_, sele
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.access.store.sql_project_store import hold_project
 from cleveragents.core.command_rule import CommandRule
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import RequestRefused, UnknownRule
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cleveragents.changes.model.merge_conflict import (
@@ -30,7 +30,6 @@ from cleveragents.changes.model.merge_conflict import (
     part_of_merge,
     tree_left_by,
 )
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import PlanError, PlanFailed, SandboxMissing, StalePlan
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject, JsonValue

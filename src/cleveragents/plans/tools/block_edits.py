@@ -18,14 +18,13 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from pydantic import Field
 
 from cleveragents.context.model.code import is_test
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.policy import Capability
 from cleveragents.plans.tools.definition_merge import MergeRefused, elision_in, merge_definitions, names_in

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ToolRefused, UnknownComment, UnknownTool
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_content_text

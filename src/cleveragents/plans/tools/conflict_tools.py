@@ -6,13 +6,13 @@ The checkpoint of an executor's decision is its `decide` call: a correction reve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from cleveragents.changes.model.merge_conflict import RESOLVE, Take, resolved_result
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.decision import Alternative, DecisionState, NewDecision
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.json_value import thaw

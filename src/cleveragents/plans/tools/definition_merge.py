@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.context.analysis.content import analyse
 from cleveragents.context.analysis.syntax import THIN_KINDS, WHOLE_KINDS
 from cleveragents.context.model.code import Definition, FileAnalysis, LineSpan
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["MergeRefused", "MergedCode", "elision_in", "merge_definitions", "names_in"]
 

@@ -10,9 +10,9 @@ import hashlib
 import json
 import shlex
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CallDenied, PolicyDenied
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import READ_ONLY, Capability, Verdict

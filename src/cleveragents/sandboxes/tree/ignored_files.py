@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.git.git_directory import flush
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.facts import SandboxLayout

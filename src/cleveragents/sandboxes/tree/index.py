@@ -16,11 +16,11 @@ import os
 import stat
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import IndexEntry, entries_of, stat_key, with_stats

@@ -12,12 +12,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, TreeMerge
 from cleveragents.core.change import EXECUTABLE, REGULAR, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.git_directory import flush
 from cleveragents.git.merge_tree import GitMergeResult, MergeMessage, merged_trees

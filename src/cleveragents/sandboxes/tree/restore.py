@@ -21,11 +21,10 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleveragents.core.change import GITLINK, FileState
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.git_directory import flush

@@ -22,10 +22,10 @@ import secrets
 import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.core.change import GITLINK
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.index_file import PlainIndex, plain_index

@@ -13,10 +13,9 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.storage.files.paths import DirectoryCursor, open_directory
 

@@ -7,6 +7,7 @@ their addresses: a browser may cache each file for ever, and a page never mixes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -18,7 +19,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.server.middleware.wire import header, is_api
 
 __all__ = ["INDEX", "PAGES", "PageFile", "PageFiles", "install", "page_files", "root"]

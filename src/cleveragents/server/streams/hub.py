@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
 
 from cleveragents.access.model.user import ProjectScope
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Closed, TooManyRequests
 from cleveragents.server.streams.frames import HEARTBEAT, FrameRing, OutputRing, SharedPages, joined
 from cleveragents.server.streams.log_follower import COALESCE_SECONDS, LogFollower, Source

@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from cleveragents.access.store.sql_project_store import projects_of_events
 from cleveragents.api.events import end_of_log, event_rows
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, StoreBusy
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.plans.ports.plans import OutputPiece, PlanOutput

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cleveragents.access.model.user import User
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import CleverAgentsError, NotAuthenticated
 from cleveragents.server.problems import problem_of
 from cleveragents.server.streams.frames import opening_frame, problem_frame

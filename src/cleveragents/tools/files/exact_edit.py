@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import Literal
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import EditMismatch
 from cleveragents.core.text.redaction import MASK, redact_content_text, redact_text
 from cleveragents.tools.files.text_files import HIDDEN, line_at, uses_crlf

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,7 +27,6 @@ from cleveragents.access.trust.repository_files import RepositoryFile
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.document import read_bounded
 from cleveragents.config.loader import user_file_path
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ConfigurationError, StoreBusy, StoreFull
 from cleveragents.tools.mcp.server_entry import McpServer, entry_of
 

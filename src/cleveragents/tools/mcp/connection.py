@@ -22,12 +22,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents import __version__
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, KnownSecrets, redact, redact_text
 from cleveragents.processes.environment import OWN_PREFIX

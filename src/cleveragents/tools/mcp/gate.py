@@ -7,9 +7,9 @@ of a plan. Variables of a server's entry are filled in later, so a server withou
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import ToolRefused
 from cleveragents.tools.mcp.server_entry import McpServer
 

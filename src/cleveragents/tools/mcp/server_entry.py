@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
-
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["VARIABLE", "McpServer", "entry_of", "variables_of"]
 

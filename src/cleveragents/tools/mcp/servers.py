@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, TypeVar
 
 from cleveragents.config.entry_points import install_command
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.processes.ports import StopSignal

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact, redact_text

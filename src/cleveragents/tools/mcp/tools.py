@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import (
     CallDenied,
     InvalidToolCall,

@@ -13,13 +13,13 @@ import json
 import os
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents import __version__
 from cleveragents.actors.external.acp.handler import AcpHandler
 from cleveragents.actors.external.acp.updates import SessionBounds
 from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.guard import NOT_EXECUTED

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import ProgressKind
 from cleveragents.actors.ports import AgentUpdate, PermissionRequest
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.json_value import freeze
 from cleveragents.processes.passthrough import NO_SECRETS, SecretMask

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.context.index.build.segment import (
@@ -21,7 +22,6 @@ from cleveragents.context.index.build.segment import (
 from cleveragents.context.index.place import GitContext
 from cleveragents.context.index.view import MOST_BYTES, FileEntry, blob_digest, read_below
 from cleveragents.context.model.code import FileAnalysis
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed, ToolRefused
 from cleveragents.git.plumbing import run_git, within
 

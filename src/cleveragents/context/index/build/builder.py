@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,6 @@ from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolU
 from cleveragents.context.index.index_file import transaction
 from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, git_seconds
 from cleveragents.context.index.view import MOST_BYTES, FileEntry, left_out
-from cleveragents.core.data_class import dataclass
 from cleveragents.core.errors import GitFailed
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.plumbing import run_git

@@ -20,11 +20,10 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, LineSpan
-from cleveragents.core.data_class import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from cleveragents.context.index.build.batch import AnalysisRequest, IndexBatch, opaque
@@ -29,7 +29,6 @@ from cleveragents.context.index.build.segment import (
 from cleveragents.context.index.build.worker import LENGTH
 from cleveragents.context.index.place import IndexDeadline
 from cleveragents.context.index.view import FileEntry
-from cleveragents.core.data_class import dataclass
 
 __all__ = ["WorkerPool", "WorkerPoolUnusable", "process_count"]
 
