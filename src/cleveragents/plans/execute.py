@@ -31,11 +31,10 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
-from cleveragents.tools.tool_results import cut
+from cleveragents.tools.tool_results import cut, first_failure
 
 __all__ = ["ExecutePhase"]
 
-_ROUNDS = 3
 _TOLD = 6_000
 _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
@@ -66,7 +65,7 @@ class ExecutePhase:
     def __call__(
         self, ground: ActorPhase, *, rethinks: bool = True
     ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
-        """Do the tasks, then fix what checks and the reviewer find, at most three times.
+        """Do the tasks, then fix what checks and the reviewer find, as often as the actor says.
 
         Returns the values that the actor left in its state, and the pending request if the plan has to wait.
         Raises `RethinkNeeded` if the reviewer demands it and `rethinks` is set.
@@ -77,24 +76,28 @@ class ExecutePhase:
             waiting = self.sub_plans.advance(ground, executor, self.say)
             if waiting is not None:
                 return executor.left, waiting
-            for number in range(1, _ROUNDS + 1):
-                findings = self._findings(ground, executor.stage, rethinks)
+            most = executor.actor.fix_attempts
+            for number in range(1, most + 1):
+                findings = self._findings(ground, executor, rethinks)
                 if not findings:
                     return executor.left, None
-                self.say(f"fix attempt {number} of {_ROUNDS}")
+                attempt = f"fix attempt {number} of {most}"
+                self.say(attempt)
+                task = f"This is {attempt}. {findings}"
                 part = _fix_part(ground, number)
-                executor.left = self.turn.run(ground, executor.stage, actor, part, task=findings)
-            self._findings(ground, executor.stage, rethinks)
+                executor.left = self.turn.run(ground, executor.stage, actor, part, task=task)
+            self._findings(ground, executor, rethinks)
         return executor.left, None
 
-    def _findings(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
+    def _findings(self, ground: ActorPhase, executor: _TaskExecutor, rethinks: bool) -> str:
         """Return the findings as a task for the executor; empty if there are none."""
         required = [run for run in ground.run_checks() if run.required]
         for run in required:
             if _only_a_person_fixes(run):
                 self.say(redact_text(f"the check `{run.command}` has no result: {_first_words(run.details)}"))
                 self.say("fix the check: the result cannot be applied until it runs")
-        return _failures(_failed(required)) or self._objections(ground, stage, rethinks)
+        failures = _failures(_failed(required), brief=executor.actor.checks_first)
+        return failures or self._objections(ground, executor.stage, rethinks)
 
     def _objections(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
         actor = ground.casting.review
@@ -141,13 +144,20 @@ class _TaskExecutor:
             self._stage = self._stack.enter_context(self._executing.open_stage(self._ground))
         return self._stage
 
+    @property
+    def actor(self) -> Actor:
+        return self.stage.actors.get(self._ground.casting.execute)
+
     def do(self, number: int, task: Task) -> None:
         strategy = self._ground.strategy
         place = next(at for at, (one, _) in enumerate(strategy.ordered_tasks, start=1) if one == number)
         self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
         words = _task_words(strategy, number, task)
-        if self.stage.actors.get(self._ground.casting.execute).checks_first:
-            words = "\n\n".join(filter(None, [words, _failures(_failed(self._ground.run_checks()))]))
+        if self.actor.checks_first:
+            failures = _failures(_failed(self._ground.run_checks()), brief=True)
+            # A prompt of this actor has the goal already, and a small model pays for every word.
+            own = "" if words == self._ground.plan.goal and failures else words
+            words = "\n\n".join(filter(None, [own, failures]))
         self._run(task.part(number), words)
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
@@ -190,11 +200,13 @@ def _failed(runs: Sequence[CheckRun]) -> list[CheckRun]:
     ]
 
 
-def _failures(failed: Sequence[CheckRun]) -> str:
-    """Return the failed checks as a task for the executor; empty if there are none."""
-    return "\n\n".join(
-        f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
-    )
+def _failures(failed: Sequence[CheckRun], brief: bool) -> str:
+    """Return the failed checks as a task for the executor; empty if there are none.
+
+    If `brief` is set, only the first failure of each test run is shown.
+    """
+    told = [(run.command, first_failure(run.details) if brief else run.details) for run in failed]
+    return "\n\n".join(f"The check `{command}` does not pass:\n{cut(text, _TOLD)}" for command, text in told)
 
 
 def _only_a_person_fixes(run: CheckRun) -> bool:

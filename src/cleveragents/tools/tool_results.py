@@ -7,17 +7,25 @@ their edits. So the one long text of a result is shown raw.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from cleveragents.core.json_value import JsonValue, thaw
 
-__all__ = ["MOST_CHARACTERS", "cut", "result_text"]
+__all__ = ["MOST_CHARACTERS", "cut", "first_failure", "result_text"]
 
 MOST_CHARACTERS = 32_000
 """The limit for one answer: about 8,000 tokens, a small part of even a small model's context."""
 
 _LONG_TEXTS = ("content", "output", "diff", "text")
 _HEAD_SHARE = 0.6
+# pytest: `____ test_name ____`; unittest: a line of `=`, then `FAIL: test_name (…)`.
+_PYTEST = re.compile(r"^_{3,} \S.* _{3,}$", re.MULTILINE)
+_PYTEST_END = re.compile(
+    r"^=+ (?:short test summary info|warnings summary|\d+ (?:failed|error)).*$", re.MULTILINE
+)
+_UNITTEST = re.compile(r"^={70}\n(?:FAIL|ERROR): .*$", re.MULTILINE)
+_UNITTEST_END = re.compile(r"^-{70}\nRan \d+ tests? in .*$", re.MULTILINE)
 
 
 def result_text(result: JsonValue) -> str:
@@ -40,6 +48,22 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     tail = most - head
     missing = f"\n… {len(text) - most:,} characters omitted; request a smaller part …\n"
     return text[:head] + missing + text[-tail:]
+
+
+def first_failure(output: str) -> str:
+    """Return the output of pytest or unittest with the first failure only; other output as it is.
+
+    A small model corrects one thing at a time, and every token of a long output costs it time and attention.
+    """
+    for failure, end in ((_PYTEST, _PYTEST_END), (_UNITTEST, _UNITTEST_END)):
+        first = failure.search(output)
+        second = failure.search(output, first.end()) if first else None
+        if second is None:
+            continue
+        rest = end.search(output, second.end())
+        summary = output[rest.start() :] if rest else ""
+        return output[: second.start()] + summary
+    return output
 
 
 def _says(value: JsonValue) -> bool:

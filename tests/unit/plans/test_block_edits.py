@@ -91,10 +91,12 @@ def test_repeated_functions_and_unchanged_tests_are_one_change(root: Path) -> No
     assert (root / "test_text_tools.py").read_text() == TEST
 
 
-def test_a_model_does_not_change_existing_tests_unless_the_goal_names_them(root: Path) -> None:
+def test_a_model_does_not_change_existing_tests_unless_the_goal_asks_for_it(root: Path) -> None:
     answer = (ANSWERS / "tests-changed.md").read_text()
     done = edit(root, answer)
     assert done["left_out"] == ["test_text_tools.py: existing tests stay as they are"]
+    assert (root / "test_text_tools.py").read_text() == TEST
+    edit(root, answer, goal="Fix text_tools.py. The tests in test_text_tools.py must pass.")
     assert (root / "test_text_tools.py").read_text() == TEST
     edit(root, answer, goal="Add cases to test_text_tools.py")
     assert (root / "test_text_tools.py").read_text().count("def test_slug():") == 1
@@ -226,6 +228,19 @@ def test_a_path_in_a_sentence_creates_no_file(root: Path) -> None:
     assert done["changed"] == []
     assert not (root / "usage.py").exists()
     assert done["left_out"] == ["a block without the path of a file above it"]
+
+
+def test_a_path_in_a_comment_at_the_top_of_a_block_names_its_file(root: Path) -> None:
+    done = edit(root, "Done.\n\n```python\n# text_tools.py\ndef initials(name):\n    return name[0]\n```\n")
+    assert done["changed"] == ["text_tools.py: replaced initials"]
+
+
+def test_definitions_matter_more_than_a_path_in_a_sentence(root: Path) -> None:
+    """A small model wrote the right function below a sentence that names its tests."""
+    answer = (
+        "The tests in test_text_tools.py fail.\n\n```python\ndef initials(name):\n    return name[0]\n```\n"
+    )
+    assert edit(root, answer)["changed"] == ["text_tools.py: replaced initials"]
 
 
 def test_blocks_in_order_with_their_paths() -> None:

@@ -54,6 +54,36 @@ def test_a_block_that_cannot_be_applied_is_written_again(bench: ActorPlanBench) 
     assert plan.answer.startswith("It is too small.")
 
 
+def test_an_explanation_without_code_is_no_fix(bench: ActorPlanBench) -> None:
+    again = {"first_user": r"it changed nothing"}
+    plan = bench.reached(
+        rule(says(RIGHT), when=again), rule(says("It is too small.")), cast=ALONE, checks=[CHECK]
+    )
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
+
+
+def test_solo_fixes_a_failed_check_up_to_six_times(bench: ActorPlanBench) -> None:
+    """Each attempt writes another wrong number; the sixth is right."""
+    wrong = "goal.py\n```python\ndef size():\n    return {}\n```\n"
+    rules = [
+        rule(says(wrong.format(10 + number)), when={"first_user": rf"This is fix attempt {number} of 6"})
+        for number in range(1, 6)
+    ]
+    right = rule(says(RIGHT), when={"first_user": r"This is fix attempt 6 of 6"})
+    plan = bench.reached(right, *rules, rule(says(wrong.format(9))), cast=ALONE, checks=[CHECK])
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan).count("edit_blocks") == 7
+
+
+def test_tests_come_before_the_files_to_work_on(bench: ActorPlanBench) -> None:
+    """A model server keeps what it computed for the beginning of a prompt, and tests do not change."""
+    (bench.repository / "test_goal.py").write_text("def test_a_goal():\n    assert size() == 2\n")
+    when = {"first_user": r"(?s)They are right:.*test_goal\.py.*to work on:.*return 'goal'"}
+    plan = bench.reached(rule(says(RIGHT), when=when), cast=ALONE)
+    assert plan.phase_state == COMPLETE, plan.error
+
+
 def test_a_question_is_answered_and_changes_nothing(bench: ActorPlanBench) -> None:
     plan = bench.reached(rule(says("The size is 1: `goal.py`, line 2.")), cast=ALONE)
     assert plan.phase_state == COMPLETE, plan.error

@@ -241,6 +241,9 @@ class ActorLimits:
     seconds: float | None = None
 
 
+FIX_ATTEMPTS = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
     """A complete and consistent actor. `document` is the text it was read from."""
@@ -254,6 +257,7 @@ class Actor:
     limits: ActorLimits = ActorLimits()
     read_only: bool = False
     checks_first: bool = False
+    fix_attempts: int = FIX_ATTEMPTS
     document: str = field(default="", compare=False)
 
     def node(self, name: str) -> Node:

@@ -46,6 +46,9 @@ _PATH_WORD = re.compile(r"[\w@+./-]+")
 _ENDING = re.compile(r"\.[A-Za-z]\w{0,9}$")
 _NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Rakefile", "Gemfile", "Procfile", "LICENSE"})
 _HEADING = re.compile(r"[#\s>-]*(?:(?:file|path|filename)\s*:)?", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_PASSES = re.compile(r"\b(?:pass|passes|passing|succeed|succeeds|green)\b", re.IGNORECASE)
+_PATH_COMMENT = re.compile(r"\s{0,9}(?:#|//|--)\s{0,9}([\w@+./-]{1,300})\s{0,9}")
 _LONGEST_PATH = 300
 _MARK = "\ufeff"
 _MOST_FILES = 50
@@ -102,11 +105,11 @@ def blocks_in(text: str) -> list[Block]:
         ending = _closing(fence[1]) if fence else _REPLACED.match
         end = next((line for line in range(at + 1, len(lines)) if ending(lines[line])), len(lines))
         head = _heading(lines, above, at)
-        named = paths_in(info)
+        named = paths_in(info) or _path_comment(lines[at + 1 : end])
         path, explicit = (named[-1], True) if named else (head.path, head.explicit)
         block = Block(
             path=path,
-            language="" if named else info.split(" ")[0].lower(),
+            language="" if paths_in(info) else info.split(" ")[0].lower(),
             body="\n".join(lines[at + 1 : end] if fence else lines[at : end + 1]) + "\n",
             raw="\n".join(lines[head.line : end + 1]).strip(),
             closed=end < len(lines),
@@ -116,6 +119,12 @@ def blocks_in(text: str) -> list[Block]:
         found.append(replace(block, path=of_diff, explicit=True) if of_diff else block)
         at = above = end + 1
     return found
+
+
+def _path_comment(body: Sequence[str]) -> list[str]:
+    """Return the path in the first line of a block, if the line is a comment with nothing else: `# a.py`."""
+    found = _PATH_COMMENT.fullmatch(body[0]) if body else None
+    return paths_in(found[1]) if found else []
 
 
 def _closing(ticks: str) -> Callable[[str], object]:
@@ -205,9 +214,7 @@ class BlockEditsArguments(Arguments):
         max_length=1_000_000,
         description="what the model was shown; a block that is copied from it is not applied",
     )
-    goal: str = Field(
-        default="", description="the goal; existing tests are changed only if it names their file"
-    )
+    goal: str = Field(default="", description="the goal; existing tests are changed only if it asks for it")
 
 
 class BlockEditsResult(Result):
@@ -273,7 +280,14 @@ def _files_in(text: str, files: SandboxFiles) -> list[str]:
 
 
 def _is_protected(path: str, old: str | None, goal: str) -> bool:
-    return bool(goal) and old is not None and is_test(path) and PurePosixPath(path).name not in goal
+    """Return whether the file is a test that the goal does not ask to change.
+
+    "The tests in test_names.py must pass" names a test without asking to change it.
+    """
+    if not goal or old is None or not is_test(path):
+        return False
+    name = PurePosixPath(path).name
+    return all(name not in sentence or _PASSES.search(sentence) for sentence in _SENTENCE.split(goal))
 
 
 def _is_current(block: Block, path: str, files: SandboxFiles) -> bool:
@@ -284,7 +298,7 @@ def _target(block: Block, files: SandboxFiles, known: Sequence[str]) -> str | No
     """Return the file that a block is for; None for a block that is no edit."""
     path = block.path
     if path and files.kind(path) == "file":
-        return path
+        return path if block.explicit else _owner(block, files, known) or path
     if path:
         there = [one for one in known if one.endswith(f"/{path}") or path.endswith(f"/{one}")]
         if len(there) == 1:

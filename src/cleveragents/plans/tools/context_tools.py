@@ -7,7 +7,7 @@ remaining budget.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from pydantic import Field
 
 from cleveragents.context.context_parts import PastCommit
+from cleveragents.context.model.code import is_test
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.plan_context import REQUEST_CONTEXT, PlanContext
 from cleveragents.context.query import LEAST_TOKENS
@@ -171,8 +172,8 @@ class ShowFilesResult(Result):
 class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
     """Shows whole files, for models that answer with code and call no tools.
 
-    A file that the question names comes first, then its test, then the best files of the search. A file that
-    does not fit into the tokens is left out.
+    Files that the question names are chosen first, then the best files of the search, each with its test. A
+    file that does not fit into the tokens is left out.
     """
 
     name = "show_files"
@@ -188,22 +189,34 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
     def run(self, arguments: ShowFilesArguments, workplace: Workplace) -> ShowFilesResult:
         files, question = workplace.files, arguments.question
         named = [path for path in dict.fromkeys(paths_in(question)) if files.kind(path) == "file"]
-        tests = [path for one in named for path in _tests_of(one) if files.kind(path) == "file"]
         found: list[str] = []
         with suppress(QuestionRefused, SourceMissing):
             answer = self._context.ask(question[:_LONGEST_QUESTION], max(LEAST_TOKENS, self._tokens))
             best = answer.files[0].score if answer.files else 0.0
             found = [place.path for place in answer.files if place.score >= best * _WORTH]
         workplace.stop.raise_if_cancelled()
-        shown: list[str] = []
+        shown: dict[str, str] = {}
         room = self._tokens
-        for path in dict.fromkeys([*named, *tests, *found]):
+        candidates = (path for one in [*named, *found] for path in (one, *_tests_of(one)))
+        for path in dict.fromkeys(path for path in candidates if files.kind(path) == "file"):
             text = _whole(files, path)
             tokens = estimate_text(text) if text else room + 1
             if tokens <= room and len(shown) < _MOST_FILES + len(named):
-                shown.append(text)
+                shown[path] = text
                 room -= tokens
-        return ShowFilesResult(text="\n\n".join(shown))
+        return ShowFilesResult(text=_arranged(shown))
+
+
+def _arranged(shown: Mapping[str, str]) -> str:
+    """Return the tests, then the other files.
+
+    Tests stay the same while a model works on a task, so a model server can keep what it computed for them.
+    """
+    tests = [text for path, text in shown.items() if is_test(path)]
+    others = [text for path, text in shown.items() if not is_test(path)]
+    if not tests or not others:
+        return "\n\n".join([*tests, *others])
+    return "\n\n".join(["Tests. They are right:", *tests, "Files to work on:", *others])
 
 
 def _tests_of(path: str) -> tuple[str, ...]:
