@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["BRANCH", "PublishTarget", "PublishView", "publish_directory", "publish_remote", "web_address"]
+__all__ = [
+    "BRANCH",
+    "PublishTarget",
+    "PublishView",
+    "publish_directory",
+    "publish_remote",
+    "repository_at",
+    "web_address",
+]
 
 BRANCH = "agents/{plan}"
 """The default branch of a published result."""
@@ -51,6 +59,7 @@ class PublishView:
     title: str = shown(examples=["Add a --json flag to the export command"])
     body: str = shown(examples=["- Change src/export.py"])
     url: str | None = shown("the page to open a pull request; null if unknown", examples=[None])
+    unchanged: bool = shown(default=False, description="the branch already had this result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,8 @@ class PublishTarget:
 def publish_directory(
     container: Container, plan: Plan, view: PlanView, target: PublishTarget, *, message: str
 ) -> Mapping[str, JsonValue]:
-    """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch.
+    """Commit the result on top of HEAD and push it to a new branch. A second call updates that branch, if
+    the result, HEAD or the message has changed.
 
     Raises `PlanError` without a remote, or if the branch belongs to others or git fails; `RequestRefused` for
     the default branch; `NeedsHuman` if commits of the user would be pushed that may not be; `InvalidName`;
@@ -109,11 +119,14 @@ def publish_directory(
     ensure_checked(parts, plan)
     text = message or commit_message(view)
     commit = parts.apply.commit_apart(plan, text)
+    row = _row(plan.id, found.url, found.default, name, text)
+    if found.existing and git.content(found.existing) == git.content(commit):
+        return row | {"commit": found.existing, "unchanged": True}
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
         _ensure_pushed(plan.id, found.name, git.unpushed(found, commit))
     git.push(found, ref, commit)
     _record(container, plan, {"branch": name, "remote": found.name, "commit": commit})
-    return _row(plan.id, found.url, found.default, name, text) | {"commit": commit}
+    return row | {"commit": commit}
 
 
 def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str | None) -> PublishView:
@@ -139,16 +152,24 @@ def publish_remote(plans: Plans, plan_id: str, branch: str | None, message: str 
 
 def web_address(url: str, base: str, branch: str) -> str | None:
     """Return the page on which a pull request is opened; None for a remote without a known page."""
-    found = _URL.fullmatch(url) or _SHORT.fullmatch(url)
+    found = repository_at(url)
     if found is None:
         return None
-    host, path = found["host"].lower(), quote(found["path"].rstrip("/").removesuffix(".git"))
+    host, path = found[0], quote(found[1])
     source, target = quote(branch, safe="/"), quote(base, safe="/")
     if "gitlab" in host:
         asked = f"merge_request%5Bsource_branch%5D={quote(branch, safe='')}"
         return f"https://{host}/{path}/-/merge_requests/new?{asked}"
     expand = "?expand=1" if "github" in host else ""
     return f"https://{host}/{path}/compare/{target}...{source}{expand}"
+
+
+def repository_at(url: str) -> tuple[str, str] | None:
+    """Return the host of a remote and the path of the repository there, without `.git`; None for a remote
+    without a host.
+    """
+    found = _URL.fullmatch(url) or _SHORT.fullmatch(url)
+    return None if found is None else (found["host"].lower(), found["path"].rstrip("/").removesuffix(".git"))
 
 
 def _row(plan_id: str, url: str, base: str, branch: str, text: str) -> dict[str, JsonValue]:
@@ -262,6 +283,13 @@ class _Git:
             known.append(remote.tip)
         plain = ("--no-decorate", "--no-show-signature", "--topo-order", "--format=%h %s")
         return self._lines("log", *plain, "--skip=1", commit, "--not", *known)
+
+    def content(self, commit: str) -> list[str]:
+        """Return the tree, the parents, the author and the message of a commit, without times; nothing if
+        this repository does not have the commit.
+        """
+        fields = ("-1", "--no-decorate", "--no-show-signature", "--format=%T%n%P%n%an%n%ae%n%B")
+        return self._lines("log", *fields, commit, "--", succeeds=(0, 128))
 
     def push(self, remote: _Remote, ref: str, commit: str) -> None:
         """Push the commit without tags and submodules, unless the branch changed since it was read."""

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -68,7 +68,7 @@ def install_command(extra: str) -> str:
     pip.
     """
     prefix = Path(sys.prefix)
-    wanted = f"'cleveragents[{extra}]'"
+    wanted = _requirement(extra)
     if (prefix / "uv-receipt.toml").is_file():
         return f"uv tool install {_uv_requirements(prefix, extra)}"
     if (prefix / "pipx_metadata.json").is_file():
@@ -78,6 +78,26 @@ def install_command(extra: str) -> str:
     if find_spec("pip") is None:
         return f"uv pip install --python {shlex.quote(sys.executable)} {wanted}"
     return f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+
+
+def _requirement(extra: str) -> str:
+    """Return the argument that installs the extra from where this installation came: the package index, or
+    the path or URL in its `direct_url.json` (PEP 610).
+    """
+    import json
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        source = json.loads(distribution("cleveragents").read_text("direct_url.json") or "{}")
+        url = str(source["url"])
+    except (PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
+        return shlex.quote(f"cleveragents[{extra}]")
+    if source.get("dir_info", {}).get("editable"):
+        return f"--editable {shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
+    vcs = source.get("vcs_info")
+    if vcs:
+        url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
+    return shlex.quote(f"cleveragents[{extra}] @ {url}")
 
 
 def _uv_requirements(prefix: Path, extra: str) -> str:

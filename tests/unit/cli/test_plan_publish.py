@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.api.publish import web_address
+from cleveragents.api.publish import PublishView, web_address
+from cleveragents.cli.plan.publish import _command
 from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -92,6 +93,11 @@ def test_a_second_publish_updates_the_branch_and_no_other_branch_is_written(
     plan = agents(*REPLACE, "--review").id
     first = agents("plan", "publish", plan, "--no-pull-request")
     assert (first.code, "pull request" in first.err) == (0, False)
+    pushed = git(remote, "rev-parse", f"agents/{plan}")
+    same = agents("plan", "publish", plan, "--no-pull-request")
+    assert (same.code, f"branch agents/{plan} of " in same.err) == (0, True)
+    assert "already has this result\n" in same.err
+    assert git(remote, "rev-parse", f"agents/{plan}") == pushed
     again = agents("plan", "publish", plan, "--message", "In my words", "--no-pull-request")
     assert again.code == 0, again.err
     assert git(remote, "log", "-1", "--format=%s", f"agents/{plan}") == "In my words\n"
@@ -235,3 +241,35 @@ def test_a_merged_result_that_no_check_has_seen_is_not_published(
 )
 def test_the_page_of_a_pull_request_is_known_for_forges(url: str, page: str | None) -> None:
     assert web_address(url, "main", "a/b") == page
+
+
+@pytest.mark.parametrize(
+    ("remote", "in_repository", "command"),
+    [
+        ("https://github.com/team/shop.git", True, "gh pr create --head"),
+        ("git@github.com:team/shop.git", False, "gh pr create --repo github.com/team/shop --head"),
+        (
+            "https://gitlab.example/a/b",
+            False,
+            "glab mr create --repo https://gitlab.example/a/b --source-branch",
+        ),
+        ("https://codeberg.org/a/b", True, "tea pulls create --head"),
+        ("https://codeberg.org/a/b", False, None),
+        ("/srv/shop.git", True, None),
+    ],
+)
+def test_outside_the_repository_the_program_is_told_which_one_is_meant(
+    remote: str, in_repository: bool, command: str | None
+) -> None:
+    made = PublishView(
+        plan="01A",
+        remote=remote,
+        base="main",
+        branch="agents/01A",
+        commit="9f2b",
+        title="Add it",
+        body="",
+        url=web_address(remote, "main", "agents/01A"),
+    )
+    found = _command(made, in_repository=in_repository)
+    assert (found is None) if command is None else " ".join(found or []).startswith(command)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import Distribution
+from importlib.metadata._meta import SimplePath
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,21 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "executable", f"{tmp_path}/bin/python")
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     monkeypatch.setattr(entry_points, "find_spec", lambda name: object())
+    installed_from(monkeypatch, None)
     return tmp_path
+
+
+def installed_from(monkeypatch: pytest.MonkeyPatch, source: str | None) -> None:
+    """Pretend that the product was installed with this `direct_url.json`."""
+
+    class Installed(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            return source
+
+        def locate_file(self, path: object) -> SimplePath:
+            raise NotImplementedError
+
+    monkeypatch.setattr(entry_points, "distribution", lambda name: Installed())
 
 
 @pytest.mark.parametrize(
@@ -70,3 +86,29 @@ def test_pip_of_the_active_environment_has_the_short_form(
 def test_an_environment_without_pip_is_left_to_uv(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_points, "find_spec", lambda name: None)
     assert install_command("mcp") == f"uv pip install --python {prefix}/bin/python 'cleveragents[mcp]'"
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ('{"url": "file:///srv/c.whl", "archive_info": {}}', "'cleveragents[mcp] @ file:///srv/c.whl'"),
+        ('{"url": "file:///srv/my%20c", "dir_info": {}}', "'cleveragents[mcp] @ file:///srv/my%20c'"),
+        (
+            '{"url": "file:///srv/my%20c", "dir_info": {"editable": true}}',
+            "--editable '/srv/my c[mcp]'",
+        ),
+        (
+            '{"url": "https://e.test/c", "vcs_info": {"vcs": "git", "commit_id": "9f2b"}}',
+            "'cleveragents[mcp] @ git+https://e.test/c@9f2b'",
+        ),
+        ("nonsense", "'cleveragents[mcp]'"),
+        ('["url"]', "'cleveragents[mcp]'"),
+    ],
+)
+def test_an_extra_comes_from_where_the_product_came_from(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch, source: str, wanted: str
+) -> None:
+    installed_from(monkeypatch, source)
+    assert install_command("mcp") == f"{prefix}/bin/python -m pip install {wanted}"
+    (prefix / "pipx_metadata.json").write_text("{}")
+    assert install_command("mcp") == f"pipx inject cleveragents {wanted}"

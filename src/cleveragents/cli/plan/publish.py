@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
 from cleveragents.api.client import LocalClient
+from cleveragents.api.publish import repository_at
 from cleveragents.api.views import as_json
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.choose import chosen_plan, optional_plan
@@ -73,7 +73,10 @@ def publish_plan(
     publish = partial(client.plans.publish, plan_id, branch=branch, remote=remote, message=message)
     with as_usage():
         made = _published(publish, with_commits=with_commits)
-    progress(f"pushed branch {made.branch} to {made.remote}")
+    if made.unchanged:
+        progress(f"branch {made.branch} of {made.remote} already has this result")
+    else:
+        progress(f"pushed branch {made.branch} to {made.remote}")
     opened = None if no_pull_request else _opened(made, _repository(client, made.plan))
     if opened is None and not no_pull_request:
         progress(f"open a pull request: {made.url or f'compare {made.branch} with {made.base}'}")
@@ -100,7 +103,7 @@ def _published(publish: Callable[..., PublishView], *, with_commits: bool) -> Pu
 
 
 def _repository(client: Client, plan_id: str) -> Path | None:
-    """Return the repository of a plan of this machine; None, the current directory, for a server."""
+    """Return the repository of a plan of this machine; None for a plan of a server."""
     if not isinstance(client, LocalClient):
         return None  # A server does not choose where programs of the user run
     place = Path(client.plans.summary(plan_id).resource)
@@ -111,9 +114,10 @@ def _opened(made: PublishView, repository: Path | None) -> str | None:
     """Return the address of the new pull request; None, after the reason, if none could be opened."""
     from cleveragents.processes.program_lookup import look_up
 
-    if made.url is None:
-        return None  # no forge is known
-    name, *words = _command(made, made.url)
+    command = _command(made, in_repository=repository is not None)
+    if command is None:
+        return None
+    name, *words = command
     program = look_up(name, os.environ.get("PATH", ""))
     if program is None:
         progress(f"{name} is not installed")
@@ -121,7 +125,7 @@ def _opened(made: PublishView, repository: Path | None) -> str | None:
     try:
         ended = subprocess.run(
             [str(program), *words],
-            cwd=repository,
+            cwd=repository or Path.home(),  # not the current directory, which may be another repository
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -140,13 +144,22 @@ def _opened(made: PublishView, repository: Path | None) -> str | None:
     return address or ""
 
 
-def _command(made: PublishView, url: str) -> list[str]:
-    """Return the command that opens the pull request at the forge with this page."""
-    host = urlsplit(url).hostname or ""
+def _command(made: PublishView, *, in_repository: bool) -> list[str] | None:
+    """Return the command that opens the pull request at the forge; None if no program can do that. Outside
+    the repository, the command names it; `tea` cannot, because a name there has no host.
+    """
+    at = repository_at(made.remote)
+    if made.url is None or at is None:
+        return None  # no forge is known
+    host, path = at
     if "gitlab" in host:
         source = ["--source-branch", made.branch, "--target-branch", made.base]
-        return ["glab", "mr", "create", *source, "--title", made.title, "--description", made.body, "--yes"]
+        named = [] if in_repository else ["--repo", f"https://{host}/{path}"]
+        about = ["--title", made.title, "--description", made.body]
+        return ["glab", "mr", "create", *named, *source, *about, "--yes"]
     source = ["--head", made.branch, "--base", made.base]
     if "github" in host:
-        return ["gh", "pr", "create", *source, "--title", made.title, "--body", made.body]
-    return ["tea", "pulls", "create", *source, "--title", made.title, "--description", made.body]
+        named = [] if in_repository else ["--repo", f"{host}/{path}"]
+        return ["gh", "pr", "create", *named, *source, "--title", made.title, "--body", made.body]
+    about = ["--title", made.title, "--description", made.body]
+    return ["tea", "pulls", "create", *source, *about] if in_repository else None
