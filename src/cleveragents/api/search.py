@@ -11,19 +11,22 @@ from cleveragents.api.plans.views import PlanSummary
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors import RequestRefused, UnknownPlan
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.plans.store.sql_plan_search import Place, SqlPlanSearch
+from cleveragents.plans.store.sql_plan_search import FoundText, Place, SqlPlanSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cleveragents.api.access import Access
 
-__all__ = ["FoundPlan", "TextMatch", "found_plans"]
+__all__ = ["FoundPlan", "TextMatch", "first_matches", "found_plans"]
 
 _SHORTEST = 2
 _LONGEST = 200
 _MOST_MATCHES = 3
 _AROUND = 60
+_MOST_MASKED = 400
+"""Texts that one search masks: masking is what a search costs."""
+_MOST_CHARACTERS = 4_000_000
 
 
 @view
@@ -56,9 +59,8 @@ def found_plans(access: Access, text: str, project: str | None, limit: int) -> t
         raise RequestRefused(f"a search takes {_SHORTEST} to {_LONGEST} characters", "text")
     parts = access.container.plan_parts
     found: list[FoundPlan] = []
-    for plan_id, matches in _matches(access, wanted, project).items():
-        if len(found) == limit:
-            break
+    texts = SqlPlanSearch(access.container.database).find(wanted, project=project, scope=access.scope)
+    for plan_id, matches in first_matches(texts, wanted, limit).items():
         try:
             plan = parts.plans.get(plan_id)
         except UnknownPlan:  # deleted meanwhile
@@ -69,17 +71,30 @@ def found_plans(access: Access, text: str, project: str | None, limit: int) -> t
     return tuple(found)
 
 
-def _matches(access: Access, wanted: str, project: str | None) -> Mapping[str, Sequence[TextMatch]]:
+def first_matches(
+    texts: Iterable[FoundText], wanted: str, limit: int, mask: Callable[[str], str] = redact_text
+) -> Mapping[str, Sequence[TextMatch]]:
+    """Return the first matches of the first `limit` plans, by the id of the plan. `texts` has the texts of a
+    plan one after another.
+
+    At most 400 texts with 4,000,000 characters are masked; later texts are not searched.
+    """
     found: dict[str, list[TextMatch]] = {}
-    search = SqlPlanSearch(access.container.database)
-    for one in search.find(wanted, project=project, scope=access.scope):
-        around = _around(redact_text(one.text), wanted)
+    texts_left, characters_left = _MOST_MASKED, _MOST_CHARACTERS
+    for one in texts:
+        mine = found.get(one.plan_id, [])
+        if len(mine) == _MOST_MATCHES:
+            continue
+        texts_left, characters_left = texts_left - 1, characters_left - len(one.text)
+        # guard: a request takes bounded time, whatever the plans contain
+        if min(texts_left, characters_left) < 0 or (not mine and len(found) == limit):
+            break
+        around = _around(mask(one.text), wanted)
         if around is None:  # guard: a masked text is not found
             continue
-        mine = found.setdefault(one.plan_id, [])
         match = TextMatch(place=one.place, text=around)
-        if len(mine) < _MOST_MATCHES and match not in mine:
-            mine.append(match)
+        if match not in mine:
+            found[one.plan_id] = [*mine, match]
     return found
 
 

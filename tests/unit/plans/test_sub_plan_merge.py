@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, MergeOutcome, Take
-from cleveragents.changes.model.review import ReviewKind
+from cleveragents.changes.model.review import HunkId, Review, ReviewKind
 from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK
-from cleveragents.core.errors import Cancelled, PlanError, SandboxMissing, StalePlan, ToolRefused, UnknownTool
+from cleveragents.core.errors import (
+    Cancelled,
+    NeedsHuman,
+    PlanError,
+    SandboxMissing,
+    StalePlan,
+    ToolRefused,
+    UnknownTool,
+)
 from cleveragents.core.event import EventType
 from cleveragents.core.json_value import freeze
 from cleveragents.core.tool import CallState
@@ -145,6 +153,32 @@ def test_does_not_merge_rejected_changes_of_a_child(stand: MergeStand, parent: W
     assert stand.merge(parent, child, "1").files == 1
     assert parent.text("wanted.txt") == "wanted\n"
     assert not (parent.sandbox.root / "unwanted.txt").exists()
+
+
+def test_a_hunk_left_out_of_an_earlier_version_stops_the_merge_of_a_child(
+    stand: MergeStand, parent: Worker
+) -> None:
+    child = stand.child(parent)
+    child.writes({"a.txt": with_line(2, "unwanted")})
+    before = child.sandbox.base_states({"a.txt"}, child.sandbox.base)["a.txt"]
+
+    def reviewed(*, accepted: bool) -> None:
+        now = stand.parts.result.states(child.plan, child.sandbox, every_hunk=True)["a.txt"]
+        assert before is not None
+        assert now is not None
+        hunk = HunkId("a.txt", before.content, now.content, 2, 1, 2, 1)
+        verdict = Review(child.plan.id, ReviewKind.HUNK, hunk.subject, accepted)
+        stand.parts.reviews.set(verdict, now=stand.container.clock.now())
+
+    reviewed(accepted=False)
+    child.writes({"a.txt": with_line(2, "unwanted, again")}, "2")
+    with pytest.raises(NeedsHuman, match="decide about them again"):
+        stand.merge(parent, child, "1")
+    assert parent.text("a.txt") == with_line(2, "line 2"), "nothing is merged"
+    assert stand.sub_plan_merge.merged_parts(parent.plan.id) == frozenset()
+    reviewed(accepted=True)
+    stand.merge(parent, child, "1")
+    assert parent.text("a.txt") == with_line(2, "unwanted, again")
 
 
 def test_merges_by_git_attributes(stand: MergeStand, parent: Worker) -> None:

@@ -114,8 +114,9 @@ class SubPlanMerge:
 
         `execution` is the parent's. `ensure_wanted` is called just before the merge, when a person can no
         longer act on the child (`SandboxEdits.unmerged`), and may raise. Conflicts are part of the outcome,
-        not an error. Raises `SandboxMissing` if the child's sandbox is gone before it was merged, and
-        `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
+        not an error. Raises `SandboxMissing` if the child's sandbox is gone before it was merged,
+        `NeedsHuman` if a hunk of the child needs a new verdict, and `SandboxBusy`, `Cancelled`, `StaleFence`;
+        then nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice
@@ -123,6 +124,8 @@ class SubPlanMerge:
         execution.stop.raise_if_cancelled()
         with execution.sandbox.writing(timeout_seconds=execution.busy_seconds):
             ensure_wanted()
+            with suppress(SandboxMissing):  # the trees of an earlier merge may still be here
+                self.result.ensure_decided(child, self.sandboxes.open(child.id))
             call = earlier
             if call is None or call.state is CallState.FAILED:
                 arguments = FrozenObject({"plan": child.id, "title": child.goal[:_TITLE_CHARACTERS]})
