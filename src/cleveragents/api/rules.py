@@ -210,6 +210,7 @@ def approval_of(parts: PlanParts, plan: Plan) -> ApprovalView | None:
         scopes=("once", *longer),
         pattern=None if found.rule is None else str(found.rule),
         exact=None if found.exact is None else str(found.exact),
+        plan_scope=_plan_scope(plan),
         project_scope=_project_scope(plan),
         problem=found.problem or (_OFF if off else None),
     )
@@ -240,6 +241,12 @@ def requested_rule(
     if scope == "plan":
         return NewRule(RuleScope.of_tree(plan), command)
     return NewRule(RuleScope.of_project(plan.project, plan.resource), command)
+
+
+def _plan_scope(plan: Plan) -> str:
+    """Return the name of the scope `plan`: the whole tree that the plan belongs to."""
+    top = "this plan" if plan.parent_id is None else f"plan {plan.root}"
+    return f"{top} and its sub-plans"
 
 
 def _project_scope(plan: Plan) -> str:

@@ -36,19 +36,21 @@ def prompt_choice(question: str, choices: Sequence[str], default: str | None = N
         say_error(f"{said!r} is not a valid answer; type {_listed(choices)}")
 
 
-def prompt_key(question: str, keys: Sequence[str]) -> str:
-    """Ask for one of the keys and return it, without Enter. Ctrl-D is the last key of `keys`. Ctrl-C raises
-    `KeyboardInterrupt`.
+def prompt_key(question: str, keys: Sequence[str], *, also: Sequence[str] = ()) -> str:
+    """Ask for one of the keys and return it, without Enter; an Enter after the key does no harm. Keys in
+    `also` are valid but not named. Ctrl-D is the last key of `keys`. Ctrl-C raises `KeyboardInterrupt`.
     """
     while True:
         _drop_typed_ahead()
         click.echo(f"{question}: ", nl=False, err=True)
         try:
             said = click.getchar().casefold()
+            while said in ("\r", "\n"):  # of the previous answer
+                said = click.getchar().casefold()
         except EOFError:
             said = keys[-1]
         click.echo(said if said.isprintable() else "", err=True)
-        if said in keys:
+        if said in keys or said in also:
             return said
         say_error(f"press {_listed(keys)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,22 +106,29 @@ def test_a_hunk_is_left_out_and_included_again(agents: Agents, tmp_path: Path) -
     assert ended.code == 3, ended.err
     plan = ended.id
     shown = agents("plan", "diff", plan, "--hunks").out
-    assert "many.txt:1\n@@ -1,5 +1,5 @@" in shown
-    assert "many.txt:2\n" in shown
-    left = agents("plan", "review", plan, "--reject-hunk", "many.txt:2")
-    assert (left.code, "left out: hunk many.txt:2" in left.err) == (0, True), left.err
-    assert "many.txt:2: left out" in agents("plan", "diff", plan, "--hunks").out
+    first, second = re.findall(r"(many\.txt:[12]@[0-9a-f]{6})\n@@", shown)
+    left = agents("plan", "review", plan, "--reject-hunk", second)
+    assert (left.code, f"left out: hunk {second}" in left.err) == (0, True), left.err
+    assert f"{second}: left out" in agents("plan", "diff", plan, "--hunks").out
     assert "+last" not in agents("plan", "diff", plan).out
     files = json.loads(agents("plan", "diff", plan, "--hunks", "many.txt", "--format", "json").out)
     assert [hunk["accepted"] for hunk in files[0]["hunks"]] == [True, False]
-    assert "included: hunk many.txt:2" in agents("plan", "review", plan, "--accept-hunk", "many.txt:2").err
+    assert f"included: hunk {second}" in agents("plan", "review", plan, "--accept-hunk", second).err
     assert "+last" in agents("plan", "diff", plan).out
     assert "revise" not in agents("plan", "comment", plan, "fixed steps cannot be revised").err
     assert "plan revise" not in agents("plan", "show", plan).out
     for words, said in (
         (("--reject-hunk", "many.txt:9"), "no hunk 'many.txt:9'"),
         (("--reject-hunk", "made.txt:1"), "made.txt:1 is a whole file"),
-        (("--reject-hunk", "many.txt:1", "made.txt"), "pass hunks without PATHS"),
+        (("--reject-hunk", first, "made.txt"), "pass hunks without PATHS"),
+        (("--reject-hunk", "many.txt:1"), "many.txt:1 has no version"),
     ):
         refused = agents("plan", "review", plan, *words)
-        assert (refused.code, said in refused.err) == (2, True), refused.err
+        assert (refused.code, said in " ".join(refused.err.split())) == (2, True), refused.err
+    # A number of the diff that was seen must not name another hunk of a later version.
+    sandbox = json.loads(agents("plan", "show", plan, "--format", "json").out)["sandbox"]
+    edited = Path(sandbox, "many.txt")
+    edited.write_text(edited.read_text().replace("15\n", "fifteen\n"))
+    assert agents("plan", "capture", plan).code == 0
+    stale = agents("plan", "review", plan, "--reject-hunk", second)
+    assert (stale.code, f"{second} has changed since" in " ".join(stale.err.split())) == (2, True)

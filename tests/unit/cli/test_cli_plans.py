@@ -155,7 +155,9 @@ def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
     assert "Error" not in looked.err
     assert "+The color of it." in looked.out
     assert git(repository, "status", "--short") == ""
-    assert "status  discarded" in agents(*REPLACE, typed="r\n").out
+    kept = agents(*REPLACE, typed="r\nn\nn\n")
+    assert (kept.err.count("Discard the result? [y/N]"), "status  ready" in kept.out) == (1, True)
+    assert "status  discarded" in agents(*REPLACE, typed="r\ny\n").out
     assert git(repository, "status", "--short") == ""
     assert "status  applied" in agents(*REPLACE, typed="y\n").out
     assert (repository / "README.md").read_text() == "The color of it.\n"
@@ -471,7 +473,34 @@ def test_a_failed_check_is_reported_and_refuses_the_apply(agents: Agents, reposi
     assert refused.code == 3
     assert "status  blocked" in refused.out
     assert f"agents plan review {ran.id} PATH" in refused.err
+    for said in (ran.err, agents("plan", "show", ran.id).out, refused.err):
+        assert f"agents plan capture {ran.id}" in said
+        assert "plan revise" not in said, "a plan of fixed steps has no agent"
+    sandbox = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
+    by_hand = f"to fix the result yourself, edit the files in {sandbox}, then capture them"
+    assert by_hand in " ".join(ran.err.split())
     assert git(repository, "status", "--short") == ""
+
+
+def test_a_failed_check_is_fixed_by_hand_and_applied(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--check", "grep -q fixed README.md", "--review")
+    assert (ran.code, "edit the files in" in ran.err) == (3, True)
+    sandbox = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
+    Path(sandbox, "README.md").write_text("fixed\n")
+    assert agents("plan", "capture", ran.id).code == 0
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (repository / "README.md").read_text() == "fixed\n"
+
+
+def test_a_run_commits_with_a_drafted_message(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--yes", "--commit")
+    assert ran.code == 0, ran.err
+    assert "commit message: Replace: pattern=colour replacement=color\n" in ran.err
+    assert git(repository, "log", "-1", "--format=%s") == "Replace: pattern=colour replacement=color\n"
+    left = agents(*(word.replace("colour", "The") for word in REPLACE), "--commit")
+    assert (left.code, f"agents plan apply {left.id} --commit " in left.err) == (3, True), left.err
+    wrong = agents("run", "--commit", "Add a flag")
+    assert (wrong.code, "write the goal first" in " ".join(wrong.err.split())) == (2, True)
 
 
 @pytest.mark.parametrize("options", [(), ("--yes",), ("--review",)])
@@ -667,6 +696,8 @@ def test_a_conflict_shows_both_sides_and_touches_nothing(agents: Agents, reposit
     assert "src/paint.py" in refused.err
     assert "| colour = 5" in refused.err
     assert "| color = 1" in refused.err
+    for step in (f"rebase {ran.id}", f"resolve {ran.id} --ours|--theirs|--edited PATH"):
+        assert f"agents plan {step}" in refused.err
     assert git(repository, "status", "--porcelain=v2") == before
     again = agents("plan", "resume", ran.id)
     assert again.code == 3
@@ -743,6 +774,8 @@ def test_the_exit_codes_of_a_result_that_is_left_to_its_user_are_those_of_the_he
     assert ran.code == 0
     assert "3 for a result to review" in " ".join(agents("plan", "watch", "--help").out.split())
     assert agents("plan", "watch", ran.id).code == 3
+    assert "If a required check did not pass, the exit code is 3, also with --review." in told
+    assert agents(*REPLACE, "--review", "--check", "false").code == 3
 
 
 def test_unapplied_changes_are_not_deleted_unasked(agents: Agents) -> None:

@@ -489,7 +489,7 @@ def test_a_terminal_is_asked_for_approval_and_about_the_result(bench: Served, as
     assert "Approve?" in ended.err
     assert "+The color of it." in ended.out
     assert asked("plan", "undo", ended.id).code == 0
-    rejected = asked("run", *REPLACE, typed="r\n")
+    rejected = asked("run", *REPLACE, typed="r\ny\n")
     assert (rejected.code, "status  discarded" in rejected.out) == (0, True)
     later = asked("run", *REPLACE, typed="n\n")
     assert (later.code, "plan apply" in later.err) == (0, True)

@@ -304,6 +304,32 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     assert "denied:" not in capsys.readouterr().err
 
 
+class Older(HttpTransport):
+    """A client of a server of 0.1.0, which cannot pause plans."""
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if path.endswith("/pause"):
+            raise ServerFailed("no such address", "not-found", 404)
+        return super().post(path, body)
+
+
+@pytest.mark.usefixtures("command")
+def test_an_interrupt_leaves_a_plan_to_a_server_that_cannot_pause_and_says_so(
+    bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plans.plans.create(SLEEP)
+    with HttpClient(Older(bench.url, bench.token("operator"))) as client:
+        following = PlansFollower(client, [plan], Output("plain"), after=current_position(plans))
+        with pytest.raises(click.exceptions.Exit) as left:
+            following.stopped("agents")
+    assert left.value.exit_code == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"this server cannot pause plans: plan {plan.id} continues; `agents plan cancel {plan.id}` ends it"
+    )
+    plans.plans.cancel(plan.id)
+
+
 def test_a_viewer_who_cannot_pause_sees_that_plans_continue(
     bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -208,13 +208,16 @@ def test_the_list_defaults_to_this_repository(
     assert here in agents("plan", "list").out
 
 
-def test_three_waiting_plans_take_three_keys(agents: Agents, repository: Path) -> None:
+def test_three_waiting_plans_take_three_answers_and_a_confirmed_discard(
+    agents: Agents, repository: Path
+) -> None:
     approval = agents(*REPLACE, "--profile", "manual").id
     agents(*OTHER, "--review")
     dropped = agents(*OTHER, "--review").id
-    ended = agents("plan", "review", typed="aar")
+    ended = agents("plan", "review", typed="y\nyry")  # Enter after a key does no harm
     assert "[1/3] replace: pattern=colour replacement=color" in ended.err
     assert "3 decisions\n" in ended.err
+    assert "Discard the result? [y]es, [n]o: y\ndiscarded\n" in ended.err
     assert (repository / "README.md").read_text() == "A colour of it.\n"
     assert "discarded" in agents("plan", "show", dropped).out
     assert "status     ready" in agents("plan", "show", approval).out
@@ -226,10 +229,13 @@ def test_a_round_of_decisions_shows_skips_and_ends(agents: Agents, repository: P
         agents(*REPLACE, "--review")
     listed = agents("plan", "review")
     assert (listed.code, "3 plans to review here; pass one as PLAN:" in listed.err) == (2, True)
-    ended = agents("plan", "review", typed="xds")  # a wrong key, the diff, skip; then the input ends
+    # A wrong key, the diff, a discard that is not confirmed, not now; then the input ends.
+    ended = agents("plan", "review", typed="xdrnn")
     assert ended.code == 0, ended.err
-    assert "press a, d, r, s or q" in ended.err
+    assert "press y, d, r, n or q" in ended.err
     assert "+color = 1" in ended.out
+    assert "Apply? [y]es, [n]ot now, show the [d]iff, [r] discard, [q]uit: r\n" in ended.err
+    assert "discarded" not in ended.err
     assert "[2/3]" in ended.err
     assert "[3/3]" not in ended.err
     assert "0 decisions, 3 left\n" in ended.err
@@ -240,7 +246,7 @@ def test_a_failed_action_does_not_end_the_round(agents: Agents, repository: Path
     agents(*REPLACE, "--review")
     agents(*OTHER, "--review")
     (repository / "README.md").write_text("By hand.\n")
-    ended = agents("plan", "review", typed="aaq")
+    ended = agents("plan", "review", typed="yyq")
     assert ended.code == 0, ended.err
     assert ended.err.count("nothing was changed") == 2
     assert "0 decisions, 2 left" in ended.err
@@ -251,14 +257,14 @@ def test_denied_plans_and_one_named_plan_are_decided(agents: Agents) -> None:
     assert "pass PATHS, or --changeset" in agents("plan", "review", ran).err
     assert "need a PLAN" in agents("plan", "review", "--changeset", ran).err
     ended = agents("plan", "review", ran, typed="n")
-    assert "[a]pprove, de[n]y, [s]kip, [q]uit: n\n" in ended.err
+    assert "Approve? [y]es, [n]o, [s]kip, [q]uit: n\n" in ended.err
     assert "1 decision\n" in ended.err
     assert "failed" in agents("plan", "show", ran).out
 
 
 def test_several_approved_plans_continue_together(agents: Agents) -> None:
     made = [agents(*REPLACE, "--profile", "manual").id for _ in range(2)]
-    ended = agents("plan", "review", typed="aa")
+    ended = agents("plan", "review", typed="yy")
     assert ended.code == 3, ended.err
     for plan in made:
         assert "status     ready" in agents("plan", "show", plan).out
@@ -273,7 +279,7 @@ def test_a_plan_deleted_meanwhile_does_not_end_the_round(
     def key() -> str:
         with connect() as client:
             client.plans.delete(deleted, force=True)
-        return "a"
+        return "y"
 
     monkeypatch.setattr(click, "getchar", key)
     ended = agents("plan", "review", typed="n\n")
@@ -284,7 +290,7 @@ def test_a_plan_deleted_meanwhile_does_not_end_the_round(
 
 def test_after_an_interrupt_the_decisions_stay(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [agents(*REPLACE, "--profile", "manual").id for _ in range(2)]
-    keys = iter("a")
+    keys = iter("y")
 
     def key() -> str:
         for typed in keys:

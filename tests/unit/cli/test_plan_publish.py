@@ -258,7 +258,7 @@ def test_the_page_of_a_pull_request_is_known_for_forges(url: str, page: str | No
         ("/srv/shop.git", True, None),
     ],
 )
-def test_outside_the_repository_the_program_is_told_which_one_is_meant(
+def test_outside_its_directory_the_repository_is_named_to_the_program(
     remote: str, in_repository: bool, command: str | None
 ) -> None:
     made = PublishView(

@@ -79,11 +79,12 @@ def test_a_rule_that_would_allow_anything_is_refused_with_the_reason(agents: Age
 def test_an_approval_for_the_plan_covers_its_next_command(agents: Agents) -> None:
     asking = agents(*RUN)
     assert asking.code == 3
+    assert "--for plan" in asking.err
     assert "--for project" in asking.err
     wrong = agents("plan", "approve", asking.id, "--for", "plan", "--pattern", "git status *")
     assert (wrong.code, "does not cover" in " ".join(wrong.err.split())) == (2, True)
     approved = agents("plan", "approve", asking.id, "--for", "plan")
-    assert "rule for this plan: `ls *`" in approved.err
+    assert "rule for this plan and its sub-plans: `ls *`" in approved.err
     assert approved.code == 0, approved.err
     assert [rule["plan"] for rule in rules(agents)] == [asking.id]
     assert agents(*RUN).code == 3, "another plan asks again"
@@ -91,7 +92,9 @@ def test_an_approval_for_the_plan_covers_its_next_command(agents: Agents) -> Non
 
 def test_a_terminal_offers_longer_approvals_and_a_reason(agents: Agents, repository: Path) -> None:
     denied = agents(*RUN, typed="n\nuse find\n")
-    assert f"for this [p]lan, [a]lways in repository {repository}, [n]o" in denied.err.replace("\n", " ")
+    assert f"in this [p]lan and its sub-plans, [a]lways in repository {repository}, [n]o" in " ".join(
+        denied.err.split()
+    )
     assert "denied by a person: use find" in " ".join(denied.err.split())
     ended = agents(*RUN, typed="a\n")
     assert ended.code == 0, ended.err
@@ -101,5 +104,6 @@ def test_a_terminal_offers_longer_approvals_and_a_reason(agents: Agents, reposit
 def test_the_walk_through_waiting_plans_offers_longer_approvals(agents: Agents) -> None:
     plan = agents(*RUN).id
     ended = agents("plan", "review", plan, typed="p")
-    assert "`ls *` for this [p]lan" in ended.err
+    assert "a rule can approve later commands: `ls *`" in ended.err
+    assert "Approve? [y]es, in this [p]lan and its sub-plans" in " ".join(ended.err.split())
     assert [rule["plan"] for rule in rules(agents)] == [plan]

@@ -76,7 +76,8 @@ class Plans(Protocol):
         """Return the plans whose goal, answer, transcript or changes contain the text, in either case, newest
         first. Masked texts are not found.
 
-        Reads the latest 1,000 plans. Raises `RequestRefused` unless the text has 2 to 200 characters.
+        Reads the latest 1,000 plans, and at most 400 texts that contain the query. Raises `RequestRefused`
+        unless the text has 2 to 200 characters.
         """
 
     def get(self, plan_id: str) -> PlanView:
@@ -133,9 +134,10 @@ class Plans(Protocol):
     ) -> PlanView:
         """Approve the pending request and continue. With `call`, only if that call is pending.
 
-        The scope `plan` also approves later commands that match `pattern` in the plan and its sub-plans,
-        `project` in its project; without a project of its own, in its repository. The default pattern is
-        `approval.pattern` of the plan. Raises `RequestRefused` if the call can only be approved once.
+        The scope `plan` also approves later commands that match `pattern` in the whole tree that the plan
+        belongs to, `project` in its project; without a project of its own, in its repository. The default
+        pattern is `approval.pattern` of the plan. Raises `RequestRefused` if the call can only be approved
+        once.
         """
 
     def deny(self, plan_id: str, *, call: int | None = None, reason: str | None = None) -> PlanView:
@@ -207,8 +209,9 @@ class Plans(Protocol):
         The commit is made on top of HEAD; your files stay as they are, and the plan stays ready. The result
         of a plan on a git remote is applied to the branch. `{plan}` in `branch` stands for the plan id;
         `remote` is the name of a git remote. With `with_commits`, your commits that the remote does not have
-        are pushed, too. Raises `NeedsHuman` for such commits without `with_commits`; `RequestRefused` for the
-        default branch and for a directory of a server; the errors of `apply`.
+        are pushed, too. If the branch already has the result, nothing is pushed. Raises `NeedsHuman` for such
+        commits without `with_commits`; `RequestRefused` for the default branch and for a directory of a
+        server; the errors of `apply`.
         """
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:

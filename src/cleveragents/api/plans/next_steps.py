@@ -60,8 +60,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.phase_state == DONE:
         steps = _steps_of_done(parts, plan, diff, apply, reject)
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
-        conflicts = obstacle_of(parts, plan) is not None and remote_of(plan.resource) is None
-        steps = _steps_of_blocked(plan, diff, replace(apply, text="try again"), reject, conflicts=conflicts)
+        steps = _steps_of_blocked(parts, plan, diff, replace(apply, text="try again"), reject)
     elif plan.state is PlanState.ERRORED:
         return _steps_of_failed(parts, plan, reject)
     elif plan.state in (PlanState.APPLIED, PlanState.CANCELLED):
@@ -121,18 +120,26 @@ def _correct(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy) -> list[Remedy]:
-    """Return the steps of a finished plan: show the diff, apply or discard it, with a note if a check did not
-    pass. Without changes: list its calls or delete it.
+    """Return the steps of a finished plan: show the diff, fix a failed check, apply or discard it. Without
+    changes: list its calls or delete it.
     """
     if not parts.history.changes(plan.id):
         log = _step(plan, "log", "list its tool calls")
         return [log, _step(plan, "delete", "remove the plan and its sandbox")]
     unpassed = unpassed_checks(parts, plan)
+    fixes = _fixes(parts, plan) if unpassed else []
     if unpassed:
         apply = replace(apply, text=f"run the checks again and {apply.text} if they pass")
     if has_not_run(unpassed):  # a plan keeps its own checks
         reject = replace(reject, text=f"{reject.text}; start another plan with other checks")
-    return [diff, *_revise(parts, plan), apply, reject]
+    return [diff, *_revise(parts, plan), *fixes, apply, reject]
+
+
+def _fixes(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return the steps that fix a result whose required check did not pass: by the agent, or by hand."""
+    revise = _step(plan, "revise", "let the agent fix the result", message=None)
+    capture = _step(plan, "reread", "record your own edits in its sandbox")
+    return [*([revise] if is_revisable(parts, plan) else []), *([capture] if is_kept(parts, plan) else [])]
 
 
 def _revise(parts: PlanParts, plan: Plan) -> list[Remedy]:
@@ -148,12 +155,27 @@ def _revise(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _steps_of_blocked(
-    plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy, *, conflicts: bool
+    parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy
 ) -> list[Remedy]:
-    """Return the steps of a result that could not be applied, because of `conflicts` or for other reasons."""
-    rebase = [_step(plan, "rebase", "merge the result with the current files")] if conflicts else []
+    """Return the steps of a result that could not be applied: because of a conflict, of a check, or for
+    another reason.
+    """
+    ways: list[Remedy] = []
+    if obstacle_of(parts, plan) is not None:
+        ways = _ways_out_of_conflict(plan)
+    elif unpassed_checks(parts, plan):
+        ways = _fixes(parts, plan)
     review = _step(plan, "review", "leave files out", reject=None)
-    return [diff, *rebase, *_offered(plan), review, apply, reject]
+    return [diff, *ways, *_offered(plan), review, apply, reject]
+
+
+def _ways_out_of_conflict(plan: Plan) -> list[Remedy]:
+    """Return the steps that merge the result with the current files."""
+    if remote_of(plan.resource) is not None:
+        return []
+    rebase = _step(plan, "rebase", "merge with the current files; the agent resolves conflicts")
+    shows = _step(plan, "resolve", "show the conflicts")
+    return [rebase, shows, _step(plan, "resolve", "resolve a file yourself", path=None, take=None)]
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:
@@ -199,21 +221,32 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
         allows = "raise the limit and continue"
         return [replace(resume, options=_budget_option(parts, plan), text=allows), cancel]
     call = parts.lifecycle.asking(plan)
-    number: dict[str, OptionValue] = {} if call is None else {"call": call.number}
+    if call is None:  # a person has to act elsewhere first
+        return [*_offered(plan), replace(resume, text="then continue"), cancel]
     return [
-        _step(plan, "approve", "approve the request", **number),
+        _step(plan, "approve", "approve the request", call=call.number),
         *_approval_in_advance(parts, plan),
-        _step(plan, "deny", "deny the request", **number),
+        _step(plan, "deny", "deny the request", call=call.number),
     ]
 
 
 def _approval_in_advance(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    """Return the step that also approves later commands, if a rule is suggested for the project."""
+    """Return the steps that also approve later commands, if a rule is suggested."""
     approval = approval_of(parts, plan)
-    if approval is None or approval.pattern is None or "project" not in approval.scopes:
+    if approval is None or approval.pattern is None:
         return []
-    text = f"approve it, and `{approval.pattern}` in {approval.project_scope} from now on"
-    return [_step(plan, "approve", text, call=approval.call, scope="project")]
+    places = {"plan": approval.plan_scope, "project": approval.project_scope}
+    return [
+        _step(
+            plan,
+            "approve",
+            f"approve it, and `{approval.pattern}` in {place} from now on",
+            call=approval.call,
+            scope=scope,
+        )
+        for scope, place in places.items()
+        if scope in approval.scopes
+    ]
 
 
 def _steps_of_part(parts: PlanParts, plan: Plan) -> list[Remedy]:

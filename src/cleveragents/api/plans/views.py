@@ -409,6 +409,11 @@ class ApprovalView:
     )
     pattern: str | None = shown("the suggested rule", examples=["pytest *"])
     exact: str | None = shown("the rule for exactly this command", examples=["pytest -q tests"])
+    plan_scope: str = shown(
+        default="this plan",
+        description="where a rule for the plan applies",
+        examples=["this plan and its sub-plans"],
+    )
     project_scope: str = shown("where a rule for the project applies", examples=["repository /srv/shop"])
     problem: str | None = shown("why a scope or the suggested rule is missing", examples=[None])
 

@@ -45,12 +45,15 @@ def list_rules(session: Session, project: str | None, output: Output) -> None:
       agents policy list
       agents policy list --project shop --format json
     """
+    from cleveragents.api.access import OWNER
     from cleveragents.api.views import as_json, every
     from cleveragents.cli.servers import prefix_of
 
     rules = session.client().rules
     found = every(lambda after: rules.list(project=project, limit=_PAGE, after=after))
     rows = [{**as_json(one), "applies_to": _place(one)} for one in found]
+    if not output.machine_readable:  # for programs, null is the owner of the machine
+        rows = [{**row, "by": row["by"] or OWNER} for row in rows]
     empty = f"no rules; add one with `{prefix_of(session)} policy allow COMMAND`"
     output.table(rows, ["id", "pattern", "applies_to", "by", "created"], empty=empty)
 

@@ -16,6 +16,8 @@ from cleveragents.api.plans.changes import commit_message
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.plan.choose import chosen_plan, names_a_plan, optional_plan, plan_to_undo
 from cleveragents.cli.plan.view import (
+    DRAFTED,
+    commit_option,
     print_hints,
     print_next_steps,
     print_not_applied,
@@ -55,21 +57,12 @@ __all__ = [
 
 # Checks may take long.
 _LONGEST_SECONDS = 3600.0
-_DRAFTED = ""
-"""The value of `--commit` without a message."""
 _RENAMED = "followed a rename: "
 
 
 @click.command("apply")
 @optional_plan
-@click.option(
-    "--commit",
-    "message",
-    metavar="[MESSAGE]",
-    is_flag=False,
-    flag_value=_DRAFTED,
-    help="Commit the applied result with this message; without one, with a message drafted from the goal.",
-)
+@commit_option
 @to_branch_option
 @format_option
 @pass_session
@@ -93,9 +86,6 @@ def apply_plan(
     if plan_id is None and message is not None and names_a_plan(client.plans, message):
         raise click.UsageError(f"{message!r} names a plan; write the PLAN before --commit")
     plan = client.plans.get(chosen_plan(client, plan_id, "apply"))
-    if message == _DRAFTED:
-        message = commit_message(plan)
-        progress(f"commit message: {message.partition(chr(10))[0]}")
     if "apply" in plan.can:
         print_not_applied(plan)
     with printed_at_end(client, output, plan.id) as told:
@@ -164,13 +154,17 @@ def apply_now(
 ) -> PlanView:
     """Apply the plan and return it, also if another process applied it in the meantime.
 
-    A plan without changes is returned unchanged. Obstacles are printed before the error is raised:
-    `ApplyConflict`, `CheckFailed`, `ApplyRefused`, `PlanError` …
+    A plan without changes is returned unchanged. The commit message `DRAFTED` is replaced by one from the
+    goal. Obstacles are printed before the error is raised: `ApplyConflict`, `CheckFailed`, `ApplyRefused`,
+    `PlanError` …
     """
     if _is_unchanged(plan):
         progress("the plan changed nothing; there is nothing to apply")
         ensure_checked(plan)
         return plan
+    if commit == DRAFTED:
+        commit = commit_message(plan)
+        progress(f"commit message: {commit.partition(chr(10))[0]}")
     try:
         applied = client.plans.apply(
             plan.id, commit=commit, to_branch=to_branch, version=plan.version, progress=_shown(plan)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
     from cleveragents.api.client import Client
     from cleveragents.api.plans.client import Plans
-    from cleveragents.api.plans.views import ChangeView, FileDiffView, PlanView
+    from cleveragents.api.plans.views import ChangeView, FileDiffView, HunkView, PlanView
 
 __all__ = ["capture_plan", "diff_of_plan", "review_plan", "rollback_plan"]
 
 _NOTHING_YET = "no changes yet: the plan runs, and changes are recorded when a step ends"
 _OUTCOME = re.compile(r"(?P<plan>[^@]+)(?:@(?P<number>[0-9]{1,9}))?")
 _MARKS = {"context": " ", "add": "+", "remove": "-"}
+_VERSION = 6
+"""Characters of a hunk's id in its name."""
 _SIGNS = 50
 """Maximum number of signs that `--stat` draws for a file."""
 
@@ -41,7 +43,7 @@ _SIGNS = 50
 @click.argument("paths", nargs=-1)
 @click.option("--stat", is_flag=True, help="Show only the number of changed lines per file.")
 @click.option("--name-only", is_flag=True, help="Show only the names of changed files.")
-@click.option("--hunks", is_flag=True, help="Number the hunks, those left out included.")
+@click.option("--hunks", is_flag=True, help="List the hunks with their names, those left out included.")
 @click.option(
     "--between",
     nargs=2,
@@ -188,9 +190,9 @@ def _signs(count: int, most: int) -> int:
 )
 @click.option("--changeset", "changesets", multiple=True, metavar="ID", help="A changeset; see `plan log`.")
 @click.option(
-    "--reject-hunk", "rejected", multiple=True, metavar="PATH:N", help="Leave a hunk out; see `diff --hunks`."
+    "--reject-hunk", "rejected", multiple=True, metavar="HUNK", help="Leave a hunk out; see `diff --hunks`."
 )
-@click.option("--accept-hunk", "accepted", multiple=True, metavar="PATH:N", help="Include a hunk again.")
+@click.option("--accept-hunk", "accepted", multiple=True, metavar="HUNK", help="Include a hunk again.")
 @format_option
 @pass_session
 def review_plan(
@@ -211,13 +213,15 @@ def review_plan(
     With PATHS, leave these files out of the apply, or include them again. PATHS are those of
     `agents plan diff --name-only`; a directory stands for all changes below it.
 
-    With --reject-hunk or --accept-hunk, leave a hunk out or include it again. PATH:N is its number in
-    `agents plan diff PLAN --hunks`. If the file changes afterwards, decide again before the apply.
+    With --reject-hunk or --accept-hunk, leave a hunk out or include it again. HUNK is its name in
+    `agents plan diff PLAN --hunks`, such as src/export.py:2@9f2b71. The name ends with the version that you
+    saw: if the file has changed since, the command refuses it. If the file changes afterwards, decide again
+    before the apply.
 
     \b
     Example:
       agents plan review
-      agents plan review 7QX2 --reject-hunk src/export.py:2
+      agents plan review 7QX2 --reject-hunk src/export.py:2@9f2b71
       agents plan review 7QX2 src/generated.py
       agents plan review 7QX2 --accept src/generated.py
       agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
@@ -251,12 +255,12 @@ def _review_hunks(
     plans: Plans, plan_id: str, rejected: Sequence[str], accepted: Sequence[str], output: Output
 ) -> None:
     rejected, accepted = ([name.removeprefix("./") for name in names] for names in (rejected, accepted))
-    ids = {f"{file.path}:{hunk.number}": hunk.id for file in plans.diff(plan_id).files for hunk in file.hunks}
+    hunks = [(file, hunk) for file in plans.diff(plan_id).files for hunk in file.hunks]
+    ids = {_hunk_name(file, hunk): hunk.id for file, hunk in hunks}
+    numbers = {f"{file.path}:{hunk.number}" for file, hunk in hunks}
     for name in (*rejected, *accepted):
         if name not in ids:
-            raise click.UsageError(
-                f"no hunk {printable(name)!r}; number them with `agents plan diff --hunks`"
-            )
+            _refuse_hunk(name, numbers, plan_id)
         if ids[name] is None:
             raise click.UsageError(f"{printable(name)} is a whole file; pass its path to leave the file out")
     chosen = {name: str(hunk) for name, hunk in ids.items()}
@@ -271,6 +275,24 @@ def _review_hunks(
         progress(f"included: hunk {name}")
     progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
     print_plan(output, plan)
+
+
+def _hunk_name(file: FileDiffView, hunk: HunkView) -> str:
+    """Return the name of a hunk: its path, its number, and the version of the file, which is part of its
+    id.
+    """
+    version = "" if hunk.id is None else f"@{hunk.id[:_VERSION]}"
+    return f"{file.path}:{hunk.number}{version}"
+
+
+def _refuse_hunk(name: str, numbers: Collection[str], plan_id: str) -> NoReturn:
+    """Raise `click.UsageError` for a name that is not that of a present hunk."""
+    said, show = printable(name), f"`agents plan diff {plan_id} --hunks`"
+    if name in numbers:
+        raise click.UsageError(f"{said} has no version; pass the whole name of the hunk, as {show} prints it")
+    if name.rpartition("@")[0] in numbers:  # guard: a verdict is on the hunk that was seen
+        raise click.UsageError(f"{said} has changed since; list the present hunks with {show}")
+    raise click.UsageError(f"no hunk {said!r}; list the hunks with {show}")
 
 
 def _show_hunks(plans: Plans, plan_id: str, paths: Sequence[str], output: Output) -> None:
@@ -293,7 +315,7 @@ def _numbered(files: Sequence[FileDiffView]) -> str:
             why = "binary" if file.binary else "too large to show" if file.truncated else "no changed lines"
             lines.append(f"{file.path} ({why}){'' if file.accepted else ': left out'}")
         for hunk in file.hunks:
-            lines.append(f"{file.path}:{hunk.number}{'' if hunk.accepted else ': left out'}")
+            lines.append(f"{_hunk_name(file, hunk)}{'' if hunk.accepted else ': left out'}")
             lines.append(hunk.header)
             lines += [f"{_MARKS[line.kind]}{line.text}" for line in hunk.lines]
     return "".join(f"{printable(line)}\n" for line in lines)

@@ -20,11 +20,14 @@ from cleveragents.cli.plan.apply import apply_now
 from cleveragents.cli.plan.view import (
     print_changes,
     print_hints,
+    print_next_steps,
     print_reason,
     printed_at_end,
     shown_diff,
 )
 from cleveragents.cli.plan.work import (
+    DISCARD_IT,
+    approval_question,
     asked_for,
     asking_call,
     decide,
@@ -37,13 +40,14 @@ from cleveragents.core.errors import CleverAgentsError
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.client import ApprovalScope
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import WorkOptions
 
 __all__ = ["decide_all"]
 
-_SKIP, _QUIT = "s", "q"
+_YES, _NOT_NOW, _SKIP, _QUIT = "y", "n", "s", "q"
+_Action = Callable[[], bool]
+"""Acts on a plan, and returns whether that was a decision."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,21 @@ class _Round:
     deciding: WorkOptions
     roots: dict[str, None] = field(default_factory=dict)
     decisions: int = 0
+
+
+@dataclass(slots=True)
+class _Question:
+    """The question about one plan: its words, and the action of each key. `later` leaves the plan as it
+    is.
+    """
+
+    words: list[str]
+    actions: dict[str, _Action]
+    later: str = _NOT_NOW
+
+    def offer(self, key: str, words: str, action: _Action) -> None:
+        self.words.append(words)
+        self.actions[key] = action
 
 
 def decide_all(deciding: WorkOptions, plan_ids: Sequence[str]) -> None:
@@ -87,14 +106,15 @@ def _asked_about(made: _Round, plan_id: str, place: str) -> bool:
     write(Styled(f"[{place}] {printable(plan.title)}", bold=True), err=True)
     progress(f"plan {plan.id}, {plan.meaning}")
     _print_details(plan)
-    actions = _actions(made, plan)
-    names = [name for name, _ in actions.values()]
+    question = _question(made, plan)
+    keys = [*question.actions, question.later, _QUIT]
+    words = ", ".join([*question.words, "[q]uit"])
     while True:
-        key = prompt_key(", ".join([*names, "[s]kip, [q]uit"]), [*actions, _SKIP, _QUIT])
-        if key in (_SKIP, _QUIT):
+        key = prompt_key(words, keys, also=(_SKIP,))
+        if key in (question.later, _SKIP, _QUIT):
             return key != _QUIT
         try:
-            done = actions[key][1]()
+            done = question.actions[key]()
         except CleverAgentsError as error:
             report(error, made.deciding.prefix)
             return True
@@ -114,59 +134,63 @@ def _print_details(plan: PlanView) -> None:
     print_hints(plan)
 
 
-_Action = tuple[str, Callable[[], bool]]
-
-
-def _actions(made: _Round, plan: PlanView) -> Mapping[str, _Action]:
-    """Return the possible actions by their keys. An action returns whether it was a decision."""
-    client, actions = made.deciding.client, dict[str, _Action]()
-    plans, call = client.plans, asking_call(plan)
-
-    def applied() -> bool:
-        apply_now(client, plan)
-        return True
+def _question(made: _Round, plan: PlanView) -> _Question:
+    """Return the question about a plan, with the same keys as that of `agents run`."""
+    plans, call = made.deciding.client.plans, asking_call(plan)
 
     def shown() -> bool:
         shown_diff(plans.patch(plan.id, renames=True))
         return False
 
-    def discarded() -> bool:
-        plans.discard(plan.id, version=plan.version)
-        progress("discarded")
-        return True
-
     if "approve" in plan.can and call is not None:
-        actions |= _approvals(made, plan, call.number)
-    elif "answer" in plan.can:
-        actions["a"] = "[a]nswer", partial(_answered, made, plan)
-    elif "apply" in plan.can:
-        actions["a"] = "[a]pply", applied
+        question = _approval(made, plan, call.number)
+    else:
+        question = _Question([], {})
+        main = _main_action(made, plan)
+        if main is None:
+            print_next_steps(plan)
+        else:
+            question.offer(_YES, f"{main[0]}? [y]es", main[1])
+        question.words.append("[n]ot now")
     if plan.changes:
-        actions["d"] = "show the [d]iff", shown
-    if "resume" in plan.can and plan.needs == "error":
-        actions["c"] = "[c]ontinue", partial(_continued, made, partial(plans.resume, plan.id))
+        question.offer("d", "show the [d]iff", shown)
     if "reject" in plan.can:
-        actions["r"] = "[r] discard", discarded
-    return actions
+        question.offer("r", "[r] discard", partial(_discarded, made, plan))
+    return question
 
 
-def _approvals(made: _Round, plan: PlanView, number: int) -> dict[str, _Action]:
-    """Return the responses to a pending call by their keys; longer approvals only if a rule is suggested."""
-    plans, approval = made.deciding.client.plans, plan.approval
+def _main_action(made: _Round, plan: PlanView) -> tuple[str, _Action] | None:
+    """Return the verb and the action that a plan without a pending call needs; None if it takes a command."""
+    client = made.deciding.client
+    if "answer" in plan.can:
+        return "Answer", partial(_answered, made, plan)
+    if "apply" in plan.can:
+        return "Apply", lambda: bool(apply_now(client, plan))
+    if "resume" in plan.can and plan.needs == "error":
+        return "Continue", partial(_continued, made, partial(client.plans.resume, plan.id))
+    return None
+
+
+def _discarded(made: _Round, plan: PlanView) -> bool:
+    if prompt_key(f"{DISCARD_IT} [y]es, [n]o", [_YES, _NOT_NOW]) != _YES:
+        return False
+    made.deciding.client.plans.discard(plan.id, version=plan.version)
+    progress("discarded")
+    return True
+
+
+def _approval(made: _Round, plan: PlanView, number: int) -> _Question:
+    """Return the question about a pending call; longer approvals only if a rule can be added."""
+    plans = made.deciding.client.plans
+    words, scopes, rule = approval_question(plan, number)
     actions: dict[str, _Action] = {
-        "a": ("[a]pprove", partial(_continued, made, partial(plans.approve, plan.id, call=number)))
+        _YES: partial(_continued, made, partial(plans.approve, plan.id, call=number))
     }
-    rule = None if approval is None else approval.pattern
-    longer: tuple[tuple[str, ApprovalScope, str], ...] = ()
-    if approval is not None and rule is not None:
-        always = f"al[w]ays `{rule}` in {approval.project_scope}"
-        longer = (("p", "plan", f"`{rule}` for this [p]lan"), ("w", "project", always))
-        longer = tuple(one for one in longer if one[1] in approval.scopes)
-    for key, scope, label in longer:
+    for key, scope in scopes.items():
         approve = partial(plans.approve, plan.id, call=number, scope=scope, pattern=rule)
-        actions[key] = label, partial(_continued, made, approve)
-    actions["n"] = "de[n]y", partial(_continued, made, partial(plans.deny, plan.id, call=number))
-    return actions
+        actions[key] = partial(_continued, made, approve)
+    actions["n"] = partial(_continued, made, partial(plans.deny, plan.id, call=number))
+    return _Question([words, "[s]kip"], actions, later=_SKIP)
 
 
 def _continued(made: _Round, act: Callable[[], PlanView]) -> bool:

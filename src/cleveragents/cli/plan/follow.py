@@ -48,8 +48,8 @@ _NEEDS_REASON = ("waiting", "complete", "errored")
 _JOB_ENDS = ("job.succeeded", "job.failed", "job.cancelled")
 _LOOK_SECONDS = 1.0
 _LEAVES = "leaves it to the server"
-_OTHERWISE = (404, 409)
-"""HTTP statuses of a plan that is gone or has moved."""
+_NOT_FOUND, _MOVED = 404, 409
+"""HTTP statuses of an unknown action, and of a plan that has moved."""
 
 Hear: TypeAlias = Callable[[str], object]
 
@@ -112,6 +112,52 @@ def run_until_rest(
         return stopped
     finally:
         following.close()
+
+
+class _PauseUnknown(Exception):
+    """The server, such as one of 0.1.0, cannot pause plans."""
+
+
+class _PauseRequests:
+    """The requests to pause some plans: those that the server received (`told`), those that it `refused`,
+    with the reason, and the plans that rest anyway. Not thread-safe: use it in the thread that made it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.told: set[str] = set()
+        self.resting: set[str] = set()
+        self.refused: dict[str, str] = {}
+
+    def pause(self, plan_id: str) -> None:
+        """Pause the plan unless it rests. Raises `_PauseUnknown`."""
+        plan = self._client.plans.summary(plan_id)
+        if plan.at_rest and not plan.waits_for_sub_plans:
+            self.resting.add(plan_id)
+            return
+        try:
+            self._client.plans.pause(plan_id)
+        except ServerFailed as said:
+            if said.status == _NOT_FOUND:  # the plan was just read, so the server lacks the action
+                raise _PauseUnknown from None
+            if said.status != _MOVED:
+                raise
+            self.refused[plan_id] = str(said)
+        except (Conflict, PlanError, UnknownPlan) as said:  # it is being applied, or has just ended
+            self.refused[plan_id] = str(said)
+        else:
+            self.told.add(plan_id)
+
+    def last_message(self, plan_id: str, prefix: str, *, cannot: bool) -> str:
+        """Return the message for a plan that does not rest when the command ends; `cannot` if the server
+        cannot pause plans.
+        """
+        if cannot:
+            cancel = f"`{prefix} plan cancel {plan_id}`"
+            return f"this server cannot pause plans: plan {plan_id} continues; {cancel} ends it"
+        if plan_id in self.refused:
+            return on_server(plan_id, prefix)
+        return left_running_message(plan_id, prefix, told=plan_id in self.told)
 
 
 class PlansFollower:
@@ -214,32 +260,21 @@ class PlansFollower:
         reason is printed.
         """
         names = list(self._meters)
-        told: set[str] = set()
-        resting: set[str] = set()
-        refused: dict[str, str] = {}
+        asked = _PauseRequests(self._client)
         try:
             for plan_id in names:
-                plan = self._client.plans.summary(plan_id)
-                if plan.at_rest and not plan.waits_for_sub_plans:
-                    resting.add(plan_id)
-                elif (why := self._refusal(plan_id)) is None:
-                    told.add(plan_id)
-                else:
-                    refused[plan_id] = why
+                asked.pause(plan_id)
             # Printed after the requests: a reader that stalls must not delay the pause.
-            if told:
-                what = "the plan" if len(names) == 1 else counted(len(told), "plan")
+            if asked.told:
+                what = "the plan" if len(names) == 1 else counted(len(asked.told), "plan")
                 self._board.say(f"{PAUSING} {what} … (Ctrl-C again {_LEAVES})")
-            for why in refused.values():
+            for why in asked.refused.values():
                 self._board.say(why)
             return self.to_rest()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, _PauseUnknown) as ended:
             self.close()
-            for plan_id in names:
-                if plan_id in refused:
-                    progress(on_server(plan_id, prefix))
-                elif plan_id not in resting:
-                    progress(left_running_message(plan_id, prefix, told=plan_id in told))
+            for plan_id in [one for one in names if one not in asked.resting]:
+                progress(asked.last_message(plan_id, prefix, cannot=isinstance(ended, _PauseUnknown)))
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _say_status(self, plan_id: str, status: PlanStatus) -> None:
@@ -261,18 +296,6 @@ class PlansFollower:
             self._meters[root].take(plan)
             if (plan.phase, plan.state) == (phase, state):  # guard: a later status must not come first
                 self._say_status(plan_id, plan.status)
-
-    def _refusal(self, plan_id: str) -> str | None:
-        """Pause a plan. Return the reason if this plan cannot be paused."""
-        try:
-            self._client.plans.pause(plan_id)
-        except (Conflict, PlanError, UnknownPlan) as said:  # it is being applied, or has just ended
-            return str(said)
-        except ServerFailed as said:
-            if said.status not in _OTHERWISE:
-                raise
-            return str(said)
-        return None
 
     def _follow(self, plan: PlanView, meter: ViewMeter) -> None:
         self._meters[plan.id] = meter

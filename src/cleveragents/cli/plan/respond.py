@@ -75,7 +75,7 @@ def approve_plan(
         number = plan.approval.call if number is None else number
         pattern = pattern or plan.approval.pattern
         if pattern is not None:  # what is saved is what was shown
-            where = "this plan" if scope == "plan" else plan.approval.project_scope
+            where = plan.approval.plan_scope if scope == "plan" else plan.approval.project_scope
             progress(f"rule for {where}: `{pattern}`")
     if plan_id is None and interactive():
         ensure_confirmed("Approve?")

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
 
 __all__ = [
+    "DRAFTED",
     "ReportedPlan",
+    "commit_option",
     "next_steps",
     "plan_argument",
     "plan_in_json",
@@ -50,6 +52,18 @@ _HEADER = Styled("", bold=True)
 _HUNK = {"+": Styled("", fg="green"), "-": Styled("", fg="red"), "@": Styled("", fg="cyan")}
 
 plan_argument = click.argument("plan_id", metavar="PLAN", shell_complete=complete_plan)
+
+DRAFTED = ""
+"""The value of `--commit` without a message: it is drafted from the goal."""
+
+commit_option = click.option(
+    "--commit",
+    "message",
+    metavar="[MESSAGE]",
+    is_flag=False,
+    flag_value=DRAFTED,
+    help="Commit the applied result with this message; without one, with a message drafted from the goal.",
+)
 
 to_branch_option = click.option(
     "--to-branch",
@@ -194,7 +208,7 @@ def next_steps(
 def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Remedy:
     if step.action != "plan.apply":
         return step
-    asked = {"commit": commit, "to_branch": to_branch}
+    asked = {"commit": True if commit == DRAFTED else commit, "to_branch": to_branch}
     return replace(step, options={**step.options, **{name: said for name, said in asked.items() if said}})
 
 

@@ -35,7 +35,7 @@ from cleveragents.cli.plan.view import (
     printed_at_end,
     shown_diff,
 )
-from cleveragents.cli.prompts import prompt_choice
+from cleveragents.cli.prompts import confirmed, prompt_choice
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import PlanFailed
 from cleveragents.core.text.redaction import redact_text
@@ -51,8 +51,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPLY_IT",
+    "DISCARD_IT",
     "WorkOptions",
     "activity_count",
+    "approval_question",
     "asked_for",
     "asking_call",
     "continue_plan",
@@ -72,6 +74,7 @@ _LINES_KEPT = 100
 _MOST_ASKED = 5
 APPLY_IT = "Apply? [y]es, [n]ot now, show the [d]iff, [r] discard", ("y", "n", "d", "r")
 """The question for `prompt_choice`."""
+DISCARD_IT = "Discard the result?"
 
 _Reply = TypeVar("_Reply")
 
@@ -253,6 +256,7 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     if plan.parent is not None:
         print_next_steps(plan)
     elif changed and (deciding.only_review or _is_for_review(deciding, plan)):
+        _tell_how_to_fix(plan)
         print_next_steps(plan, commit=deciding.message)
     elif changed:
         plan = _applied_or_not(deciding, plan)
@@ -308,9 +312,7 @@ def should_apply(
     """
     unpassed = [check for check in plan.checks if check.required and not check.passed]
     if unpassed:  # an apply would refuse it, after running the checks again
-        if any(check.verdict in ("not run", "void") for check in unpassed):
-            tell("a check did not run: install what is missing, or run the goal again with another --check;")
-        tell("edit the files in the sandbox (see `agents plan show`), then run `agents plan capture`; or:")
+        _tell_how_to_fix(plan, tell)
         print_next_steps(plan, commit=commit)
         ensure_checked(plan)
     for objection in plan.held_back:
@@ -321,6 +323,15 @@ def should_apply(
     ):  # guard: the result is for review
         return False
     return (yes or plan.apply_allowed) and not plan.held_back
+
+
+def _tell_how_to_fix(plan: PlanView, tell: Callable[[str], None] = progress) -> None:
+    """Print what to do about the required checks that did not pass, if any: the next steps continue it."""
+    unpassed = [check for check in plan.checks if check.required and not check.passed]
+    if any(check.verdict in ("not run", "void") for check in unpassed):
+        tell("a check did not run: install what is missing, or run the goal again with another --check")
+    if unpassed and plan.sandbox is not None:
+        tell(f"to fix the result yourself, edit the files in {plan.sandbox}, then capture them")
 
 
 def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
@@ -341,7 +352,9 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
         if answer == "y":
             return apply_now(deciding.client, plan, commit=message)
         if answer == "r":
-            return plans.discard(plan.id, version=plan.version)
+            if _answer(plan, partial(confirmed, DISCARD_IT), message):
+                return plans.discard(plan.id, version=plan.version)
+            continue
         if answer == "n":
             print_next_steps(plan, commit=message)
         if answer in ("n", None):
@@ -443,27 +456,34 @@ def _reply(
 
 def _approval(deciding: WorkOptions, asking: PlanView, number: int) -> Callable[[], PlanView]:
     """Ask whether and for how long the call is approved, and return the response."""
-    plans, approval = deciding.client.plans, asking.approval
-    scopes = {"p": "plan", "a": "project"}
-    offered = {
-        letter: scope
-        for letter, scope in scopes.items()
-        if approval is not None and approval.call == number and scope in approval.scopes
-    }
-    question, choices = "Approve? [y]es", ["y", *offered, "n"]
-    rule = None if approval is None else approval.pattern or approval.exact
-    if offered and approval is not None:
-        progress(f"  a rule can approve later commands: `{rule}`")
-        question += ", for this [p]lan"
-        question += f", [a]lways in {approval.project_scope}" if "a" in offered else ""
-    said = prompt_choice(f"{question}, [n]o", choices)
+    plans = deciding.client.plans
+    question, offered, rule = approval_question(asking, number)
+    said = prompt_choice(question, ["y", *offered, "n"])
     if said == "y":
         return partial(plans.approve, asking.id, call=number)
     if said in offered:
-        scope: ApprovalScope = "plan" if said == "p" else "project"
-        return partial(plans.approve, asking.id, call=number, scope=scope, pattern=rule)
+        return partial(plans.approve, asking.id, call=number, scope=offered[said], pattern=rule)
     reason = str(click.prompt("Reason for the agent (Enter: none)", default="", show_default=False, err=True))
     return partial(plans.deny, asking.id, call=number, reason=reason.strip() or None)
+
+
+def approval_question(asking: PlanView, number: int) -> tuple[str, Mapping[str, ApprovalScope], str | None]:
+    """Return the question about a pending call, the scopes of longer approvals by their keys, and the rule
+    that they add. The rule is printed.
+    """
+    approval = asking.approval
+    if approval is None or approval.call != number:
+        return "Approve? [y]es, [n]o", {}, None
+    scopes: Mapping[str, ApprovalScope] = {"p": "plan", "a": "project"}
+    offered = {key: scope for key, scope in scopes.items() if scope in approval.scopes}
+    rule, words = approval.pattern or approval.exact, ["Approve? [y]es"]
+    if offered:
+        progress(f"  a rule can approve later commands: `{rule}`")
+    if "p" in offered:
+        words.append(f"in {approval.plan_scope.replace('plan', '[p]lan', 1)}")
+    if "a" in offered:
+        words.append(f"[a]lways in {approval.project_scope}")
+    return ", ".join([*words, "[n]o"]), offered, rule
 
 
 def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None) -> _Reply | None:

@@ -62,8 +62,9 @@ _CHOSEN = {
     "limits.steps": "N",
     "limits.tokens": "N",
     "limits.usd": "USD",
+    "message": "TEXT",
     "model": "PROVIDER/NAME",
-    "reject_hunks": "PATH:N",
+    "reject_hunks": "HUNK",
     "token_file": "FILE",
 }
 _VALUES = {

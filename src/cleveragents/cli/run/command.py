@@ -8,6 +8,7 @@ from cleveragents.cli.budget_options import budget_options
 from cleveragents.cli.completion import complete_actor, complete_model
 from cleveragents.cli.local_only import LocalOption, ServerOption
 from cleveragents.cli.output import Output, format_option
+from cleveragents.cli.plan.view import commit_option
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.models.model.budget import BudgetLimits
@@ -67,7 +68,7 @@ __all__ = ["run"]
 )
 @click.option("--goal", metavar="TEXT", help="Purpose of the plan; recorded with it.")
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
-@click.option("--commit", "message", metavar="MESSAGE", help="Commit the applied result with this message.")
+@commit_option
 @click.option(
     "--review", "only_review", is_flag=True, help="Do not apply the result, whatever the profile allows."
 )
@@ -128,11 +129,12 @@ def run(
 
     Your files do not change until the result is applied. On a terminal you are asked whether to apply it;
     elsewhere the exit code is 3. With --review there is no question, and the exit code is 0: apply the result
-    later with `agents plan apply`.
+    later with `agents plan apply`. If a required check did not pass, the exit code is 3, also with --review.
 
     \b
     Example:
       agents run "Add a --json flag to the export command" --check "pytest -q" --max-usd 0.50
+      agents run "Fix the typos in README.md" --yes --commit
       agents run -f goals.txt --parallel 8
       agents run -f goals.yaml --check "make test"
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
@@ -146,6 +148,8 @@ def run(
 
     client, prefix = session.client(), prefix_of(session)
     is_here = isinstance(client, LocalClient)
+    if message and not (words or action or file or going_on):
+        raise click.UsageError("missing goal: the text after --commit is its message; write the goal first")
     handling = RunOptions(
         yes, only_review, message, file, parallel, background, here, resource=resource, to_branch=to_branch
     )

@@ -59,7 +59,7 @@ class RuleScope:
 
     @staticmethod
     def of_tree(plan: Plan) -> RuleScope:
-        """Return the scope "this plan": the plan's whole tree."""
+        """Return the scope of an approval for the plan: the whole tree that it belongs to."""
         return RuleScope(plan.project, None, plan.root)
 
 

@@ -38,7 +38,7 @@ function Grant({ approval, asking, body, deny }) {
         ? html`<${Select} label="Rule" class="mono" value=${pattern} onInput=${setChosen} options=${patterns} />`
         : html`<p>Rule: <code>${pattern}</code></p>`}
       <p class="p-muted">
-        Later commands that match the rule run without approval, if they are isolated${may("plan") && ": in this plan"}
+        Later commands that match the rule run without approval, if they are isolated${may("plan") && `: in ${approval.plan_scope || "this plan"}`}
         ${may("project") && `${may("plan") ? ", or" : ":"} always in ${approval.project_scope}`}.
       </p>
     </div>`}
