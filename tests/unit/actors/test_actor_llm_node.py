@@ -186,6 +186,23 @@ def test_a_run_that_was_stopped_for_its_failures_asks_its_model_when_it_goes_on(
     assert whole(host.thoughts[-1])
 
 
+def test_two_failed_edits_of_a_file_lead_to_writing_it(bench: Bench) -> None:
+    paths = ["a.py", "b.py", "a.py", "a.py", "c.py"]
+    host = ScriptedHost(
+        [*(asks_for(("edit", {"path": path, "old": str(n)})) for n, path in enumerate(paths)), "done"],
+        {
+            "edit": lambda path, old: ToolAnswer(f"no {old}", failed=old != "3"),
+            "write": lambda path, content: "written",
+        },
+    )
+    bench.run(one(worker(tools=("edit", "write"))), host)
+    told = [
+        message.text for message in host.thoughts[-1].request.messages if message.role is MessageRole.TOOL
+    ]
+    advice = "\n2 edits of a.py failed. Read the file, then write all of it with `write`."
+    assert told == ["no 0", "no 1", f"no 2{advice}", "no 3", "no 4"]
+
+
 def test_malformed_calls_are_failing_calls_too(bench: Bench) -> None:
     host = ScriptedHost(lambda _: asks_for(("nothing", {})), {"look": lambda: "x"})
     with pytest.raises(ActorStopped, match="nothing failed 3 times"):

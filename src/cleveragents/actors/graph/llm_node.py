@@ -60,6 +60,9 @@ _MOST_PROBLEMS = 5
 
 _MOST_FAILURES = 3
 
+_EDIT, _WRITE = "edit", "write"
+_FAILED_EDITS = 2
+
 _NEARBY = 10
 """Number of calls after which an earlier failure is forgotten: a longer cycle does not count as a loop."""
 _SHOWN = 120
@@ -308,7 +311,8 @@ class ToolLoop:
         problem = _repeated(talk, request, answer, writes=writes)
         if problem is not None:
             place.context.stopped[place.path] = problem
-        told = Message(MessageRole.TOOL, answer.text, (), request.id).to_json()
+        text = answer.text + _advice(talk, request, answer, specs)
+        told = Message(MessageRole.TOOL, text, (), request.id).to_json()
         return {**update, **said(name, [told], talk)}, bool(others)
 
 
@@ -342,6 +346,19 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
         talk["failures"] = {**failures, failing: [times, number]}
         return None
     return f"the call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
+
+
+def _advice(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, specs: Sequence[ToolSpec]) -> str:
+    """Count failed edits of each file. Return the advice to write the file instead after two in a row."""
+    path = request.arguments.get("path")
+    if request.tool not in (_EDIT, _WRITE) or not isinstance(path, str):
+        return ""
+    failed = dict(talk.get("failed_edits", {}))
+    times = failed.pop(path, 0) + 1 if answer.failed else 0
+    talk["failed_edits"] = {**failed, path: times} if times else failed
+    if times < _FAILED_EDITS or not any(spec.name == _WRITE for spec in specs):
+        return ""
+    return f"\n{times} edits of {path} failed. Read the file, then write all of it with `{_WRITE}`."
 
 
 async def _used(request: ToolRequest, place: NodeLabel, call: str) -> ToolAnswer:
