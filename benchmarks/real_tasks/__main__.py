@@ -36,6 +36,8 @@ _SAMPLES = 10_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run attempts or report them."""
+    # A shell starts background jobs with SIGINT ignored; a run must end when it is interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_tasks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True)

@@ -11,10 +11,10 @@ Three kinds of tasks:
 - refactor: the example of an exercise; the goal asks to move one of its functions to a new module, or to
   rename it and keep the old name as an alias.
 
-The repository of a task has the first third of its tests (at least two), and a solution must pass all of
-them. `select` takes the tasks in the order of a hash of their names, those for development first. It skips a
-task whose hidden tests pass without a change, or fail or take too long with the known solution; on a busy
-machine that depends on the load, so `TASKS` keeps the selection.
+The repository of a task has the first third of its tests (at least two), or every other case of a program
+with a bug; a solution must pass all of them. `select` takes the tasks in the order of a hash of their names,
+those for development first. It skips a task whose tests do not show the bug, or whose known solution fails or
+takes too long; on a busy machine that depends on the load, so `TASKS` keeps the selection.
 """
 
 from __future__ import annotations
@@ -141,10 +141,13 @@ def _candidates(clones: Mapping[str, Path], kind: str) -> Iterator[Task]:
 
 
 def check_task(task: Task) -> bool:
-    """Tell whether the hidden tests fail on the task as it is given and pass with the known solution."""
-    return not tests_pass({**task.files, **task.hidden}) and tests_pass(
-        {**task.files, **task.solution, **task.hidden}
-    )
+    """Tell whether the known solution passes the hidden tests and the task as it is given does not.
+
+    A bug must also show in the tests that the agent sees.
+    """
+    shown = {} if task.kind == "fix" else task.hidden
+    solved = {**task.files, **task.solution, **task.hidden}
+    return tests_pass(solved) and not tests_pass({**task.files, **shown})
 
 
 def tests_pass(files: Mapping[str, str]) -> bool:
@@ -280,7 +283,7 @@ def _programs(clone: Path) -> Iterator[Task]:
         body = read(f"python_testcases/test_{name}.py")
         head = f"import pytest\n\nfrom {name} import {name}\n\npytest.run_slow = False\ntestdata = %s\n"
         rest = body.split("load_json_testcases(", 1)[1].split("\n", 1)[1]
-        few = rows[: max(_LEAST_TESTS, len(rows) // 3)]
+        few = rows[::2] if len(rows) > _LEAST_TESTS else rows
         program = read(f"python_programs/{name}.py")
         yield Task(
             name=f"fix/{name}",

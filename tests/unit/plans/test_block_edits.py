@@ -152,7 +152,6 @@ def test_shell_blocks_are_no_edits(root: Path) -> None:
         ("def slugify(text):\n    # ... rest unchanged\n    return text\n", "incomplete"),
         ("def slugify(text):\n    return text..lower()\n", "would not compile"),
         ("print(1)\n", "no function or class"),
-        (CODE, "the same as the file"),
     ],
 )
 def test_code_that_would_damage_the_file_is_refused(root: Path, code: str, problem: str) -> None:
@@ -160,6 +159,12 @@ def test_code_that_would_damage_the_file_is_refused(root: Path, code: str, probl
     assert problem in done["problems"][0]
     assert done["changed"] == []
     assert (root / "text_tools.py").read_text() == CODE
+
+
+def test_unchanged_code_is_left_out(root: Path) -> None:
+    done = edit(root, block("text_tools.py", CODE))
+    assert (done["changed"], done["problems"]) == ([], [])
+    assert done["left_out"] == ["text_tools.py: the block is the same as the file"]
 
 
 def test_half_a_file_is_never_written(root: Path) -> None:

@@ -219,7 +219,7 @@ class BlockEditsArguments(Arguments):
 
 class BlockEditsResult(Result):
     changed: list[str] = Field(description="the changed files, each with what was changed")
-    left_out: list[str] = Field(description="blocks without a file, and changes of existing tests")
+    left_out: list[str] = Field(description="blocks without a file, unchanged code, and changes of existing tests")
     problems: list[str] = Field(description="the blocks that were not applied, with the reason")
 
 
@@ -261,9 +261,7 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
                     same.append(path)
             except (MergeRefused, CleverAgentsError) as refused:
                 problems.append(f"{block.path or 'a block'}: {refused}")
-        if not changed and same:
-            named = ", ".join(dict.fromkeys(same))
-            problems.append(f"{named}: the block is the same as the file, so nothing was changed")
+        left += [f"{path}: the block is the same as the file" for path in dict.fromkeys(same)]
         return BlockEditsResult(changed=changed, left_out=left, problems=problems)
 
 
