@@ -54,6 +54,7 @@ _FILTERED = frozenset(
 _BROKEN = frozenset({"malformed_function_call", "unexpected_tool_call", "error", "other"})
 _CHARACTERS_A_TOKEN = 64
 _CHARACTERS_SPARE = 65_536
+_REPEATED, _LONGEST_PERIOD = 3_000, 500
 Options = Callable[[ModelRequest], Mapping[str, Any]]
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -197,13 +198,22 @@ class _Heard:
     ended: str | None = None
     length: int = 0
     begun: bool = False
+    tail: str = ""
 
     @property
     def endless(self) -> bool:
         """Return whether the answer is far longer than its limit, so that a misbehaving server cannot stream
-        forever.
+        forever, or repeats itself, as small models do.
         """
-        return self.length > _CHARACTERS_A_TOKEN * self.max_output_tokens + _CHARACTERS_SPARE
+        return self.length > _CHARACTERS_A_TOKEN * self.max_output_tokens + _CHARACTERS_SPARE or self._repeats
+
+    @property
+    def _repeats(self) -> bool:
+        """Return whether the last 3,000 characters repeat a text of at most 500 characters."""
+        text = self.tail[-_REPEATED:]
+        start = text[-_LONGEST_PERIOD:]
+        period = text[::-1].find(start[::-1], 1) if len(text) == _REPEATED else -1
+        return 0 < period <= _LONGEST_PERIOD and text[period:] == text[:-period]
 
     def take(self, piece: ReplyChunk) -> str | None:
         """Add a piece and return the text for the listener: None if there is nothing to report."""
@@ -217,6 +227,7 @@ class _Heard:
         if text:
             self.text.append(text)
             self.length += len(text)
+            self.tail = (self.tail + text)[-_REPEATED:]
         began = [self._take_call(call) for call in piece.calls]
         if text:
             return text

@@ -264,9 +264,27 @@ def test_usage_is_summed_or_taken_from_the_last_chunk() -> None:
 
 
 def test_a_server_that_does_not_stop_is_not_listened_to_for_ever() -> None:
-    reply = heard(*(piece("x" * 50_000) for _ in range(10)), most=1)
+    long = "".join(f"{number:,} " for number in range(10_000))[:50_000]
+    reply = heard(*(piece(long) for _ in range(10)), most=1)
     assert reply.cut_off
     assert len(reply.message.text) == 100_000
+
+
+@pytest.mark.parametrize(
+    "said", ["x", "The function is not used. The class is not used.\n", "é" * 499 + "\n"]
+)
+def test_a_model_that_repeats_itself_is_stopped(said: str) -> None:
+    pieces = [piece(f"Once: {said}"), *(piece(said) for _ in range(10_000))]
+    reply = heard(*pieces, piece(ended="stop"), most=100_000)
+    assert reply.cut_off
+    assert len(reply.message.text) < 4_000
+
+
+def test_text_that_only_looks_alike_is_no_repetition() -> None:
+    rows = [piece(f"| row {number} | the same words in every row of this table |\n") for number in range(400)]
+    reply = heard(*rows, piece(ended="stop"), most=100_000)
+    assert not reply.cut_off
+    assert reply.message.text.count("\n") == 400
 
 
 def test_lone_surrogates_and_nul_are_replaced() -> None:

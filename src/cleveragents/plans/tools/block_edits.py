@@ -219,7 +219,7 @@ class BlockEditsArguments(Arguments):
 
 class BlockEditsResult(Result):
     changed: list[str] = Field(description="the changed files, each with what was changed")
-    left_out: list[str] = Field(description="blocks without a file, unchanged code, and changes of existing tests")
+    left_out: list[str] = Field(description="blocks without a file, unchanged code, changes of tests")
     problems: list[str] = Field(description="the blocks that were not applied, with the reason")
 
 
