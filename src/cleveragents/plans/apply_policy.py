@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.access.model.project import remote_of
 from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import (
     ApplyConflict,
@@ -32,6 +33,7 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import FamilyParts, left_out_text
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts
 
@@ -53,6 +55,7 @@ __all__ = [
     "can_retry_apply",
     "ensure_checked",
     "ensure_no_conflict",
+    "ensure_rebasable",
     "ensure_root_plan",
     "held_back",
     "is_apply_allowed",
@@ -284,3 +287,15 @@ def ensure_root_plan(plan: Plan, done: str) -> None:
         whole = f"part of plan {plan.parent_id}, and {done} only with it"
         remedy = Remedy(f"plan.{verb}", plan.root, text=f"{verb.capitalize()} the whole plan")
         raise PlanError(plan.id, whole, (remedy,))
+
+
+def ensure_rebasable(plan: Plan) -> None:
+    """Raise `PlanError` unless the plan has a result that is not applied, in a directory."""
+    if plan.parent_id is not None:
+        whole = Remedy("plan.rebase", plan.root, text="Rebase the whole plan")
+        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
+    if remote_of(plan.resource) is not None:
+        raise PlanError(plan.id, "a plan on a remote cannot be rebased; start a new plan")
+    if plan.phase_state not in (_DONE, (Phase.APPLY, PlanState.CONSTRAINED)):
+        problem = f"only a result that is not applied can be rebased; the plan is {status_word(plan)}"
+        raise PlanError(plan.id, problem)

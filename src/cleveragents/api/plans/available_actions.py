@@ -19,8 +19,7 @@ from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
-from cleveragents.plans.apply_policy import is_unknown
-from cleveragents.plans.conflicts.rebase import ensure_rebasable
+from cleveragents.plans.apply_policy import ensure_rebasable, is_unknown
 from cleveragents.plans.family import below, is_merged
 from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applier, ApplyOptions
 from cleveragents.changes.model.merge_conflict import (
     REBASE,
@@ -30,32 +29,19 @@ from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, StalePlan
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
+from cleveragents.plans.apply_policy import ensure_rebasable
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.conflicts.resolution import conflicts_at
 from cleveragents.plans.history import PlanResult, restore_states
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.status import status_word
 from cleveragents.plans.sandbox_edits import SandboxEdits
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
-__all__ = ["PlanRebase", "ensure_rebasable"]
+__all__ = ["PlanRebase"]
 
 _TITLE = "the current files of the repository"
 _REBASED = (Phase.EXECUTE, PlanState.QUEUED)
-_WITH_RESULT = ((Phase.EXECUTE, PlanState.COMPLETE), (Phase.APPLY, PlanState.CONSTRAINED))
-
-
-def ensure_rebasable(plan: Plan) -> None:
-    """Raise `PlanError` unless the plan has a result that is not applied, in a directory."""
-    if plan.parent_id is not None:
-        whole = Remedy("plan.rebase", plan.root, text="Rebase the whole plan")
-        raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
-    if remote_of(plan.resource) is not None:
-        raise PlanError(plan.id, "a plan on a remote cannot be rebased; start a new plan")
-    if plan.phase_state not in _WITH_RESULT:
-        problem = f"only a result that is not applied can be rebased; the plan is {status_word(plan)}"
-        raise PlanError(plan.id, problem)
 
 
 @dataclass(frozen=True, slots=True)
