@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.apply_bench import git, snapshot
 from tests.crash.programs.plan_runner import STEPS, carried_through

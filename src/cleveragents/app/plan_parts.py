@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from cleveragents.changes.execution_context import ChangesetStore
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.core.actions.model import Action
+    from cleveragents.core.cancellation import CancellationToken
     from cleveragents.core.policy import Isolation, Policy
     from cleveragents.jobs.ports import WorkerRegistry
-    from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
+    from cleveragents.jobs.worker.async_worker import AsyncJob
     from cleveragents.plans.actions.library import ActionLibrary
     from cleveragents.plans.actors.actor_stage import ActorPhase
     from cleveragents.plans.apply import PlanApply
@@ -280,8 +281,8 @@ class PlanParts:
     @Once
     def manual_resolution(self) -> ManualResolution:
         """The manual resolution of conflicts in plans that are not running."""
+        from cleveragents.core.cancellation import CancellationToken
         from cleveragents.core.policy import READ_ONLY
-        from cleveragents.jobs.worker.async_worker import CancellationToken
         from cleveragents.plans.conflicts.resolution import ManualResolution
 
         def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:

@@ -18,9 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import ApplyBusy
-from cleveragents.processes.ports import StopSignal
+
+if TYPE_CHECKING:
+    from cleveragents.processes.ports import StopSignal
 
 __all__ = ["fingerprint_of", "lock_index", "resource_lock", "try_resource_lock", "unlock_index"]
 

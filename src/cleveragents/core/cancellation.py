@@ -1,4 +1,4 @@
-"""One generation of cancellation: the view that a run holds and `CancellationToken` replaces on `reset`.
+"""Cancellation tokens, and their generations: the view that a run holds and that `reset` replaces.
 
 A flag that can be cleared loses cancels, even with a lock: a waiter wakes up, and before it reads the flag,
 another thread clears it. So nothing is ever cleared here. A generation is cancelled once and stays cancelled
@@ -22,7 +22,14 @@ from cleveragents.core.errors import Cancelled
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["CancellationView", "Registration", "is_resumable_stop", "resumable_stop", "user_reason"]
+__all__ = [
+    "CancellationToken",
+    "CancellationView",
+    "Registration",
+    "is_resumable_stop",
+    "resumable_stop",
+    "user_reason",
+]
 
 
 _Listeners = dict[object, Callable[[], None]]
@@ -165,6 +172,111 @@ class CancellationView:
         if self._cause is not None:  # guard: the cancel may have looked before we registered
             _claim_and_run(listeners, registration._key)
         return registration
+
+
+class CancellationToken:
+    """A flag that asks work to stop, set from any thread; `reset` prepares the token for the next run.
+
+    The time between two resets is a *generation*. A cancel belongs to one generation, permanently. A run that
+    must not miss a cancel holds its own `view()` of the generation.
+
+    Thread safety:
+        Owner: the code that starts the work; any thread may share it.
+        Lock: `_lock`, one for a token and all its descendants, guards `cancel`, `reset` and `child`. It is
+            held for assignments only, never in a callback or while waiting. Reading takes no lock.
+        Guarantee: of all cancels of a generation one returns True, and its reason stays; a waiter of a
+            cancelled generation returns True however soon `reset` follows; each callback of a cancelled
+            generation runs exactly once, unless its registration was closed before; a child made during a
+            cancel is cancelled.
+        Signal handlers and finalizers may read, register and close. They must not cancel, reset or make a
+            child, because the thread they interrupt may hold the lock; they can
+            set a flag or write to a pipe.
+    Cancel safety: `cancel` returns when its callbacks have run; the rest run even if one is interrupted.
+    """
+
+    def __init__(self, parent: CancellationView | None = None) -> None:
+        self._parent = parent
+        self._lock = threading.Lock() if parent is None else parent._lock
+        self._cancelled = CancellationView(self._lock, 1)
+        if parent is not None:
+            with self._lock:
+                self._cancelled.attach(parent)
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Cancel the current generation; return False if it was already cancelled."""
+        return self._cancelled.cancel(reason)
+
+    def reset(self) -> bool:
+        """Start a new generation if the current one is cancelled; return whether this call started one.
+
+        A token that was not cancelled is unchanged, and so are its waiters, callbacks and children. A child
+        of a cancelled generation stays cancelled.
+        """
+        with self._lock:
+            before = self._cancelled
+            if (
+                not before.is_cancelled
+            ):  # guard: waiters of a discarded generation could not be cancelled any more
+                return False
+            parent = self._parent
+            fresh = CancellationView(self._lock, before.generation + 1)
+            if parent is not None:
+                fresh.attach(parent)
+            born_cancelled = fresh.is_cancelled
+            self._cancelled = fresh
+        if parent is not None and self._parent is None:  # guard: closed meanwhile
+            fresh.detach(parent)
+        return not born_cancelled
+
+    def view(self) -> CancellationView:
+        """Return the current generation, for a run to hold: a reset cannot un-cancel it."""
+        return self._cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled._cause is not None  # not through the view's property: loops poll this
+
+    @property
+    def reason(self) -> str | None:
+        """The reason for the cancel of the current generation; None without a cancel or a reason."""
+        return self._cancelled.reason
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `Cancelled` with the reason if the current generation is cancelled."""
+        self._cancelled.raise_if_cancelled()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block until the generation that is current now is cancelled (True) or the time is up (False)."""
+        return self._cancelled.wait(timeout)
+
+    async def wait_async(self) -> None:
+        """Return once the generation that is current when awaited is cancelled."""
+        await self._cancelled.wait_async()
+
+    def on_cancel(self, callback: Callable[[], None]) -> Registration:
+        """Register a callback with the current generation only. See `CancellationView.on_cancel`."""
+        return self._cancelled.on_cancel(callback)
+
+    def child(self) -> CancellationToken:
+        """Return a token that is cancelled with the current generation, but does not cancel its parent.
+
+        If the current generation is already cancelled, so is the child. The link ends when the child is
+        closed, or when the child, its views and its registrations are garbage-collected.
+        """
+        return CancellationToken(self._cancelled)
+
+    def close(self) -> None:
+        """End a child: later cancels of its parent do not reach it. Takes no lock."""
+        parent = self._parent
+        self._parent = None
+        if parent is not None:
+            self._cancelled.detach(parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _run_listeners(fallen: list[CancellationView]) -> None:

@@ -118,6 +118,11 @@ class ToolCall:
         return self.tool == AGENT_TOOL and self.error is not None
 
     @property
+    def is_over(self) -> bool:
+        """Whether the call is over, whatever its outcome."""
+        return self.state in (CallState.ENDED, CallState.FAILED)
+
+    @property
     def is_open(self) -> bool:
         """Whether the call is running, or its process died before the outcome was known."""
         return self.state in (CallState.STARTED, CallState.ENDING)

@@ -25,7 +25,7 @@ from cleveragents.demo.sample import (
     SampleRepository,
 )
 from cleveragents.demo.story import READY, Story, sample_of
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import marker_of
 from cleveragents.models.model.budget import Spend, dollars, exceeded
 from cleveragents.models.ports import BudgetState
 from cleveragents.plans.model.plan import Plan, PlanState

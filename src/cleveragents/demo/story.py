@@ -26,7 +26,7 @@ from cleveragents.core.errors import ApplyConflict, DeadlineExceeded, SandboxMis
 from cleveragents.core.tool import CallState
 from cleveragents.demo.sample import CATALOGUE, FILES, GOALS, LINES, SampleRepository, plan_for, write_script
 from cleveragents.demo.worker_process import WorkerProcess
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class DemoDriver:
         self._say("", "welcome undone; your edit of the same file stays")
 
     def _applied(self, label: str) -> str:
-        from cleveragents.jobs.worker.async_worker import CancellationToken
+        from cleveragents.core.cancellation import CancellationToken
 
         _, applied = self._parts.apply.apply(self._plan(label), CancellationToken())
         return counted(len(applied.changes), "file")

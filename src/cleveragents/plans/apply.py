@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applied, Applier, ApplyOptions, CommitRequest, Preparation
 from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.actions.model import CheckVerdict, Setup, failure_line
-from cleveragents.core.change import Difference, FileState
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     ApplyRefused,
     Cancelled,
@@ -38,7 +37,6 @@ from cleveragents.core.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Capability, Isolation, Verdict
 from cleveragents.plans.apply_policy import (
@@ -50,15 +48,20 @@ from cleveragents.plans.apply_policy import (
     unknown,
 )
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor
-from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.processes.ports import StopSignal
-from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.ports import Sandboxes
+
+if TYPE_CHECKING:
+    from cleveragents.core.change import Difference, FileState
+    from cleveragents.core.clock import Clock
+    from cleveragents.core.identifiers import Fence
+    from cleveragents.plans.history import PlanResult
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.processes.ports import StopSignal
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["PlanApply"]
 

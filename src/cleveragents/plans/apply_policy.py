@@ -192,7 +192,7 @@ def apply_if_allowed(
     try:
         ensure_checked(parts, plan)
         if may_apply_unattended(parts, plan, yes=asked == "auto", tell=tell):
-            from cleveragents.jobs.worker.async_worker import CancellationToken
+            from cleveragents.core.cancellation import CancellationToken
 
             parts.apply.apply(plan, stop or CancellationToken(), told=told, fence=fence)
     except Cancelled:

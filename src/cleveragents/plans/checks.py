@@ -12,23 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.core.actions.model import Check, CheckRun, CheckVerdict, Setup
-from cleveragents.core.change import FileState
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError, PlanFailed
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.strategy import SETUP, StrategyStep
-from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.processes.ports import Command, CommandResult, CommandRunner, StopSignal
-from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SetupInputs
-from cleveragents.sandboxes.setup_cache import SetupCache
+
+if TYPE_CHECKING:
+    from cleveragents.core.change import FileState
+    from cleveragents.core.clock import Clock
+    from cleveragents.plans.calls.tool_execution import ToolExecution
+    from cleveragents.plans.store.sql_plan_records import SqlCheckStore
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.sandboxes.setup_cache import SetupCache
 
 __all__ = ["CheckEnvironment", "ChecksFor", "FindsOwnCheckout", "PlanChecks", "SandboxSetup"]
 
@@ -203,7 +205,7 @@ class SandboxSetup:
         if setup is None:
             return
         call = execution.earlier(SETUP)
-        if call is None or call.state not in DONE:
+        if call is None or not call.is_over:
             call = self._made(setup, sandbox, execution, project, call)
         problem = StrategyStep(SETUP, call.tool, call.arguments).problem_with(call)
         if problem is not None:
@@ -217,6 +219,8 @@ class SandboxSetup:
         project: str,
         earlier: ToolCall | None,
     ) -> ToolCall:
+        from cleveragents.plans.calls.tool_execution import CallRequest
+
         argv = ("/bin/sh", "-c", setup.command)
         key = None
         # An interrupted setup left files behind, so its output is not cached.

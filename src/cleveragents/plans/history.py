@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
 from cleveragents.changes.model.merge_conflict import MergeOutcome, last_rebase
@@ -39,15 +40,17 @@ from cleveragents.core.change import (
     differences_of,
     entries_between,
 )
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of
-from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import CallTimes
-from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlReviewStore
-from cleveragents.sandboxes.git_sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.ports.plans import CallTimes
+    from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlReviewStore
+    from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["REREAD", "PlanHistory", "PlanResult", "named", "restore_states", "seconds_of_tree"]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cleveragents.core.cancellation import is_resumable_stop, user_reason
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     Conflict,
     DatabaseFailed,
@@ -28,11 +27,9 @@ from cleveragents.core.errors import (
     StaleFence,
     StalePlan,
 )
-from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.jobs.model.job import Job, JobState
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import Job, JobState, marker_of
 from cleveragents.plans.jobs.names import ConcurrencyLimits, should_run
 from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move
 from cleveragents.plans.model.status import status_word
@@ -47,16 +44,18 @@ from cleveragents.plans.model.sub_plan import (
 )
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.plans.queue import PlanQueue, resume_payload
-from cleveragents.plans.store.sql_plan_records import SqlCallStore
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.store.sql_rule_store import NewRule
 from cleveragents.plans.sub_plans.messages import leave_out_named
-from cleveragents.storage.idempotency import IdempotencyClaim
 
 if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.core.json_value import JsonValue
     from cleveragents.jobs.ports import JobStore
     from cleveragents.jobs.process.supervisor import ProcessSupervisor
     from cleveragents.plans.sandbox_edits import SandboxEdits
+    from cleveragents.plans.store.sql_plan_records import SqlCallStore
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.plans.store.sql_rule_store import NewRule
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["PlanLifecycle"]
 

@@ -13,16 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import PieceMask, redact_text
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import PlanOutput
+
+if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.plans.ports.plans import PlanOutput
 
 __all__ = ["OutputRecorder", "PlanWatch", "WatchOf", "joined"]
 

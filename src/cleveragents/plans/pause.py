@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     DeadlineExceeded,
     JobAlreadyEnded,
@@ -22,17 +22,19 @@ from cleveragents.core.errors import (
     UnknownJob,
     remedies_record,
 )
-from cleveragents.core.json_value import JsonValue
-from cleveragents.jobs.model.job import Job, JobState
-from cleveragents.jobs.ports import JobStore
-from cleveragents.jobs.process.supervisor import ProcessSupervisor
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import Job, JobState, marker_of
 from cleveragents.plans.jobs.names import should_run
-from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+
+if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.process.supervisor import ProcessSupervisor
+    from cleveragents.plans.lifecycle import PlanLifecycle
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
 __all__ = ["PlanPause", "waiting_for_correction", "waiting_in"]
 

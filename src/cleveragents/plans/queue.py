@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import DuplicateKey, QueueFull, StalePlan, UnknownJob, UnknownPlan
-from cleveragents.core.identifiers import Fence
-from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState, NewJob
-from cleveragents.jobs.ports import JobStore
 from cleveragents.plans.jobs.names import (
     ATTEMPTS,
     SHARED_ATTEMPTS,
@@ -35,8 +32,14 @@ from cleveragents.plans.model.plan import (
 )
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.storage.idempotency import IdempotencyClaim
+
+if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.core.identifiers import Fence
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.jobs.ports import JobStore
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["PlanQueue", "resume_payload"]
 

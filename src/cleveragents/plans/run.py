@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.access.model.project import remote_of
 from cleveragents.actors.model.actor import GIVEN
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     ActorAsks,
     BudgetExhausted,
@@ -39,27 +38,28 @@ from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.jobs.ports import JobStore
-from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.actors.actor_stage import ActorPhase
-from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
+from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
 from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, should_run
-from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
-from cleveragents.plans.output_recorder import PlanWatch, WatchOf
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.sandbox_edits import SandboxEdits
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.sub_plans.loop import SubPlans
-from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes, SandboxRequest, StartTree
 
 if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.worker.async_worker import AsyncJob
+    from cleveragents.plans.actors.actor_stage import ActorPhase
     from cleveragents.plans.execute import ExecutePhase
+    from cleveragents.plans.lifecycle import PlanLifecycle
+    from cleveragents.plans.output_recorder import PlanWatch, WatchOf
+    from cleveragents.plans.sandbox_edits import SandboxEdits
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
     from cleveragents.plans.strategize import StrategizePhase
+    from cleveragents.plans.sub_plans.loop import SubPlans
+    from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = [
     "ATTEMPTS",
@@ -323,7 +323,7 @@ class PlanRun:
     def _do_steps(self, work: _Work, execution: ToolExecution) -> None:
         plan, steps = work.plan, work.strategy.steps
         left = self._time_left(work)
-        made = {call.step for call in execution.history.calls(plan.id) if call.state in DONE}
+        made = {call.step for call in execution.history.calls(plan.id) if call.is_over}
         for number, step in enumerate(steps, start=1):
             if left() <= 0 and str(number) not in made:
                 raise PlanFailed(plan.id, f"stopped at the time limit of {work.strategy.limit_seconds:g} s")
@@ -356,6 +356,7 @@ class PlanRun:
 
     def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorPhase:
         """Return the phase as actors see it; without an `execution` they can only read."""
+        from cleveragents.plans.actors.actor_stage import ActorPhase
 
         def run_checks() -> Sequence[CheckRun]:
             return [] if execution is None else self._run_checks(work, execution)

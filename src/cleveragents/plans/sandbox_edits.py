@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import REBASE
-from cleveragents.core.change import FileState
-from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     PlanError,
     SandboxBusy,
@@ -31,11 +30,15 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import is_merged
-from cleveragents.plans.store.sql_plan_records import SqlCallStore
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.messages import already_merged_message
-from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.ports import Sandboxes
+
+if TYPE_CHECKING:
+    from cleveragents.core.change import FileState
+    from cleveragents.core.clock import Clock
+    from cleveragents.plans.store.sql_plan_records import SqlCallStore
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["SandboxEdits"]
 

@@ -34,6 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.processes.environment import (
     installations,
@@ -43,8 +44,10 @@ from cleveragents.processes.environment import (
     search_path,
     spellings,
 )
-from cleveragents.processes.ports import Command
 from cleveragents.processes.program_lookup import interpreter_homes, look_up, tool_directories
+
+if TYPE_CHECKING:
+    from cleveragents.processes.ports import Command
 
 __all__ = [
     "HOME",

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cleveragents.processes.ports import Command
+if TYPE_CHECKING:
+    from cleveragents.processes.ports import Command
 
 __all__ = [
     "OWN_PREFIX",

@@ -37,12 +37,12 @@ from cleveragents.core.text.redaction import (
     value_spans,
 )
 from cleveragents.core.text.secret_patterns import find_in_text
-from cleveragents.processes.ports import CommandHome
 from cleveragents.processes.program_lookup import TOOL
 from cleveragents.storage.files.paths import remove_all
 
 if TYPE_CHECKING:
     from cleveragents.core.identifiers import WorkerIdentity
+    from cleveragents.processes.ports import CommandHome
 
 __all__ = [
     "MOST_BYTES",

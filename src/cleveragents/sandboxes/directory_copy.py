@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
@@ -19,13 +20,15 @@ from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.ports import Progress, SandboxRequest, StartTree
 from cleveragents.sandboxes.resources import announce_large, is_repository
 from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.sandboxes.tree.merge import start_from
 from cleveragents.storage.files.file_copy import copy_content
 from cleveragents.storage.files.paths import delete_file, empty
+
+if TYPE_CHECKING:
+    from cleveragents.sandboxes.ports import Progress, SandboxRequest, StartTree
 
 __all__ = ["DirectoryCopy"]
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
@@ -38,12 +39,14 @@ from cleveragents.git.user_repository import (
 )
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.ports import Progress, SandboxRequest
 from cleveragents.sandboxes.resources import announce_large, is_repository
 from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles, bring_included
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.sandboxes.tree.merge import start_from, stored_forms
 from cleveragents.storage.files.paths import empty, read_file
+
+if TYPE_CHECKING:
+    from cleveragents.sandboxes.ports import Progress, SandboxRequest
 
 __all__ = ["PrivateClone"]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy import Connection
 
@@ -23,20 +23,22 @@ from cleveragents.core.errors import QuotaExceeded, SandboxBusy, SandboxMissing,
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import Fence, IdentifierSource, UlidSource
-from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.sandboxes import rows as rows
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.facts import SandboxLayout
-from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.orphans import SandboxOrphan, find_orphans, remove_orphans
-from cleveragents.sandboxes.ports import Progress, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.rows import MAKING, READY, REMOVING, SandboxRow
-from cleveragents.storage.database import Database
 from cleveragents.storage.files.paths import disk_use, remove_all
 from cleveragents.storage.outbox import append_to_outbox
+
+if TYPE_CHECKING:
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.sandboxes.ports import Progress, SandboxRequest, SandboxStrategy, StartTree
+    from cleveragents.storage.database import Database
 
 __all__ = ["SandboxRegistry"]
 

@@ -12,11 +12,14 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.plumbing import run_git, user_environment, within
-from cleveragents.sandboxes.ports import Progress
 from cleveragents.storage.files.paths import open_directory, open_root
+
+if TYPE_CHECKING:
+    from cleveragents.sandboxes.ports import Progress
 
 __all__ = ["announce_large", "ensure_apart", "find_resource", "is_repository", "working_directory"]
 

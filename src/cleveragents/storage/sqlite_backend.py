@@ -14,17 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from cleveragents.core.errors import DatabaseUnusable, StoreBusy
-from cleveragents.core.faults import FaultPoints
 from cleveragents.storage.database_errors import is_transient, translated
 from cleveragents.storage.group_commit import GroupCommit
-from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.storage.sqlite_lock import write_lock_holder
 from cleveragents.storage.unit_of_work import (
     TransactionLost,
@@ -33,6 +31,10 @@ from cleveragents.storage.unit_of_work import (
     run_alone,
     run_batch,
 )
+
+if TYPE_CHECKING:
+    from cleveragents.core.faults import FaultPoints
+    from cleveragents.storage.settings import DatabaseOptions
 
 __all__ = ["SqliteBackend"]
 

@@ -34,8 +34,7 @@ from cleveragents.core.faults import NoFaults
 from cleveragents.events.chain import Tip
 from cleveragents.events.head import HeadFile
 from cleveragents.events.sequencer import rows_after
-from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob, marker_of
 from cleveragents.processes.bubblewrap import BubblewrapProbe
 from cleveragents.storage.database import HEAD
 from tests.contracts.databases import start_child

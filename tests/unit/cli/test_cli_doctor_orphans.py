@@ -36,8 +36,7 @@ from cleveragents.cli.doctor.stray_orphans import setup_drafts, temporary_direct
 from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import PlanError, SandboxMissing
 from cleveragents.core.identifiers import MARKER_VARIABLE
-from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
-from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob, marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.processes.passthrough import PREFIX, make_directory, owner_lives
 from cleveragents.sandboxes.setup_cache import SetupCache

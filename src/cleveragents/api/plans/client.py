@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from cleveragents.api.jobs import JobView
-from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.views import (
-    BudgetView,
-    CallView,
-    CommentState,
-    CommentView,
-    ComparisonView,
-    CorrectionPreview,
-    DiffView,
-    ExplainedDecisionView,
-    FileView,
-    Needs,
-    OpenConflictView,
-    OutputView,
-    PlanCount,
-    PlanSummary,
-    PlanView,
-    TreeNode,
-)
-from cleveragents.api.publish import PublishView
-from cleveragents.api.search import FoundPlan
-from cleveragents.api.views import Page
-from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.plans.model.plan import PlanState
+if TYPE_CHECKING:
+    from cleveragents.api.jobs import JobView
+    from cleveragents.api.plans.request import Limits, PlanRequest
+    from cleveragents.api.plans.views import (
+        BudgetView,
+        CallView,
+        CommentState,
+        CommentView,
+        ComparisonView,
+        CorrectionPreview,
+        DiffView,
+        ExplainedDecisionView,
+        FileView,
+        Needs,
+        OpenConflictView,
+        OutputView,
+        PlanCount,
+        PlanSummary,
+        PlanView,
+        TreeNode,
+    )
+    from cleveragents.api.publish import PublishView
+    from cleveragents.api.search import FoundPlan
+    from cleveragents.api.views import Page
+    from cleveragents.changes.model.merge_conflict import Take
+    from cleveragents.plans.model.plan import PlanState
 
 __all__ = ["CANCELLED", "LOOK_SECONDS", "ApprovalScope", "Plans", "Side", "until", "watched"]
 

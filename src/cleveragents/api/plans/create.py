@@ -246,12 +246,9 @@ def _joined(asked: BudgetLimits, budget: Budget) -> BudgetLimits:
 
 def named_action(parts: PlanParts, name: str, root: Path) -> Action:
     """Return the action. Built-in actions need no database. Raises `UnknownAction`, `NotTrusted`."""
-    from cleveragents.plans.actions.builtins import builtin_actions
+    from cleveragents.plans.actions.builtins import builtin_action
 
-    for shipped in builtin_actions():
-        if shipped.name == name:
-            return shipped
-    return parts.find_action(name, str(root))
+    return builtin_action(name) or parts.find_action(name, str(root))
 
 
 def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.api.format import timestamp
-from cleveragents.api.plans.budget import spending_of
 from cleveragents.api.plans.changes import (
     found_changes,
     last_apply_of,
@@ -24,7 +23,6 @@ from cleveragents.api.plans.changes import (
     unapplied_message,
     unapplied_of,
 )
-from cleveragents.api.plans.review import left_out_names
 from cleveragents.api.plans.sandbox_state import was_removed
 from cleveragents.api.workers import isolation_of
 from cleveragents.changes.model.merge_conflict import last_rebase
@@ -45,7 +43,6 @@ from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_of
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import SUB_PLANS
-from cleveragents.sandboxes.ports import Unapplied
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -135,6 +132,11 @@ def resource_label(plan: Plan) -> str:
 
 def details_of(parts: PlanParts, plan: Plan) -> Row:
     """Return everything about the plan except the output of its calls."""
+    # A list of plans does not need these.
+    from cleveragents.api.plans.budget import spending_of
+    from cleveragents.api.plans.review import left_out_names
+    from cleveragents.sandboxes.ports import Unapplied
+
     place: str | None = None
     notes: tuple[str, ...] = ()
     unapplied = Unapplied()

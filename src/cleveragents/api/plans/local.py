@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
-from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.available_actions import is_settled
 from cleveragents.api.plans.client import CANCELLED, ApprovalScope, Side, until, watched
-from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
@@ -36,9 +34,6 @@ from cleveragents.api.plans.views import (
     plan_counts,
     tree_node,
 )
-from cleveragents.api.publish import PublishView
-from cleveragents.api.rules import CallAnswer
-from cleveragents.api.search import FoundPlan, found_plans
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused, UnknownCheckpoint, UnknownFile
@@ -46,6 +41,11 @@ from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.api.access import Access
+    from cleveragents.api.jobs import JobView
+    from cleveragents.api.plans.request import Limits, PlanRequest
+    from cleveragents.api.publish import PublishView
+    from cleveragents.api.rules import CallAnswer
+    from cleveragents.api.search import FoundPlan
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.config.loader import Configuration
@@ -139,6 +139,8 @@ class LocalPlans:
         return plan_counts(self._parts.plans.counts(scope=self._access.scope))
 
     def search(self, text: str, *, project: str | None = None, limit: int = 20) -> tuple[FoundPlan, ...]:
+        from cleveragents.api.search import found_plans
+
         return found_plans(self._access, text, project, limit)
 
     def get(self, plan_id: str) -> PlanView:
@@ -213,6 +215,7 @@ class LocalPlans:
             remove_sandboxes(self._container, plan.id)
 
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
+        from cleveragents.api.plans.request import Limits
         from cleveragents.api.plans.responses import resume
 
         with self._continued(plan_id) as plan:
@@ -227,9 +230,13 @@ class LocalPlans:
         scope: ApprovalScope = "once",
         pattern: str | None = None,
     ) -> PlanView:
+        from cleveragents.api.rules import CallAnswer
+
         return self._answered(plan_id, CallAnswer(True, call, by=self._by, scope=scope, pattern=pattern))
 
     def deny(self, plan_id: str, *, call: int | None = None, reason: str | None = None) -> PlanView:
+        from cleveragents.api.rules import CallAnswer
+
         return self._answered(plan_id, CallAnswer(False, call, by=self._by, reason=reason))
 
     def answer(
@@ -251,8 +258,8 @@ class LocalPlans:
     ) -> PlanView:
         from cleveragents.api.plans.apply_jobs import ensure_applicable
         from cleveragents.apply.ports import CommitRequest
+        from cleveragents.core.cancellation import CancellationToken
         from cleveragents.core.identifiers import acting_as
-        from cleveragents.jobs.worker.async_worker import CancellationToken
 
         with self._decision(plan_id) as plan:
             _ensure_unmoved(plan, version)
@@ -273,6 +280,7 @@ class LocalPlans:
         unattended: bool = False,
         version: int | None = None,
     ) -> JobView:
+        from cleveragents.api.jobs import job_view
         from cleveragents.api.plans.apply_jobs import apply_later
 
         with self._decision(plan_id) as plan:
@@ -307,6 +315,7 @@ class LocalPlans:
         return self._view(undone)
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
+        from cleveragents.api.jobs import job_view
         from cleveragents.api.plans.apply_jobs import undo_later
 
         with self._decision(plan_id) as plan:
@@ -325,7 +334,7 @@ class LocalPlans:
     ) -> PublishView:
         from cleveragents.access.model.project import remote_of
         from cleveragents.api.plans.apply_jobs import ensure_applicable
-        from cleveragents.api.publish import PublishTarget, publish_directory, publish_remote
+        from cleveragents.api.publish import PublishTarget, PublishView, publish_directory, publish_remote
         from cleveragents.core.identifiers import acting_as
 
         plan = self._operated(plan_id)

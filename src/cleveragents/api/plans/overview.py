@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.available_actions import can_of, is_at_rest, needs_of
 from cleveragents.api.plans.details import details_of, fields_of
-from cleveragents.api.plans.hints import hints_of
-from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.plan_list import row_of
-from cleveragents.api.plans.responses import adoption_refusal
 from cleveragents.api.plans.status_text import (
     DONE,
     has_active_sub_plans,
@@ -20,7 +17,6 @@ from cleveragents.api.plans.status_text import (
     status_text_of,
 )
 from cleveragents.api.reachability import is_unreachable
-from cleveragents.api.rules import approval_of
 from cleveragents.api.views import as_json
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
@@ -80,6 +76,11 @@ def overview_of(access: Access, plan: Plan, *, shared: bool = True) -> Row:
 
     With `shared`, actions that continue the plan are only offered if a worker can run it for the user.
     """
+    # A list of plans does not need these.
+    from cleveragents.api.plans.hints import hints_of
+    from cleveragents.api.plans.next_steps import steps_from
+    from cleveragents.api.rules import approval_of
+
     parts = access.container.plan_parts
     if is_unreachable(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
@@ -138,6 +139,8 @@ def _in_words(step: Remedy) -> str:
 
 def _possible(access: Access, plan: Plan) -> Row:
     """Return the possible actions, without those that continue the plan if no worker can, and then why."""
+    from cleveragents.api.plans.responses import adoption_refusal
+
     can, refusal = can_of(access.container.plan_parts, plan), adoption_refusal(access, plan)
     offered = [what for what in can if refusal is None or what not in _GOES_ON]
     return {"can": offered, "elsewhere": refusal if len(offered) < len(can) else None}
@@ -149,15 +152,16 @@ def resource_name_of(plan: Plan) -> str | None:
 
 
 def _standing(parts: PlanParts, plan: Plan) -> Row:
+    status = plan_status(parts, plan)
     return {
-        "status": plan_status(parts, plan).value,
+        "status": status.value,
         "version": plan.version,
         "project": plan.project,
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),
         "at_rest": is_at_rest(plan),
-        "label": short_status_of(parts, plan),
-        "meaning": status_text_of(parts, plan),
+        "label": short_status_of(parts, plan, status),
+        "meaning": status_text_of(parts, plan, status),
     }
 
 

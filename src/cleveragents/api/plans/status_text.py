@@ -104,11 +104,14 @@ def plan_status(parts: PlanParts, plan: Plan) -> PlanStatus:
     )
 
 
-def status_text_of(parts: PlanParts, plan: Plan) -> str:
-    """Return the status of the plan with its explanation: `ready: the result is ready for review`."""
-    status, why = plan_status(parts, plan).value, _explanation(parts, plan)
+def status_text_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
+    """Return the status of the plan with its explanation: `ready: the result is ready for review`.
+
+    A caller that knows the status passes it, because finding it reads the records of the plan.
+    """
+    status, why = status or plan_status(parts, plan), _explanation(parts, plan)
     without = left_out_text(parts, plan) if plan.state in _RESULTS else ""
-    return status + (f": {why}" if why else "") + (f"; {without}" if without else "")
+    return status.value + (f": {why}" if why else "") + (f"; {without}" if without else "")
 
 
 def _explanation(parts: PlanParts, plan: Plan) -> str:
@@ -146,14 +149,17 @@ def _of_idle(parts: PlanParts, plan: Plan) -> str:
     return "waiting for a worker" + (", but none is running" if missing_worker(parts, plan) else "")
 
 
-def short_status_of(parts: PlanParts, plan: Plan) -> str:
-    """Return the status with counts of sub-plans: `running (2/3 sub-plans)` or `ready (1 left out)`."""
-    status = plan_status(parts, plan).value
+def short_status_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
+    """Return the status with counts of sub-plans: `running (2/3 sub-plans)` or `ready (1 left out)`.
+
+    A caller that knows the status passes it, as to `status_text_of`.
+    """
+    told = (status or plan_status(parts, plan)).value
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         count = count_of_parts(parts, plan)
-        return f"{status} ({count} sub-plans)" if count else status
+        return f"{told} ({count} sub-plans)" if count else told
     lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
-    return f"{status} ({lacks} left out)" if lacks else status
+    return f"{told} ({lacks} left out)" if lacks else told
 
 
 def _of_waiting(parts: PlanParts, plan: Plan) -> str:

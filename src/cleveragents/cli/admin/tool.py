@@ -147,8 +147,8 @@ def _arguments(name: str, pairs: tuple[str, ...], document: str | None) -> Mappi
 
 def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     """Run a read-only tool on the files themselves."""
+    from cleveragents.core.cancellation import CancellationToken
     from cleveragents.core.errors import ToolRefused
-    from cleveragents.jobs.worker.async_worker import CancellationToken
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.tools.files.confined_files import ConfinedFiles
     from cleveragents.tools.ports import Workplace
@@ -167,7 +167,7 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _called(ground: ToolSandbox, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
-    from cleveragents.jobs.worker.async_worker import CancellationToken
+    from cleveragents.core.cancellation import CancellationToken
     from cleveragents.plans.calls.call_log import CallCommands
     from cleveragents.tools.files.confined_files import ConfinedFiles
     from cleveragents.tools.ports import Workplace

@@ -272,7 +272,7 @@ def _kill(container: Container, plans: Sequence[Plan]) -> None:
 
 
 def _end_processes(container: Container, plan: Plan) -> None:
-    from cleveragents.jobs.worker.attempt import marker_of
+    from cleveragents.jobs.model.job import marker_of
 
     with suppress(CleverAgentsError):
         job = container.jobs.get(str(plan.job_id))

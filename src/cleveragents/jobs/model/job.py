@@ -42,6 +42,7 @@ __all__ = [
     "ensure_owned",
     "ensure_same",
     "finished",
+    "marker_of",
     "reclaimed",
     "requested_cancel",
     "submitted",
@@ -217,6 +218,11 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
         lanes=new.lanes,
     )
     return Move(job, EventType.JOB_SUBMITTED, {"kind": job.kind, "priority": job.priority})
+
+
+def marker_of(job_id: str, fence: int) -> str:
+    """Return the marker of the processes of one attempt."""
+    return f"{job_id}:{fence}"
 
 
 def ensure_same(job: Job, new: NewJob) -> None:

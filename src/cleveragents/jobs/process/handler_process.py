@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cleveragents.core.cancellation import CancellationToken
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.core.json_value import FrozenObject, freeze, thaw
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.jobs.process.supervisor import Raised
-from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
+from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.jobs.worker.attempt import raised
 
 __all__ = ["run_handler"]

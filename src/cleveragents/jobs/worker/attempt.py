@@ -28,7 +28,7 @@ from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.jobs.model.job import AttemptOutcome, HandedOn, Job, JobState
+from cleveragents.jobs.model.job import AttemptOutcome, HandedOn, Job, JobState, marker_of
 from cleveragents.jobs.process.supervisor import JobProcess, Raised, Returned
 from cleveragents.jobs.worker.log import StoreTrouble
 
@@ -43,7 +43,6 @@ __all__ = [
     "WorkerOptions",
     "WorkerStatistics",
     "backoff_seconds",
-    "marker_of",
     "outcome_of",
     "raised",
 ]
@@ -52,11 +51,6 @@ __all__ = [
 _LIBRARY_CANCELS = {("asyncio.exceptions", "CancelledError"), ("concurrent.futures._base", "CancelledError")}
 
 _OWNERS_SHARE = 0.8
-
-
-def marker_of(job_id: str, fence: int) -> str:
-    """Return the marker of the processes of one attempt."""
-    return f"{job_id}:{fence}"
 
 
 class StopCause(IntEnum):

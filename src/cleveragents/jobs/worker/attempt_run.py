@@ -13,7 +13,7 @@ from cleveragents.config.logging import is_logged
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
 from cleveragents.core.faults import FaultPoints
-from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, marker_of
 from cleveragents.jobs.ports import JobClaim, JobHandler, JobHandoff, JobStore, handler_for
 from cleveragents.jobs.process.supervisor import JobProgram, ProcessSupervisor, Raised, Returned
 from cleveragents.jobs.worker.attempt import (
@@ -22,7 +22,6 @@ from cleveragents.jobs.worker.attempt import (
     StopCause,
     WorkerOptions,
     backoff_seconds,
-    marker_of,
     outcome_of,
     raised,
 )

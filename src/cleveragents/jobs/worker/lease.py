@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import DatabaseFailed, StaleFence, Unavailable
 from cleveragents.core.faults import FaultPoints
-from cleveragents.jobs.model.job import Job, JobState
+from cleveragents.jobs.model.job import Job, JobState, marker_of
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.process.supervisor import ProcessSupervisor
-from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, WorkerOptions, marker_of
+from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, WorkerOptions
 from cleveragents.jobs.worker.log import worker_log
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
     NotTrusted,
     UnknownAction,
 )
-from cleveragents.plans.actions.builtins import builtin_actions
+from cleveragents.plans.actions.builtins import builtin_action, builtin_actions
 from cleveragents.plans.actions.loader import load_action
 from cleveragents.plans.ports.plans import ActionListing, ActionOrigin, StoredAction
 from cleveragents.storage.columns import ensure_storable, is_storable, microseconds, moment
@@ -64,9 +64,9 @@ class ActionLibrary:
         """Return an action. Raises `UnknownAction` with the closest name, `NotTrusted`, or `InvalidAction` if
         its file is broken.
         """
-        for action in builtin_actions():
-            if action.name == name:
-                return action
+        shipped = builtin_action(name)
+        if shipped is not None:
+            return shipped
         stored = self._store.get(name)
         if stored is not None:
             return load_action(stored.document, f"action {name}", tools=self._tools)

@@ -214,7 +214,10 @@ def _action_of(model: ActionModel, document: str) -> Action:
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+    # `defer_build`: only the validator of the whole file is used.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class ArgumentModel(_Model):

@@ -48,13 +48,10 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource, Workplace
 from cleveragents.tools.timed_tool import TimedTool
 
-__all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution"]
+__all__ = ["CallRequest", "FilesIn", "ToolExecution"]
 
 FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 """Opens the files below a directory; the callable gets each path before its first change."""
-
-DONE = (CallState.ENDED, CallState.FAILED)
-"""The states in which a call is over, whatever its outcome."""
 
 _UNISOLATED = "; without isolation it can read and change all your files, and use the network"
 _COMMAND = "command"
@@ -143,7 +140,7 @@ class ToolExecution:
         Raises `NeedsHuman` if the policy requires approval; `PolicyDenied`; `Cancelled`.
         """
         earlier = self.earlier(request.step)
-        if earlier is not None and earlier.state in DONE:  # guard: a finished call is not repeated
+        if earlier is not None and earlier.is_over:  # guard: a finished call is not repeated
             return earlier
         self.stop.raise_if_cancelled()
         try:
@@ -168,7 +165,7 @@ class ToolExecution:
         Raises `NeedsHuman`, `PolicyDenied`, `CallDenied`; `Cancelled`.
         """
         earlier = self.earlier(request.step)
-        if earlier is not None and earlier.state in DONE:
+        if earlier is not None and earlier.is_over:
             return earlier
         self.stop.raise_if_cancelled()
         assert request.capability is not None
@@ -177,7 +174,7 @@ class ToolExecution:
     def refuse(self, request: CallRequest, reason: str) -> ToolCall:
         """Record a refused call as failed, with the reason. Repeating this records nothing new."""
         earlier = self.earlier(request.step)
-        if earlier is not None and earlier.state in DONE:
+        if earlier is not None and earlier.is_over:
             return earlier
         return self._refused(request, earlier, reason)
 

@@ -16,16 +16,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from cleveragents.core.change import Difference, FileState, differences_of, split_renames, states_after
-from cleveragents.core.clock import Clock
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.errors import PlanError, Remedy, SandboxMissing, UnknownDecision
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.core.tool import CallState
-from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.history import REREAD, PlanHistory
 from cleveragents.plans.model.correction import (
     MERGE,
@@ -42,12 +40,17 @@ from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import can_continue, is_merged
 from cleveragents.plans.pause import PlanPause, waiting_for_correction, waiting_in
-from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.queue import resume_payload
-from cleveragents.plans.sandbox_edits import SandboxEdits
-from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
-from cleveragents.storage.idempotency import IdempotencyClaim
+
+if TYPE_CHECKING:
+    from cleveragents.core.clock import Clock
+    from cleveragents.core.identifiers import Fence
+    from cleveragents.plans.calls.tool_execution import ToolExecution
+    from cleveragents.plans.ports.decisions import DecisionStore
+    from cleveragents.plans.sandbox_edits import SandboxEdits
+    from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["CorrectionEffects", "PlanCorrection", "UndoneWork", "undone_work"]
 

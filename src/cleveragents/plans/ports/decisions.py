@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.core.decision import Decision, NewDecision
+if TYPE_CHECKING:
+    from cleveragents.core.decision import Decision, NewDecision
 
 __all__ = ["DecisionStore"]
 

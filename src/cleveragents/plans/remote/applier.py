@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.apply.applier import ensure_no_git_directory
@@ -28,10 +29,12 @@ from cleveragents.apply.preparation import MergeInput
 from cleveragents.apply.push import PushedCommit, PushPreparation, PushTarget, RemoteEngine
 from cleveragents.apply.target import merge_following_renames
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError, Remedy
-from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.plans.model.plan import Plan
-from cleveragents.sandboxes.git_sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from cleveragents.core.identifiers import Fence
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["AnyApplier", "RemoteApplier", "destination_of"]
 

@@ -13,20 +13,23 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 
-from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.core.change import GITLINK, ChangeEntry, Changeset, RecordedChange
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.rows import READY
 from cleveragents.storage.columns import microseconds
-from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import contents
 from cleveragents.storage.tables import plans, sandboxes
+
+if TYPE_CHECKING:
+    from cleveragents.changes.execution_context import ChangesetStore
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.storage.database import Database
 
 __all__ = ["ContentKeepingStore", "ContentLocation", "SqlContents", "ensure_kept"]
 

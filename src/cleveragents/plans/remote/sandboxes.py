@@ -19,15 +19,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.access.model.project import SCHEME, RemoteAddress, ResourceKind, remote_of
 from cleveragents.access.trust.repository_files import configured_paths
-from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.changes.execution_context import ChangesetStore
-from cleveragents.core.actions.model import Setup
 from cleveragents.core.change import GITLINK, differences_of
 from cleveragents.core.errors import (
     CheckFailed,
@@ -36,23 +33,17 @@ from cleveragents.core.errors import (
     SandboxMissing,
     SandboxRefused,
 )
-from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.git.git_directory import LooseObjects
 from cleveragents.jobs.store.rows import ensure_owned
-from cleveragents.plans.checks import CheckEnvironment
 from cleveragents.plans.history import PlanHistory, named, restore_states
 from cleveragents.plans.model.correction import RETRY
-from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import SETUP
 from cleveragents.plans.remote.contents import SqlContents, ensure_kept
-from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import Command, CommandRunner
 from cleveragents.sandboxes.facts import SandboxLayout
-from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
-from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.sandboxes.ports import (
     Progress,
     SandboxRequest,
@@ -62,11 +53,22 @@ from cleveragents.sandboxes.ports import (
 )
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.sandboxes.rows import READY, SandboxRow
-from cleveragents.sandboxes.setup_cache import SetupCache
-from cleveragents.storage.database import Database
 from cleveragents.storage.files.paths import remove_all
 from cleveragents.storage.service_tables import remote_bases, resources
 from cleveragents.storage.tables import plans
+
+if TYPE_CHECKING:
+    from cleveragents.access.trust.sql_trust_store import SqlTrustStore
+    from cleveragents.changes.execution_context import ChangesetStore
+    from cleveragents.core.actions.model import Setup
+    from cleveragents.core.identifiers import Fence
+    from cleveragents.plans.checks import CheckEnvironment
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.store.sql_plan_records import SqlCallStore
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.sandboxes.mirror import Mirrors
+    from cleveragents.sandboxes.setup_cache import SetupCache
+    from cleveragents.storage.database import Database
 
 __all__ = ["PlanTakeover", "RemoteSandboxes", "RemoteSetup", "ResourceDirectories", "needed_remotes"]
 

@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, func, select
 
 from cleveragents.core.errors import UnknownComment
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.core.json_value import JsonValue
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.plans.model.comment import (
     Comment,
@@ -29,11 +27,15 @@ from cleveragents.plans.store.sql_decision_store import hold_plan
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.storage.actor_tables import comment_answers, comments
 from cleveragents.storage.columns import kept_text, microseconds
-from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.sql_idempotency_store import keep_made
+
+if TYPE_CHECKING:
+    from cleveragents.core.identifiers import IdentifierSource
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.storage.database import Database
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["SqlCommentStore"]
 

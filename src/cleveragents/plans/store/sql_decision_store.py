@@ -9,31 +9,33 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, select, update
 
 from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.correction import Correction, NewCorrection, taken_back_of
-from cleveragents.plans.model.plan import PhaseState, Plan
-from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.plan_rows import encoded
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.actor_tables import comments, corrections, decisions
 from cleveragents.storage.columns import kept_text, microseconds
-from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.sql_idempotency_store import keep_made
 from cleveragents.storage.tables import plans
+
+if TYPE_CHECKING:
+    from cleveragents.core.identifiers import Fence, IdentifierSource
+    from cleveragents.plans.model.plan import PhaseState, Plan
+    from cleveragents.plans.ports.plans import PlanFacts
+    from cleveragents.storage.database import Database
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["SqlCorrectionStore", "SqlDecisionStore", "hold_plan"]
 

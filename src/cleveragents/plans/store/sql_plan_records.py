@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     ClauseElement,
@@ -32,12 +32,8 @@ from cleveragents.changes.model.merge_conflict import (
     conflicts_ended,
     part_of_merge,
 )
-from cleveragents.changes.model.review import Review
-from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import InvalidPayload, PlanError, Remedy, StalePlan, UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.identifiers import Fence, IdentifierSource
-from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.store.rows import ensure_owned
@@ -50,13 +46,19 @@ from cleveragents.plans.store.plan_rows import (
     review_of,
     review_row,
 )
-from cleveragents.plans.store.sql_rule_store import NewRule, keep_rule, rule_for
 from cleveragents.storage.actor_tables import model_calls
 from cleveragents.storage.columns import is_storable, kept_text, moment
-from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.prepared_statement import StatementRows, prepared
 from cleveragents.storage.tables import check_runs, jobs, plans, reviews, tool_calls
+
+if TYPE_CHECKING:
+    from cleveragents.changes.model.review import Review
+    from cleveragents.core.actions.model import CheckRun
+    from cleveragents.core.identifiers import Fence, IdentifierSource
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.store.sql_rule_store import NewRule
+    from cleveragents.storage.database import Database
 
 __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore", "SqlTreeCalls", "merge_facts"]
 
@@ -167,6 +169,8 @@ class SqlCallStore:
         The rule is read and the call is added in one transaction, with events that name the rule. Without
         `project_rules`, only rules of the plan's own tree count.
         """
+        from cleveragents.plans.store.sql_rule_store import rule_for
+
         call_id = self._identifiers.new()
 
         def unit(connection: Connection) -> ToolCall | None:
@@ -248,6 +252,8 @@ class SqlCallStore:
         first answer stays. With `rule`, also add that rule for later calls, in the same transaction. The
         events name the user, if known.
         """
+        from cleveragents.plans.store.sql_rule_store import keep_rule
+
         if approval not in _ANSWERS:
             raise InvalidPayload("an approval", f"{approval!r} is neither granted nor denied")
 

@@ -11,14 +11,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
-from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_project_store import hold_project
 from cleveragents.core.errors import AmbiguousPlan, PlanError, Remedy, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import weaker
 from cleveragents.jobs.store.rows import ensure_owned
@@ -44,8 +43,6 @@ from cleveragents.storage.actor_tables import (
     model_calls,
 )
 from cleveragents.storage.columns import ensure_storable, is_storable
-from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import (
     contents,
@@ -66,6 +63,12 @@ from cleveragents.storage.tables import (
     reviews,
     tool_calls,
 )
+
+if TYPE_CHECKING:
+    from cleveragents.access.model.user import ProjectScope
+    from cleveragents.core.identifiers import Fence, IdentifierSource
+    from cleveragents.storage.database import Database
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["SqlPlanStore"]
 

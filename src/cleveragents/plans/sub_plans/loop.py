@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.changes.model.merge_conflict import (
     MERGE,
@@ -35,14 +35,9 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.actors.actor_stage import ActorPhase
-from cleveragents.plans.calls.tool_execution import DONE, ToolExecution
 from cleveragents.plans.history import PlanHistory, PlanResult, restore_states
-from cleveragents.plans.lifecycle import PlanLifecycle
-from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import ParentAction, TreeStep, TreeView
-from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.messages import (
     failure_message,
     left_out_message,
@@ -52,8 +47,15 @@ from cleveragents.plans.sub_plans.messages import (
     waiting_for_children,
     waiting_for_resolution,
 )
-from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
-from cleveragents.sandboxes.ports import Sandboxes
+
+if TYPE_CHECKING:
+    from cleveragents.plans.actors.actor_stage import ActorPhase
+    from cleveragents.plans.calls.tool_execution import ToolExecution
+    from cleveragents.plans.lifecycle import PlanLifecycle
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
+    from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["TASK", "SubPlanMerge", "SubPlans", "TaskExecutor"]
 
@@ -207,7 +209,7 @@ class SubPlans:
     def view_of(self, plan: Plan, strategy: Strategy) -> TreeView:
         """Return the state of the plan's tasks, from its records."""
         calls = self.lifecycle.sandbox_edits.history.calls(plan.id)
-        done = {call.arguments["part"] for call in calls if call.tool == TASK and call.state in DONE}
+        done = {call.arguments["part"] for call in calls if call.tool == TASK and call.is_over}
         children = {str(child.key): child for child in self.plans.children(plan.id)}
         return TreeView(
             strategy,

@@ -15,14 +15,17 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.git.git_directory import flush
 from cleveragents.git.plumbing import PrivateRepository
-from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.ports import SandboxRequest, Unapplied
-from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.storage.files.file_copy import copy_entry
 from cleveragents.storage.files.paths import DirectoryCursor, directory_of
+
+if TYPE_CHECKING:
+    from cleveragents.sandboxes.facts import SandboxLayout
+    from cleveragents.sandboxes.tree.index import SandboxTree
 
 __all__ = ["WORKTREE_INCLUDE", "IgnoredFiles", "bring_included", "patterns_in"]
 

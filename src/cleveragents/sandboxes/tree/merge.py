@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, TreeMerge
 from cleveragents.core.change import EXECUTABLE, REGULAR, FileState
@@ -22,8 +23,10 @@ from cleveragents.git.git_directory import flush
 from cleveragents.git.merge_tree import GitMergeResult, MergeMessage, merged_trees
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
-from cleveragents.sandboxes.facts import SandboxLayout
-from cleveragents.sandboxes.ports import StartTree
+
+if TYPE_CHECKING:
+    from cleveragents.sandboxes.facts import SandboxLayout
+    from cleveragents.sandboxes.ports import StartTree
 
 __all__ = [
     "MergeLocation",

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents.actors.external.acp.updates import SessionBounds, Updates
 from cleveragents.actors.ports import AgentClient, TerminalCommand
+from cleveragents.core.cancellation import CancellationToken
 from cleveragents.core.errors import ToolRefused
-from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.processes.passthrough import NO_SECRETS, SecretMask
 from cleveragents.processes.stdio_process import ProtocolFaults
 
