@@ -89,6 +89,13 @@ class JobsInMemory:
             raise UnknownJob(job_id)
         return job
 
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        with self._lock:
+            job = self.kept[job_id]
+            state = JobState.CANCELLED if job.state is JobState.QUEUED else job.state
+            self.kept[job_id] = replace(job, state=state, cancel_reason=reason)
+            return self.kept[job_id]
+
     def claim(
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
     ) -> Job | None:

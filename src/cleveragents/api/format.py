@@ -10,6 +10,7 @@ __all__ = [
     "UNITS",
     "UNREADABLE",
     "ago",
+    "clock_time",
     "counted",
     "duration_text",
     "on_one_line",
@@ -30,6 +31,14 @@ UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 def timestamp(moment: datetime) -> str:
     """Return the time in UTC, to the second, as ISO 8601."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clock_time(moment: datetime) -> str:
+    """Return the time of day with its time zone; with the date, if it is not today."""
+    local = moment.astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    day = "" if local.date() == today else f"{local:%Y-%m-%d} "
+    return f"{day}{local:%H:%M} {local:%Z}".rstrip()
 
 
 def ago(moment: datetime, now: datetime) -> str:

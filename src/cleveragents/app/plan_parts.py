@@ -471,6 +471,8 @@ class PlanParts:
             record_error=partial(record_error, state_directory=self._container.state_directory),
             directory_of=self.directory_of,
             one_phase=one_phase,
+            usage_limit_seconds=self._container.settings.models.usage_limit_hours * 3600,
+            faults=self._container.faults,
         )
 
     def _execution(

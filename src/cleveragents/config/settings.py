@@ -249,6 +249,14 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     retries: Annotated[
         int, Meta(ge=0, le=20, description="how often a call without an answer is retried")
     ] = 4
+    usage_limit_hours: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=720,
+            description="how long a plan waits for the reset of a provider's usage limit; 0: it fails",
+        ),
+    ] = 24.0
     prices: Annotated[
         str, Meta(description="TOML file with your own prices, which override the built-in ones")
     ] = ""

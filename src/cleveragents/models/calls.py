@@ -23,6 +23,7 @@ from cleveragents.core.errors import (
     CleverAgentsError,
     ModelRefused,
     ModelUnavailable,
+    UsageLimited,
 )
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.model.conversation import Usage
@@ -122,17 +123,23 @@ class ModelCalls:
     ) -> ModelReply:
         """Return the answer of the model, or of the fallback if the model is unavailable.
 
+        If both are unavailable and the model has reached a usage limit, the error is that of the model.
         Raises `BudgetExhausted`, `PriceUnknown` and the errors of `Model.reply`.
         """
         heard = _Heard(on_token)
         try:
             return await self._tried(await self._opened(model), request, name, heard)
-        except ModelUnavailable:
+        except ModelUnavailable as first:
             second = self.fallback
             if second is None or second == model or heard.anything:  # guard: no mix of two answers
                 raise
             other = replace(name, key=f"{name.key}/fallback")
-            return await self._tried(await self._opened(second), request, other, heard)
+            try:
+                return await self._tried(await self._opened(second), request, other, heard)
+            except ModelUnavailable:
+                if isinstance(first, UsageLimited):  # the plan can wait for its reset
+                    raise first from None
+                raise
 
     async def _opened(self, model: str) -> Model:
         known = self.models.get_nowait(model)

@@ -261,7 +261,8 @@ class ModelCatalogue:
         )
 
         seconds = self._settings.timeout_seconds
-        patience = RetryPolicy(retries=self._settings.retries, seconds=seconds)
+        waits = self._settings.usage_limit_hours > 0
+        patience = RetryPolicy(retries=self._settings.retries, seconds=seconds, raises_limits=waits)
         tried: Model = DeadlineModel(RetryingModel(model, patience), seconds)
         tried = BreakingModel(tried, self._breaker_of(provider.name), provider.name)
         name, mode = model.facts.name, self._mode(provider, model.facts)

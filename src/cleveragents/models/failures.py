@@ -15,9 +15,16 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
-from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
+from cleveragents.core.errors import (
+    CleverAgentsError,
+    ContextTooLong,
+    ModelRefused,
+    ModelUnavailable,
+    UsageLimited,
+)
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.models.catalogue import PriceList
+from cleveragents.models.usage_limits import UsageLimit, usage_limit_in
 
 __all__ = ["FailedCall", "failure_of_status", "may_have_cost", "translated"]
 
@@ -80,7 +87,14 @@ def translated(error: Exception, subject: FailedCall) -> CleverAgentsError:
     if _is_too_long(error, status, said):
         return _too_long(subject, said)
     if status is not None:
-        return failure_of_status(subject, status, said, _retry_after(error))
+        limit = usage_limit_in(
+            status,
+            f"{said} {error}",
+            headers=_headers(error),
+            retry_after=_retry_after(error),
+            now=datetime.now(UTC),
+        )
+        return failure_of_status(subject, status, said, _retry_after(error), limit)
     if _timed_out(error):
         return ModelUnavailable(subject.model, "the request timed out")
     if _is_transport(error):
@@ -103,13 +117,20 @@ def may_have_cost(error: Exception) -> bool:
 
 
 def failure_of_status(
-    subject: FailedCall, status: int, said: str, retry_after: float | None = None
+    subject: FailedCall,
+    status: int,
+    said: str,
+    retry_after: float | None = None,
+    limit: UsageLimit | None = None,
 ) -> CleverAgentsError:
-    """Return the error for an HTTP status."""
+    """Return the error for an HTTP status. `limit` is the usage limit that the response reports."""
     said = _shortened(said)
     if status in (400, 413, 422, 500) and _TOO_LONG.search(said):
         return _too_long(subject, said)
     meant = _meant(status, said)
+    # An account without credit gets none by waiting, unless the provider states when.
+    if limit is not None and (limit.seconds is not None or meant != 402):
+        return UsageLimited(subject.model, said, limit.seconds)
     if meant in _AGAIN or meant >= 500:
         what = "too many requests" if status == 429 else f"HTTP {status}"
         return ModelUnavailable(subject.model, f"{what} ({said})", retry_after)

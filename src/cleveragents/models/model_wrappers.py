@@ -10,7 +10,7 @@ The deadline bounds a whole answer, including its retries and their waits.
 Failed calls are retried after increasing, randomised waits, or after the wait that the provider requests. A
 call is not retried once an answer has started or may have started: the listener has already received its
 pieces, the provider charges for them, and the budget reserved only one answer. The caller receives
-`ModelUnavailable` and decides.
+`ModelUnavailable` and decides. A usage limit is not retried either, if plans wait for its reset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from cleveragents.core.circuit_breaker import CircuitBreaker
-from cleveragents.core.errors import BreakerOpen, ModelUnavailable
+from cleveragents.core.errors import BreakerOpen, ModelUnavailable, UsageLimited
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 
 __all__ = ["BreakingModel", "DeadlineModel", "FairSemaphore", "LimitedModel", "RetryPolicy", "RetryingModel"]
@@ -179,6 +179,9 @@ class BreakingModel(WrappedModel):
             raise ModelUnavailable(self._model.facts.name, problem, wait) from None
         try:
             reply = await self._model.reply(request, on_token)
+        except UsageLimited:
+            permit.release()  # guard: the provider works, and the next plan has to learn of its limit
+            raise
         except ModelUnavailable as error:
             permit.failure(error)
             raise
@@ -212,11 +215,13 @@ class DeadlineModel(WrappedModel):
 class RetryPolicy:
     """Limits of retrying: the number of retries and the total time.
 
-    A wait that would end after `seconds` is not started.
+    A wait that would end after `seconds` is not started. With `raises_limits`, the caller gets a usage limit
+    at once.
     """
 
     retries: int
     seconds: float
+    raises_limits: bool = False
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
     lot: Callable[[], float] = random.random
@@ -246,6 +251,8 @@ class RetryingModel(WrappedModel):
                 tries += 1
                 wait = self._wait(tries, error.retry_after_seconds)
                 late = patience.clock() - began + wait > patience.seconds
+                if isinstance(error, UsageLimited) and patience.raises_limits:
+                    raise
                 if tries > patience.retries or late:
                     raise
                 if error.charged:  # guard: only one answer is reserved

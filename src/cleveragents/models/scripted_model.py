@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.script import ScriptedAnswer, ScriptedCall, ScriptedFault, ScriptRunner
 from cleveragents.models.script_document import load_script
 from cleveragents.models.tokens import estimate_request
+from cleveragents.models.usage_limits import usage_limit_in
 
 if TYPE_CHECKING:
     from cleveragents.models.script import Script
@@ -93,7 +95,9 @@ class ScriptedModel:
         if fault.status is not None:
             subject = FailedCall(name, estimate_request(request), self._facts.context_tokens)
             said = f"{fault.code}: {fault.message}" if fault.code else fault.message
-            raise failure_of_status(subject, fault.status, said, fault.retry_after_seconds)
+            wait = fault.retry_after_seconds
+            limit = usage_limit_in(fault.status, said, retry_after=wait, now=datetime.now(UTC))
+            raise failure_of_status(subject, fault.status, said, wait, limit)
         if fault.raw is not None:
             raise ModelUnavailable(name, "unexpected response")
 

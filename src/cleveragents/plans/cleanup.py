@@ -25,6 +25,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.plans.history import PlanHistory, named
 from cleveragents.plans.model.plan import Plan, PlanState
+from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.ports import Sandboxes
 
@@ -75,8 +76,9 @@ class PlanCleanup:
         one transaction; if the plan is resumed meanwhile, its records and its sandbox stay. `collect` removes
         a sandbox that could not be deleted because of a crash or a reader.
         """
-        if plan.state.running:
-            raise PlanError(plan.id, "still running; cancel it first")
+        if plan.state.running or is_parked(plan):
+            doing = "running" if plan.state.running else "waiting for a usage limit"
+            raise PlanError(plan.id, f"still {doing}; cancel it first")
         if plan.parent_id is not None:  # guard: its parent would create it again, or miss its changes
             whole = Remedy("plan.delete", plan.root, text="Delete the whole plan")
             raise PlanError(plan.id, f"part of plan {plan.parent_id}; delete the whole plan", (whole,))

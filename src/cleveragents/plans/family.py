@@ -12,6 +12,7 @@ from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import Spend
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.plans.sub_plans.messages import left_out_message
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def spend_of(calls: Sequence[ModelCall]) -> Spend:
 def plans_needing_action(parts: FamilyParts, plan: Plan) -> list[Plan]:
     """Return the plan and all plans below it that wait for a person."""
     tree = [plan, *below(parts, plan)]
-    return [one for one in tree if one.state is PlanState.WAITING and not waits_for_sub_plans(one)]
+    waiting = [one for one in tree if one.state is PlanState.WAITING]
+    return [one for one in waiting if not waits_for_sub_plans(one) and not is_parked(one)]
 
 
 def is_merged(parts: FamilyParts, plan: Plan) -> bool:

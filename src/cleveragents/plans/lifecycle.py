@@ -42,6 +42,7 @@ from cleveragents.plans.model.sub_plan import (
     has_news,
     waits_for_sub_plans,
 )
+from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.plans.queue import PlanQueue, resume_payload
 from cleveragents.plans.sub_plans.messages import leave_out_named
@@ -90,7 +91,8 @@ class PlanLifecycle:
         return self.queueing.started(plan, claim)
 
     def resume(self, plan: Plan, *, model: str | None = None) -> Plan:
-        """Queue a plan that failed or was interrupted, so that it continues where it stopped.
+        """Queue a plan that failed, was interrupted or waits for a usage limit, so that it continues where it
+        stopped.
 
         If the plan failed at a call, that call is made again; earlier calls are not. A job of the plan that
         has no owner is reused, because a second job would compete with it. With `model`, the actors of the
@@ -113,10 +115,11 @@ class PlanLifecycle:
         if self.should_cancel(plan):
             cancel = Remedy("plan.cancel", plan.id, text="Finish the cancel")
             raise PlanError(plan.id, "its cancel is not finished", (cancel,))
-        if should_run(plan):
+        if should_run(plan) and not is_parked(plan):
             plan = self._taken_up(plan, model)
             self._resume_children(plan, model)
             return plan
+        parked = self._parked_job(plan)
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
             answers = (
                 Remedy("plan.approve", plan.id, text="Approve"),
@@ -134,7 +137,34 @@ class PlanLifecycle:
         if plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED):
             past, now = self.sandbox_edits.history.calls(plan.id), self.clock.now()
             leave_out_named(plan, self._children_wanted(plan), past, self.calls, now)
-        return self.queue(plan, resume_payload(model))
+        return self._queued_anew(plan, model, parked)
+
+    def _queued_anew(self, plan: Plan, model: str | None, parked: Job | None) -> Plan:
+        """Queue a new job for the plan and end the `parked` job that waited for a usage limit, if any."""
+        try:
+            queued = self.queue(plan, resume_payload(model))
+        except StalePlan:
+            stored = self.plans.get(plan.id)
+            if parked is None or stored.job_id != parked.id or not stored.state.running:
+                raise
+            return stored  # the limit has just reset, and a worker continues the plan
+        if parked is not None:
+            # The plan left this job first: a worker that claims it finds that the plan has another one.
+            with suppress(JobAlreadyEnded):
+                self.jobs.request_cancel(parked.id, "its plan was resumed", now=self.clock.now())
+        return queued
+
+    def _parked_job(self, plan: Plan) -> Job | None:
+        """Return the job that waits for the reset of a usage limit; None for a plan without such a job.
+        Raises `PlanError` if a worker has the job at this moment.
+        """
+        job = self.queueing.job_of(plan) if is_parked(plan) else None
+        if job is None:
+            return None
+        self._end_of_dead_owner(job)
+        if self.has_worker(plan):  # guard: one owner at a time
+            raise PlanError(plan.id, "its worker has not stopped yet; try again")
+        return job
 
     def has_worker(self, plan: Plan) -> bool:
         """Return whether a living process runs the plan. A process that is not known to be dead counts as
@@ -324,7 +354,8 @@ class PlanLifecycle:
         failed = PlanState.ERRORED, job.error or "its job failed"
         state, error = ended_by(str(job.cancel_reason)) if cancelled else failed
         try:
-            if not plan.state.running and state is PlanState.ERRORED:  # it was between its two phases
+            between = plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
+            if between and state is PlanState.ERRORED:
                 plan = self.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), now=self.clock.now())
             self._end_calls(plan, state, error)
             moved = self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())

@@ -26,6 +26,7 @@ from cleveragents.jobs.model.job import Job, JobState, marker_of
 from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.plans.ports.plans import PlanFacts
 
 if TYPE_CHECKING:
@@ -169,14 +170,16 @@ class PlanPause:
 
 def _way_down(plan: Plan) -> tuple[PhaseState, ...]:
     """Return the moves that bring the plan to `waiting`; none if it is at rest. A plan that already waits for
-    sub-plans is moved, too, because these would wake it up.
+    sub-plans or for a usage limit is moved, too, because it would continue by itself.
     """
+    if waits_for_sub_plans(plan) or is_parked(plan):
+        return waiting_in(plan.phase)
     if plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return waiting_in(Phase.EXECUTE)
     if should_run(plan):
         way = waiting_in(plan.phase)
         return way[2:] if plan.state is PlanState.PROCESSING else way[1:]
-    return waiting_in(plan.phase) if waits_for_sub_plans(plan) else ()
+    return ()
 
 
 def _is_unfinished(child: Plan) -> bool:

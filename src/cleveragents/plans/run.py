@@ -2,7 +2,8 @@
 
 The job may be killed anywhere and claimed again: each phase continues from its records. A plan that needs
 approval moves to *waiting* and its job ends. The answer queues a new job, so no process has to stay alive
-while the plan waits.
+while the plan waits. A plan that reached a usage limit moves to *waiting*, too; its job is queued until the
+limit resets.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,18 +34,22 @@ from cleveragents.core.errors import (
     StalePlan,
     StoreBusy,
     StoreFull,
+    UsageLimited,
     remedies_record,
 )
+from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact, redact_text
+from cleveragents.jobs.model.job import HandedOn
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
 from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, should_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
+from cleveragents.plans.model.usage_wait import is_parked, parked_until, usage_limit_request, wait_seconds
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.sandboxes.ports import Sandboxes, SandboxRequest, StartTree
 
@@ -129,17 +135,24 @@ class PlanRun:
     record_error: Callable[[Exception, str], str]
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     one_phase: bool = False
+    usage_limit_seconds: float = 0.0
+    """How long a plan waits for the reset of a usage limit; 0: it fails."""
+    faults: FaultPoints = field(default_factory=NoFaults)
 
-    def __call__(self, job: AsyncJob) -> JsonValue:
+    def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
         """Run the plan until it ends or needs a person; with `one_phase`, only to the end of its phase.
 
-        Return its phase and state.
+        Return its phase and state. If the plan waits for the reset of a usage limit, hand the job on until
+        then.
         """
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
         if plan.job_id != job.id or not should_run(plan):  # guard: not another job's plan, nor a finished one
             self._rests(plan.id)
             return _told(plan)
+        until = parked_until(plan)
+        if until is not None and until > self.clock.now():  # guard: its worker died before it handed it on
+            return HandedOn(until)
         held = OwnedPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))
         try:
             self._run(held, job)
@@ -150,7 +163,8 @@ class PlanRun:
             raise
         finally:
             self._rests(plan.id)
-        return _told(held.plan, held.left)
+        until = parked_until(held.plan)
+        return _told(held.plan, held.left) if until is None else HandedOn(until)
 
     def _rests(self, plan_id: str) -> None:
         """Wake the parent of a plan that came to rest, and cancel the sub-plans of a cancelled plan. Runs at
@@ -164,6 +178,7 @@ class PlanRun:
     def _run(self, held: OwnedPlan, job: AsyncJob) -> None:
         try:
             self._ensure_wanted(held)
+            self._wake(held)
             self._go_on(held, job)
         except (StalePlan, StaleFence):
             raise  # another worker owns the plan, or a person decided otherwise
@@ -173,6 +188,8 @@ class PlanRun:
             raise
         except (NeedsHuman, BudgetExhausted) as needed:
             held.wait(wait_reason(needed, held.plan.root))
+        except UsageLimited as limited:
+            self._park(held, job, limited)
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is retried and continues from here
@@ -186,6 +203,41 @@ class PlanRun:
             problem = f"internal error ({type(error).__name__}: {error}); the details are in {details}"
             held.end(PlanState.ERRORED, problem)
             raise
+
+    def _park(self, held: OwnedPlan, job: AsyncJob, limited: UsageLimited) -> None:
+        """Let the plan wait for the reset of the usage limit; fail it if that takes too long."""
+        plan, most = held.plan, self.usage_limit_seconds
+        # Each claim of the job after the first follows a wait, or the death of a worker.
+        wait = wait_seconds(limited.retry_after_seconds, job.fence - 1, most)
+        if wait is None:
+            why = f"; a plan waits at most {most / 3600:g} hours (models.usage_limit_hours)" if most else ""
+            held.end(PlanState.ERRORED, f"{limited}{why}")
+            return
+        until = self.clock.now() + timedelta(seconds=wait)
+        when = f"{until.astimezone():%Y-%m-%d %H:%M %Z}"
+        self._say(plan, f"usage limit of {limited.model} reached ({limited.problem}): waiting until {when}")
+        self.faults.reach("plan.park.before")
+        held.wait(usage_limit_request(plan.id, limited, until))
+        self.faults.reach("plan.park.after")
+
+    def _wake(self, held: OwnedPlan) -> None:
+        """Queue a plan that waited for the reset of a usage limit, as a resume does. Of a resume and this
+        call, one moves the plan, and the other is refused.
+        """
+        plan = held.plan
+        if not is_parked(plan):
+            return
+        try:
+            if plan.phase is Phase.EXECUTE:
+                with suppress(SandboxMissing):
+                    self.sandbox_edits.take_back_failure(plan)
+            else:
+                self.sandbox_edits.ensure_taken_in(plan)
+        except NeedsHuman as edited:  # a run would reset the sandbox to the records
+            raise PlanFailed(plan.id, f"{edited.what}; record or revert them, then resume") from edited
+        self.faults.reach("plan.wake.before")
+        held.move(plan.phase, PlanState.QUEUED)
+        self.faults.reach("plan.wake.after")
 
     def _heed_cancel(self, held: OwnedPlan, job: AsyncJob) -> None:
         """Cancel the plan if a cancel was requested. A cancel first marks the job and then reads the plan;

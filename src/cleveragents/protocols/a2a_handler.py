@@ -210,10 +210,13 @@ def task_of(plan: PlanSummary, patch: str | None = None) -> Task:
     pending = _pending(plan)
     if plan.state is PlanState.WAITING and pending.get("for") == "question" and pending.get(QUESTION):
         message.metadata.update({QUESTION: str(pending[QUESTION])})
+    state = _task_state(plan.phase, plan.state)
+    if plan.parked_until is not None:  # it continues by itself
+        state = TaskState.TASK_STATE_WORKING
     task = Task(
         id=plan.id,
         context_id=plan.root,
-        status=TaskStatus(state=_task_state(plan.phase, plan.state), message=message, timestamp=moment),
+        status=TaskStatus(state=state, message=message, timestamp=moment),
     )
     task.metadata.update({"goal": plan.goal, "phase": plan.phase.value, "state": plan.state.value})
     if patch:
@@ -378,7 +381,8 @@ def _in_words(plan: PlanSummary) -> str:
     said = redact_text(plan.meaning)
     if plan.needs is not None:
         said = f"{said} (needs {plan.needs})"
-    if plan.state is PlanState.WAITING and not plan.waits_for_sub_plans:
+    asks = plan.parked_until is None and not plan.waits_for_sub_plans
+    if plan.state is PlanState.WAITING and asks:
         said = f"{said}: {redact_known_text(str(_pending(plan).get('what')))}"  # in full, to be answered
     return f"{said}: {plan.error}" if plan.error else said
 

@@ -25,6 +25,7 @@ from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -115,7 +116,9 @@ def can_of(parts: PlanParts, plan: Plan) -> list[str]:
         found.add("correct")
     if is_revisable(parts, plan):
         found.add("revise")
-    if not plan.state.running and plan.parent_id is None and not has_active_sub_plans(parts, plan):
+    tree = [plan, *below(parts, plan)] if waits_for_sub_plans(plan) else [plan]
+    runs = plan.state.running or any(map(is_parked, tree))
+    if not runs and plan.parent_id is None and not has_active_sub_plans(parts, plan):
         found.add("delete")
     return sorted(found)
 
@@ -183,7 +186,7 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
     """Return whether a resume would continue the plan. False if it waits for a worker or is finished."""
     if should_run(plan):
         job = parts.lifecycle.queueing.job_of(plan)
-        waits = job is not None and job.state is JobState.QUEUED
+        waits = job is not None and job.state is JobState.QUEUED and not is_parked(plan)
         return not (waits or parts.lifecycle.has_worker(plan) or parts.lifecycle.should_cancel(plan))
     if plan.phase is Phase.APPLY:
         return False

@@ -28,6 +28,7 @@ from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged, plans_needing_action, title_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import USAGE_LIMIT
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -213,6 +214,8 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
             rebase = _step(plan, "rebase", "let the agent resolve the rest, and run the checks")
             return [shows, decides, rebase, _step(plan, "reject", "discard the result")]
         return [shows, decides, replace(resume, text="then continue"), cancel]
+    if waits == USAGE_LIMIT:
+        return [replace(resume, text="continue now"), cancel]
     if waits in (CONFLICT, "correction"):
         return [resume, cancel]
     if waits == "question":

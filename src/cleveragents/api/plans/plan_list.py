@@ -12,6 +12,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import left_out_of, wanted_parts
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import ProjectScope
@@ -45,7 +46,7 @@ def needs_attention(plan: Plan) -> bool:
     """Return whether the plan is listed by default: a sub-plan only if it needs a person."""
     if plan.parent_id is None:
         return True
-    return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
+    return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan) and not is_parked(plan)
 
 
 def latest(

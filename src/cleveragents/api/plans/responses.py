@@ -47,6 +47,7 @@ from cleveragents.plans.jobs.names import home_queue, queue_of, should_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.sub_plan import PAUSED
+from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from cleveragents.api.access import Access
@@ -183,7 +184,7 @@ def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits) -> Plan:
     plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
     if plan.state.ended:
         raise PlanError(plan.id, f"already {status_word(plan)}; it makes no more calls")
-    if is_resumable(parts, plan):
+    if is_resumable(parts, plan) and not is_parked(plan):
         return resume(parts, plan.id, model=None, limits=limits)
     allow(parts, plan, limits)
     plan = parts.plans.get(plan.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cleveragents.api.format import on_one_line
+from cleveragents.api.format import clock_time, on_one_line
 from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.changes.model.merge_conflict import last_rebase
@@ -27,6 +27,7 @@ from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of
 from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import parked_until
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -150,11 +151,15 @@ def _of_idle(parts: PlanParts, plan: Plan) -> str:
 
 
 def short_status_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = None) -> str:
-    """Return the status with counts of sub-plans: `running (2/3 sub-plans)` or `ready (1 left out)`.
+    """Return the status with counts of sub-plans: `running (2/3 sub-plans)` or `ready (1 left out)`; for a
+    plan that waits for a usage limit, with the time of its reset.
 
     A caller that knows the status passes it, as to `status_text_of`.
     """
     told = (status or plan_status(parts, plan)).value
+    until = parked_until(plan)
+    if until is not None:
+        return f"{told}: usage limit until {clock_time(until)}"
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         count = count_of_parts(parts, plan)
         return f"{told} ({count} sub-plans)" if count else told
@@ -168,6 +173,10 @@ def _of_waiting(parts: PlanParts, plan: Plan) -> str:
     if waiting_for(plan) == CONFLICT:
         is_open = has_open_conflicts(parts, plan)
         return _conflict_text(parts, plan) if is_open else "all conflicts are resolved; can be resumed"
+    until = parked_until(plan)
+    if until is not None:
+        missing = ", but no worker is running" if missing_worker(parts, plan) else ""
+        return f"usage limit until {clock_time(until)}{missing}"
     return _WAITS.get(waiting_for(plan), _WAITS["leave"])
 
 
@@ -175,7 +184,10 @@ def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
     """Explain the progress of the sub-plans, and name those that need a person."""
     needing = [short_of(one.id) for one in plans_needing_action(parts, plan)]
     said = f"{count_of_parts(parts, plan)} sub-plans done"
-    if not needing and not has_active_sub_plans(parts, plan):
+    parked = [until for one in below(parts, plan) if (until := parked_until(one)) is not None]
+    if parked:
+        said = f"{said}; usage limit until {clock_time(min(parked))}"
+    elif not needing and not has_active_sub_plans(parts, plan):
         said = f"{said}; no worker is running the others"
     if len(needing) > _ASKING:
         return f"{said}; {len(needing)} need you"

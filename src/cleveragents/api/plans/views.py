@@ -12,6 +12,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.comment import CommentState
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of
+from cleveragents.plans.model.usage_wait import reset_time
 
 __all__ = [
     "AlternativeView",
@@ -101,7 +102,9 @@ class _PlanFields:
     created: datetime = shown(examples=[_MOMENT])
     updated: datetime = shown(examples=[_MOMENT])
     waiting_for: object = shown(
-        "the pending request: its kind (`for`), its text (`what`), the `remedies`", examples=[None]
+        "the pending request: its kind (`for`), its text (`what`), the `remedies`; for a usage limit, the "
+        "time of its reset (`until`)",
+        examples=[None],
     )
     error: str | None = shown(examples=[None])
     request: Mapping[str, object] = shown(
@@ -161,6 +164,11 @@ class _PlanFields:
         """Whether the plan waits for its sub-plans, not for a person."""
         waiting = self.waiting_for if isinstance(self.waiting_for, Mapping) else {}
         return self.state is PlanState.WAITING and waiting.get("for") == "sub-plans"
+
+    @property
+    def parked_until(self) -> datetime | None:
+        """The time at which a plan that waits for the reset of a usage limit continues; None for others."""
+        return reset_time(self.state, self.waiting_for)
 
 
 @view

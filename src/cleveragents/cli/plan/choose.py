@@ -66,7 +66,8 @@ def _can_discard(plan: PlanSummary) -> bool:
 
 
 def _can_resume(plan: PlanSummary) -> bool:
-    return plan.status is PlanStatus.PAUSED or _needs("error", "budget")(plan)
+    can = plan.status is PlanStatus.PAUSED or plan.parked_until is not None
+    return can or _needs("error", "budget")(plan)
 
 
 _NEEDS_YOU = _Candidates(

@@ -12,6 +12,7 @@ from cleveragents.plans.family import plans_needing_action
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
@@ -39,7 +40,7 @@ _SHORTEST = 6
 
 def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> int:
     """Return the exit code of a plan: 0 if nothing is left to do, 1 if it failed, 3 if it or a sub-plan needs
-    a person, and 75 if its sub-plans run elsewhere.
+    a person, and 75 if its sub-plans run elsewhere or it waits for a usage limit.
     """
     if plan.state is PlanState.ERRORED:
         return FAILED
@@ -47,7 +48,7 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
         return INTERRUPTED
     if plan.state.ended:
         return 0
-    if waits_for_sub_plans(plan) and not plans_needing_action(parts, plan):
+    if is_parked(plan) or (waits_for_sub_plans(plan) and not plans_needing_action(parts, plan)):
         return TRY_AGAIN
     if plan.state is not PlanState.COMPLETE:
         return NEEDS_HUMAN

@@ -96,7 +96,9 @@ class _Company:
         from cleveragents.plans.background_logs import is_in_background
 
         now = self._container.clock.monotonic()
-        if plan.worked_on or is_in_background(self._container.state_directory, self._root):
+        until = plan.parked_until
+        waits = until is not None and until > self._container.clock.now()
+        if waits or plan.worked_on or is_in_background(self._container.state_directory, self._root):
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now

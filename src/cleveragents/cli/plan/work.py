@@ -365,6 +365,10 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
 def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Answer the pending request of the plan or of a sub-plan, and return the plan afterwards."""
     needing = plans_needing_action(deciding.client, plan)
+    if plan.parked_until is not None:
+        watch = f"`{deciding.prefix} plan watch {plan.id}`"
+        progress(f"{plan.meaning}; it continues by itself, follow it with {watch}")
+        raise click.exceptions.Exit(TRY_AGAIN)
     if not needing:
         progress(f"its sub-plans run elsewhere; follow them with `{deciding.prefix} plan watch {plan.id}`")
         raise click.exceptions.Exit(TRY_AGAIN)

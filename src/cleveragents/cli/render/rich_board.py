@@ -14,12 +14,13 @@ from cleveragents.cli.render.board import announced
 from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_view import LiveView
-from cleveragents.cli.render.rich_view import elapsed, in_lines, spinner, styled
+from cleveragents.cli.render.rich_view import countdown, elapsed, in_lines, spinner, styled
 from cleveragents.cli.run.interruption import PAUSING
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import short_of, title_of
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -128,7 +129,7 @@ class RichBoard:
         plan = reading.plan
         row = self._rows.get(plan.id)
         working = plan.state is PlanState.PROCESSING and row is not None
-        doing = f"{spinner(self._clock())} {row.doing}" if working and row is not None else ""
+        doing = f"{spinner(self._clock())} {row.doing}" if working and row is not None else countdown(plan)
         short = self._shorts.get(plan.id) or f"{'  ' * plan.depth}{short_of(plan.id)}"
         cells = (short, reading.status.value, f"{reading.spent.tokens:,}")
         return styled(
@@ -137,7 +138,7 @@ class RichBoard:
 
     def _sums(self) -> list[str]:
         plans = [meter.last.plan for meter in self._meters]
-        done = sum(not plan.state.running and not waits_for_sub_plans(plan) for plan in plans)
+        done = sum(not (plan.state.running or waits_for_sub_plans(plan) or is_parked(plan)) for plan in plans)
         tokens = sum(meter.last.spent.tokens for meter in self._meters)
         words = [f"{done} of {len(plans)} done", f"{tokens:,} tokens"]
         hint = f"pausing …, {self._last_hint}" if self._stopping else "Ctrl-C pauses them all"

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
@@ -26,6 +27,7 @@ from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import short_of, title_of, wanted_parts
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.model.usage_wait import parked_until
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from cleveragents.cli.plan.meter import Meter, MeterReading
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["RichView", "elapsed", "in_lines", "spinner", "styled"]
+__all__ = ["RichView", "countdown", "elapsed", "in_lines", "spinner", "styled"]
 
 _READ_SECONDS = 0.5
 _TAIL = 2_000
@@ -166,7 +168,8 @@ class RichView:
         heading = " · ".join(filter(None, [reading.status.value, shown.step, self._progress()]))
         spent = [*spending_label(reading), elapsed(now - self._started)]
         spent.append(self._last_hint if self._stopping else self._hint)
-        doing = "pausing …" if self._stopping else shown.doing or self._idle(reading.plan)
+        doing = countdown(reading.plan) or shown.doing or self._idle(reading.plan)
+        doing = "pausing …" if self._stopping else doing
         answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
         above = [
             styled(printable(f"── {heading} ").ljust(width, "─"), "cyan"),
@@ -204,7 +207,7 @@ class RichView:
         plan = reading.plan
         row = self._rows.get(plan.id)
         running = plan.state is PlanState.PROCESSING and row is not None
-        doing = f"{spinner(self._clock())} {row.doing}" if running and row is not None else ""
+        doing = f"{spinner(self._clock())} {row.doing}" if running and row is not None else countdown(plan)
         # Sub-plans are indented; the plan itself is the heading.
         inset = "  " * max(1, plan.depth - self._meter.last.plan.depth)
         spent = any(one.spent.tokens for one in self._meter.below)
@@ -219,6 +222,14 @@ def styled(text: str, style: str) -> Text:
     from rich.text import Text
 
     return Text(text, style=style, no_wrap=True)
+
+
+def countdown(plan: Plan) -> str:
+    """Return `usage limit, continues in 1:02:03` for a plan that waits for it; empty for other plans."""
+    until = parked_until(plan)
+    if until is None:
+        return ""
+    return f"usage limit, continues in {elapsed((until - datetime.now(UTC)).total_seconds())}"
 
 
 def elapsed(seconds: float) -> str:

@@ -194,7 +194,8 @@ class TemporalWorker:
         if job.state.ended:
             return ActivityResult(job.state.value, ended=True)
         phase = self._store.phase_of(job)
-        if ran and job.state is JobState.QUEUED and job.error is None:
+        due = job.not_before <= self._clock.now()
+        if ran and job.state is JobState.QUEUED and job.error is None and due:
             return ActivityResult(
                 job.state.value, ended=False, phase=phase
             )  # a phase is done, the next is due

@@ -100,6 +100,7 @@
     * ApplyBusy
     * QuotaExceeded
     * ModelUnavailable
+      * UsageLimited
     * ThreadBusy
     * TooManyRequests
     * PortTaken
@@ -143,6 +144,7 @@ from cleveragents.core.errors.models import (
     UnknownActor,
     UnknownGraph,
     UnknownModel,
+    UsageLimited,
 )
 from cleveragents.core.errors.plans import (
     ActionExists,
@@ -366,6 +368,7 @@ __all__ = [
     "UnknownRule",
     "UnknownTool",
     "UnknownUser",
+    "UsageLimited",
     "remedies_from_json",
     "remedies_record",
     "remedies_to_json",

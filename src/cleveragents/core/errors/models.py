@@ -29,6 +29,7 @@ __all__ = [
     "UnknownActor",
     "UnknownGraph",
     "UnknownModel",
+    "UsageLimited",
 ]
 
 
@@ -146,6 +147,25 @@ class ModelUnavailable(Unavailable):
         wait = ceil(self.retry_after_seconds or 0)
         when = f"try again in {wait} s" if wait else "try again later"
         return f"{self.model} does not answer: {self.problem}; {when}, or choose another model"
+
+
+@dataclass(eq=False)
+class UsageLimited(ModelUnavailable):
+    """The usage limit of the provider is reached. `retry_after_seconds` is the time until it resets; None if
+    the provider does not state it.
+    """
+
+    def __str__(self) -> str:
+        wait = self.retry_after_seconds
+        when = "try again later" if wait is None else f"it resets in {_roughly(wait)}"
+        return f"{self.model}: the usage limit is reached ({self.problem}); {when}, or choose another model"
+
+
+def _roughly(seconds: float) -> str:
+    for unit, size in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{ceil(seconds / size)} {unit}"
+    return f"{ceil(seconds)} s"
 
 
 @dataclass(eq=False)

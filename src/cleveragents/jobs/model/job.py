@@ -131,8 +131,8 @@ class NewJob:
 class AttemptOutcome:
     """The outcome of an attempt.
 
-    State QUEUED requests another attempt, at `retry_at` or later. With `handed_on`, nothing failed: another
-    worker may continue, and the attempt is not counted.
+    State QUEUED requests another attempt, at `retry_at` or later. With `handed_on`, nothing failed: any
+    worker may continue, at `retry_at` or later, and the attempt is not counted.
     """
 
     state: JobState
@@ -144,10 +144,13 @@ class AttemptOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """The return value of a handler that completed and recorded a part of its job. Any worker may continue.
+    """The return value of a handler that completed and recorded a part of its job. Any worker may continue,
+    at `until` or later.
 
     Not for handlers in a separate process.
     """
+
+    until: datetime | None = None
 
 
 HANDED_ON = HandedOn()
@@ -271,7 +274,7 @@ def finished(job: Job, outcome: AttemptOutcome, now: datetime) -> Move:
     if outcome.handed_on:
         # guard: the next part has as many attempts left as this one
         job = replace(job, attempt=job.attempt - 1)
-        return _attempt_again(job, error, now, now, EventType.JOB_HANDED_ON)
+        return _attempt_again(job, error, outcome.retry_at or now, now, EventType.JOB_HANDED_ON)
     if outcome.state is JobState.QUEUED:
         return _attempt_again(job, error, outcome.retry_at or now, now, EventType.JOB_RETRIED)
     result = freeze(outcome.result, where=f"result of a {job.kind} job")

@@ -357,7 +357,7 @@ def outcome_of(
         return _cancelled(job, verdict, stop.reason)
     if isinstance(verdict, Returned):
         if isinstance(verdict.value, HandedOn):
-            return AttemptOutcome(JobState.QUEUED, handed_on=True)
+            return AttemptOutcome(JobState.QUEUED, handed_on=True, retry_at=verdict.value.until)
         return _succeeded(job, verdict)
     if verdict.permanent:
         return AttemptOutcome(JobState.FAILED, result=verdict.refusal, error=verdict.problem)

@@ -14,6 +14,7 @@ from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, Lane
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
 __all__ = [
@@ -80,10 +81,12 @@ def phase_of(job: Job, plans: SqlPlanStore) -> str:
 
 
 def should_run(plan: Plan) -> bool:
-    """Return whether a job has to continue the plan. This includes a plan between Strategize and Execute."""
+    """Return whether a job has to continue the plan. This includes a plan between Strategize and Execute, and
+    a plan that waits for the reset of a usage limit.
+    """
     if plan.phase is Phase.APPLY:
         return False
-    return plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
+    return plan.state.running or is_parked(plan) or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
 
 
 def client_queue(home: str) -> str:

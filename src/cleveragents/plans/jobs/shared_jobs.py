@@ -122,7 +122,7 @@ class PlanJob:
     queues the job again. Stateless.
     """
 
-    run: Callable[[AsyncJob], JsonValue]
+    run: Callable[[AsyncJob], JsonValue | HandedOn]
     parts: ApplyPolicyParts
     watched: PlanObserver
     phases_apart: bool = False
@@ -133,6 +133,8 @@ class PlanJob:
         before = self.parts.plans.get(plan_id).phase_state if self.phases_apart else None
         try:
             answer = self.run(job)
+            if isinstance(answer, HandedOn):  # guard: it continues later, not at once
+                return answer
             plan = self.parts.plans.get(plan_id)
             if plan.job_id != job.id:  # guard: not the plan of another job
                 return answer

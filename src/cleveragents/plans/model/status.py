@@ -25,7 +25,7 @@ class PlanStatus(str, Enum):
     RUNNING = "running"
     """An actor or a command works, or sub-plans do."""
     WAITING = "waiting"
-    """Needs a person: approval, question, budget, conflict, correction."""
+    """Needs a person (approval, question, budget, conflict, correction), or waits for a usage limit."""
     PAUSED = "paused"
     """Stopped by a person or a failed sibling; can be resumed."""
     READY = "ready"

@@ -19,6 +19,7 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import status_word
 from cleveragents.plans.model.strategy import Strategy, Task
+from cleveragents.plans.model.usage_wait import is_parked
 
 __all__ = [
     "CONFLICT",
@@ -205,7 +206,7 @@ def _fate_of(child: Plan) -> TaskStatus:
         return TaskStatus.FAILED
     if child.state.ended:
         return TaskStatus.CANCELLED
-    if child.state is PlanState.WAITING:
+    if child.state is PlanState.WAITING and not is_parked(child):
         return TaskStatus.WAITING
     return TaskStatus.RUNNING
 
@@ -231,8 +232,10 @@ def ended_by(reason: str) -> tuple[PlanState, str]:
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Return whether the plan cannot continue by itself: neither it nor a plan below it is running."""
-    if plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
+    """Return whether the plan cannot continue by itself: neither it nor a plan below it is running, or waits
+    for the reset of a usage limit.
+    """
+    if plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE) or is_parked(plan):
         return False
     return not waits_for_sub_plans(plan) or bool(asked_below(plan))
 

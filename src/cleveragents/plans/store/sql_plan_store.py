@@ -29,6 +29,7 @@ from cleveragents.plans.model.plan import (
     ensure_plan_move,
     phase_state_text,
 )
+from cleveragents.plans.model.usage_wait import is_parked
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row
 from cleveragents.storage.actor_tables import (
@@ -431,8 +432,9 @@ def _held_below(connection: Connection, plan_id: str) -> list[Plan]:
     found: list[Plan] = []
     for row in connection.execute(_CHILDREN.with_for_update(), {"plan_id": plan_id}).mappings().all():
         child = plan_of(row)
-        if child.state.running:  # guard: no worker runs a deleted plan
-            raise PlanError(plan_id, f"sub-plan {child.id} is running; cancel it first")
+        if child.state.running or is_parked(child):  # guard: no worker runs a deleted plan
+            doing = "running" if child.state.running else "waiting for a usage limit"
+            raise PlanError(plan_id, f"sub-plan {child.id} is {doing}; cancel it first")
         found += [child, *_held_below(connection, child.id)]
     return found
 

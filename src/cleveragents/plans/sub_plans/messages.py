@@ -29,6 +29,7 @@ from cleveragents.plans.model.sub_plan import (
     failed_below,
     waits_for_sub_plans,
 )
+from cleveragents.plans.model.usage_wait import is_parked
 
 if TYPE_CHECKING:
     from cleveragents.plans.store.sql_plan_records import SqlCallStore
@@ -174,7 +175,7 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
     """Return the pending requests of a sub-plan, or of plans below it."""
     child = view.child(number)
     waited = None if child is None else child.waiting_for
-    if child is None or not isinstance(waited, Mapping):
+    if child is None or not isinstance(waited, Mapping) or is_parked(child):
         return []
     if waits_for_sub_plans(child):
         return [ask for ask in asked_below(child) if isinstance(ask, Mapping)]

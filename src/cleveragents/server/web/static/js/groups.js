@@ -21,8 +21,12 @@ const GROUP_OF = {
   ready: "review",
 };
 
+/** Whether the plan waits for the reset of a usage limit, not for a person. */
+export const isParked = (plan) => plan.status === "waiting" && plan.waiting_for?.for === "usage limit";
+
 /** The name of the group of a plan. An apply with an unknown outcome needs a person. */
 export function groupOf(plan) {
+  if (isParked(plan)) return "waiting";
   if (plan.status === "applying" && plan.needs) return "needs";
   return GROUP_OF[plan.status] ?? "done";
 }

@@ -4,6 +4,7 @@ import { html, useState } from "../ui.js";
 import { get } from "../api.js";
 import { Button, Icon, Id, Link, TextArea } from "../components.js";
 import { counted } from "../format.js";
+import { isParked } from "../groups.js";
 import { useLoad } from "../load.js";
 import { HINTS, labelOf } from "./actions.js";
 import { Approval } from "./approval.js";
@@ -12,7 +13,7 @@ import { ConflictRows } from "./family.js";
 import { ConflictList } from "./conflicts.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
-import { explanationOf, hasPassed } from "./plan_text.js";
+import { clock, explanationOf, hasPassed } from "./plan_text.js";
 
 // Empty if the plan needs no person. `open(name)` opens the dialog of an action.
 export function NeedsYou({ plan, asking, job, open }) {
@@ -48,6 +49,7 @@ function bodyOf(plan, asking, job, open) {
   if (plan.state === "errored") return ["Failed", "bad", html`<${Failed} ...${all} />`];
   if (plan.state === "constrained") return ["Not applied", "need", html`<${Blocked} ...${all} />`];
   if (job?.state === "failed") return [`${FAILED[job.what]} failed`, "bad", html`<${JobFailed} ...${all} />`];
+  if (isParked(plan)) return ["Usage limit", "wait", html`<${Parked} ...${all} />`];
   if (may("resume") && plan.state !== "complete") return ["Can be resumed", "need", html`<${Resumable} ...${all} />`];
   if (plan.needs === "review" && may("apply")) return ["Ready for review", "good", html`<${Result} ...${all} />`];
   if (plan.elsewhere) return ["Waiting", "need", html`<p class="p-said">${waits.what || explanationOf(plan)}</p>`];
@@ -67,6 +69,12 @@ function JobFailed({ job, may, open }) {
 function Resumable({ plan, may, open }) {
   return html`<p class="p-said">${explanationOf(plan)}</p>
     ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}`;
+}
+
+function Parked({ plan, waits, may, open }) {
+  return html`<p class="p-said">${waits.what}</p>
+    <p>The plan continues by itself at ${clock(waits.until)}.</p>
+    ${may("resume") && html`<${Button} icon="play" onClick=${() => open("resume")}>Resume now …<//>`}`;
 }
 
 function Question({ asking, waits }) {

@@ -1,6 +1,7 @@
 // Words of the plan pages: the status badge, check results, phases, times. Pure functions without elements.
 
 import { duration } from "../format.js";
+import { isParked } from "../groups.js";
 
 // Every plan status of the API with its tone.
 const TONES = {
@@ -34,7 +35,8 @@ export function statusOf(plan, stopping = false, job = null) {
   if (stopping) return ["running", "run", "Stopping: waiting for its processes to end"];
   const pending = job && !JOB_ENDED.includes(job.state) ? job.what : null;
   if (pending === "apply" && APPLY_FROM.includes(plan.status)) return ["applying", "run", ""];
-  return [plan.status, toneOf(plan.status), pending === "undo" && plan.status === "applied" ? "Undoing …" : ""];
+  const tone = isParked(plan) ? "wait" : toneOf(plan.status);
+  return [plan.status, tone, pending === "undo" && plan.status === "applied" ? "Undoing …" : ""];
 }
 
 // The server's explanation of the status, without the status in front.

@@ -1,0 +1,81 @@
+"""Plans that wait for the reset of a provider's usage limit.
+
+Such a plan is *parked*: its state is waiting, its pending request contains the time of the reset, and its job
+is queued until then. So a worker continues the plan by itself, and no thread waits. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from cleveragents.core.errors import Remedy, UsageLimited, remedies_record
+from cleveragents.core.json_value import JsonValue
+from cleveragents.plans.model.plan import Plan, PlanState
+
+__all__ = [
+    "USAGE_LIMIT",
+    "is_parked",
+    "parked_until",
+    "reset_time",
+    "usage_limit_request",
+    "wait_seconds",
+]
+
+USAGE_LIMIT = "usage limit"
+"""The reason of a plan that waits for the reset of a usage limit."""
+
+_FIRST_SECONDS = 15 * 60.0
+_MARGIN_SECONDS = 1.0
+_MOST_DOUBLINGS = 30
+
+
+def is_parked(plan: Plan) -> bool:
+    """Return whether the plan waits for the reset of a usage limit."""
+    return parked_until(plan) is not None
+
+
+def parked_until(plan: Plan) -> datetime | None:
+    """Return the time at which a parked plan continues; None for other plans."""
+    return reset_time(plan.state, plan.waiting_for)
+
+
+def reset_time(state: PlanState, waiting_for: object) -> datetime | None:
+    """Return the time at which a plan with this state and pending request continues; None if it is not
+    parked.
+    """
+    waited = waiting_for if isinstance(waiting_for, Mapping) else {}
+    if state is not PlanState.WAITING or waited.get("for") != USAGE_LIMIT:
+        return None
+    try:
+        until = datetime.fromisoformat(str(waited.get("until")))
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return until if until.tzinfo else until.replace(tzinfo=UTC)
+
+
+def usage_limit_request(plan_id: str, limited: UsageLimited, until: datetime) -> JsonValue:
+    """Return the pending request of a plan that is parked until then."""
+    what = f"{limited.model}: the usage limit is reached ({limited.problem})"
+    resume = Remedy("plan.resume", plan_id, text="Resume it now")
+    return {
+        "for": USAGE_LIMIT,
+        "what": what,
+        "until": until.astimezone(UTC).isoformat(),
+        **remedies_record((resume,)),
+    }
+
+
+def wait_seconds(reset_seconds: float | None, waited: int, most_seconds: float) -> float | None:
+    """Return how long a plan is parked; None if that would exceed `most_seconds`.
+
+    Without a known reset, the waits double from 15 minutes on, and all of them together take at most
+    `most_seconds`; `waited` is the number of earlier waits.
+    """
+    if reset_seconds is not None:
+        wait = reset_seconds + _MARGIN_SECONDS
+        return wait if wait <= most_seconds else None
+    waited = min(waited, _MOST_DOUBLINGS)
+    begins = _FIRST_SECONDS * (2**waited - 1)
+    ends = min(_FIRST_SECONDS * (2 ** (waited + 1) - 1), most_seconds)
+    return ends - begins if ends > begins else None

@@ -1,0 +1,90 @@
+"""A worker is killed while its plan starts to wait for a usage limit, waits, or continues.
+
+The next worker continues the plan at the reset: no finished call is repeated, and no reservation stays open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.models.model.budget import Spend
+from cleveragents.plans.model.plan import Phase, PlanState
+from tests.actor_plan_bench import actor_plan_bench
+from tests.crash.programs.limited_worker import RULES, carried_on
+from tests.fork_server import Forked
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.limited_worker"]
+NAMES = ("plan.park.", "plan.wake.", "job.finish.")
+
+
+class Runner:
+    """Runs the plan of a home in processes that are killed at given points."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        self._process = Forked(
+            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, home: Path, **order: object) -> int:
+        """Return the exit code of the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=240)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    made = Runner()
+    yield made
+    made.close()
+
+
+def new_home(path: Path) -> Path:
+    """Create a repository and a plan whose model reaches a usage limit."""
+    with actor_plan_bench(path) as bench:
+        bench.goal(bench.script(*RULES))
+    return path
+
+
+def ensure_complete(home: Path) -> None:
+    plan = carried_on(home)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan
+    with actor_plan_bench(home) as bench:
+        assert [call.tool for call in bench.calls(plan)] == ["write"]
+        assert bench.spent(plan).reserved == Spend()
+        bench.ensure_consistent(plan)
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_worker_loses_no_waiting_plan(runner: Runner, tmp_path: Path) -> None:
+    home = new_home(tmp_path / "whole")
+    assert runner.run(home) == 0
+    ensure_complete(home)
+    reached = [name for name in json.loads((home / "points.json").read_text()) if name.startswith(NAMES)]
+    points = [(name, reached[: place + 1].count(name)) for place, name in enumerate(reached)]
+    assert {"plan.park.before", "plan.park.after", "plan.wake.before", "plan.wake.after"} <= set(reached)
+    for name, nth in points:
+        home = new_home(tmp_path / f"{name}-{nth}")
+        try:
+            assert runner.run(home, point=name, nth=nth) == -signal.SIGKILL
+            ensure_complete(home)
+        except BaseException as error:
+            error.add_note(f"killed at {name}, the {nth}th time")
+            raise
+        shutil.rmtree(home)
