@@ -55,10 +55,18 @@ def test_a_block_that_cannot_be_applied_is_written_again(bench: ActorPlanBench) 
 
 
 def test_an_explanation_without_code_is_no_fix(bench: ActorPlanBench) -> None:
-    again = {"first_user": r"The last answer did not help"}
+    again = {"first_user": r"It could not be applied as it is"}
     plan = bench.reached(
         rule(says(RIGHT), when=again), rule(says("It is too small.")), cast=ALONE, checks=[CHECK]
     )
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
+
+
+def test_code_that_is_the_same_as_before_is_no_fix(bench: ActorPlanBench) -> None:
+    other = {"first_user": r"The code must differ"}
+    same = f"goal.py\n```python\n{CODE}```\n"
+    plan = bench.reached(rule(says(RIGHT), when=other), rule(says(same)), cast=ALONE, checks=[CHECK])
     assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
 
