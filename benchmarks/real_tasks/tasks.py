@@ -151,21 +151,15 @@ def check_task(task: Task) -> bool:
 
 
 def tests_pass(files: Mapping[str, str]) -> bool:
-    """Run all tests of the files in a directory of their own."""
+    """Run all tests of the files in a directory of their own, the only one that they can write, without a
+    network: a model wrote the code.
+    """
     with tempfile.TemporaryDirectory() as directory:
         write_files(Path(directory), files)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:randomly",
-            ".",
-        ]
+        isolated = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
+        isolated += ["--dev", "/dev", "--proc", "/proc", "--bind", directory, directory, "--chdir", directory]
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "."]
+        command = [*isolated, "--", sys.executable, "-m", "pytest", *options]
         try:
             ended = subprocess.run(
                 command, cwd=directory, capture_output=True, timeout=_TEST_SECONDS, check=False
