@@ -101,6 +101,12 @@ def _reachable(url: str) -> None:
         raise ValueError("should be a URL that begins with http:// or https://")
 
 
+def _variable(name: str) -> None:
+    if name and not (name.isascii() and name.isidentifier()):
+        # The value may be a key by mistake, so it is not repeated.
+        raise ValueError("should be the name of a variable, such as OPENAI_API_KEY, not the key itself")
+
+
 def _loadable(name: str) -> None:
     module, colon, attribute = name.partition(":")
     if name and not (module.strip() == module and (not colon or attribute.isidentifier())):
@@ -239,6 +245,10 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     base_url: Annotated[
         str, Meta(description="URL of an OpenAI-compatible server for models named openai/…")
     ] = ""
+    key_variable: Annotated[
+        str,
+        Meta(description="variable or keyring entry with the key for models.base_url; empty: no key is sent"),
+    ] = ""
     concurrency: Annotated[
         int,
         Meta(ge=1, le=1024, description="maximum number of concurrent calls to one provider", extra=_LOWER),
@@ -265,6 +275,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         _named(self.default)
         _named(self.fallback)
         _reachable(self.base_url)
+        _variable(self.key_variable)
 
 
 class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -29,6 +29,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from cleveragents.config.entry_points import built_in, install_command, installed
 from cleveragents.config.settings import is_web_address
@@ -186,14 +187,18 @@ class ModelCatalogue:
         self._prices.known()  # report a mistake in the user's price list before anything is paid for
         facts = self.facts(name)
         self._check_installed(provider, name)
-        key = self._keys.find(provider.variables)
+        variables = self._key_variables(provider)
+        key = self._keys.find(variables)
         # A key that no request can carry would look like a failed connection and be retried.
         strange = next((sign for sign in key or "" if not "!" <= sign <= "~"), None)
         if strange is not None:
-            remedy = _where_keys_go(provider.variables)
+            remedy = _where_keys_go(variables)
             problem = f"the API key contains the invalid character {strange!r}; {remedy}"
             raise ConfigurationError(f"model {name}", problem)
         base_url = self._base_url(provider)
+        if variables != provider.variables and variables and key is None:
+            problem = f"{variables[0]} has no key; {_where_keys_go(variables)}"
+            raise ConfigurationError("models.key_variable", problem)
         if provider.variables and key is None and base_url is None:
             problem = f"needs an API key; {_where_keys_go(provider.variables)} (CleverAgents never stores it)"
             near = self._prices.nearest(name)
@@ -205,6 +210,7 @@ class ModelCatalogue:
             model=model,
             timeout_seconds=self._settings.timeout_seconds,
             key=key,
+            key_variables=variables,
             base_url=base_url,
         )
         return self._wrapped(provider.open(opening), provider)
@@ -304,6 +310,19 @@ class ModelCatalogue:
             if url:
                 return url
         return None
+
+    def _key_variables(self, provider: Provider) -> tuple[str, ...]:
+        """Return the variables that may hold the key for the provider's address.
+
+        The server of `models.base_url` gets only the key that `models.key_variable` names. A base URL in the
+        environment belongs to the key beside it, as in the libraries of the providers.
+        """
+        url = self._settings.base_url if provider.name == "openai" else ""
+        if url and urlsplit(url).hostname not in provider.hosts:  # guard: another host gets another key
+            self._keys.mask(provider.variables)
+            named = self._settings.key_variable
+            return (named,) if named else ()
+        return provider.variables
 
     def _is_keyed(self, provider: Provider) -> bool:
         if not provider.variables or self._base_url(provider) is not None:

@@ -29,14 +29,15 @@ SERVICE = "cleveragents"
 class ModelSpec:
     """Arguments to open a model.
 
-    `model` is its name at the provider. `timeout_seconds` bounds a whole answer; the caller enforces it, and
-    a provider's library may receive it as well.
+    `model` is its name at the provider. `key_variables` may hold its key. `timeout_seconds` bounds a whole
+    answer; the caller enforces it, and a provider's library may receive it as well.
     """
 
     facts: ModelFacts
     model: str
     timeout_seconds: float
     key: str | None = field(default=None, repr=False)
+    key_variables: tuple[str, ...] = ()
     base_url: str | None = None
 
 
@@ -47,7 +48,8 @@ class Provider:
 
     `module` is the library it imports, and `extra` is the CleverAgents extra that installs it. `variables`
     lists the environment variables that may hold its key, and `base_url_variables` those that may override
-    its address. `reads_facts` is set for models that describe themselves.
+    its address. `hosts` are its own hosts, to which its key may be sent. `reads_facts` is set for models that
+    describe themselves.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Provider:
     extra: str | None = None
     variables: tuple[str, ...] = ()
     base_url_variables: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     reads_facts: Callable[[str, str], ModelFacts] | None = None
 
 
@@ -114,6 +117,13 @@ class Keys:
                     self._secrets.add(key)  # guard: masked before anything can print it
                     return key
         return None
+
+    def mask(self, variables: Sequence[str]) -> None:
+        """Add the keys in the environment to the known secrets, although they are not used."""
+        for variable in variables:
+            key = (self._environment.get(variable) or "").strip()
+            if key:
+                self._secrets.add(key)
 
     def has(self, variables: Sequence[str]) -> bool:
         """Return whether a key exists. The keyring is asked only once: it may be slow or prompt the user."""

@@ -18,7 +18,7 @@ import structlog
 from cleveragents.config.logging import redactor
 from cleveragents.config.settings import ModelSettings
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError, ModelRefused, UnknownModel
-from cleveragents.core.text.redaction import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets, redact_known_text
 from cleveragents.models import provider as keys
 from cleveragents.models.catalogue import ENTRY_POINTS, ModelCatalogue
 from cleveragents.models.model.budget import Price
@@ -349,7 +349,7 @@ def test_no_key_is_in_what_a_model_prints(provider: str) -> None:
 def test_a_key_that_comes_back_in_an_error_is_masked() -> None:
     script = read_script(f"rules: [{{reply: {{fault: {{status: 401, message: 'bad: {KEY}'}}}}}}]", "s")
     with ScriptedServer(script) as server:
-        found = catalogue({"OPENAI_API_KEY": KEY}, base_url=server.base_url)
+        found = catalogue({"OPENAI_API_KEY": KEY}, base_url=server.base_url, key_variable="OPENAI_API_KEY")
         with pytest.raises(ModelRefused) as caught:
             asyncio.run(found.get("openai/x").reply(REQUEST))
     assert "bad: ***" in str(caught.value)
@@ -373,3 +373,60 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert "OPENAI_API_KEY" in os.environ
     assert ModelCatalogue(ModelSettings()).facts("openai/x").keyed
+
+
+KEYED = read_script("rules: [{reply: {text: hi}}]", "s")
+
+
+@pytest.mark.parametrize(
+    ("settings", "accepted"),
+    [
+        ({}, False),
+        ({"key_variable": "GATEWAY_KEY"}, False),
+        ({"key_variable": "OPENAI_API_KEY"}, True),
+    ],
+)
+def test_a_key_of_openai_is_not_sent_to_another_host_by_itself(
+    settings: dict[str, str], accepted: bool
+) -> None:
+    """The server accepts only that key."""
+    keys = {"OPENAI_API_KEY": KEY, "GATEWAY_KEY": "another"}
+    with ScriptedServer(KEYED, key=KEY) as server:
+        model = catalogue(keys, base_url=server.base_url, **settings).get("openai/x")
+        if accepted:
+            assert asyncio.run(model.reply(REQUEST)).message.text == "hi"
+            return
+        with pytest.raises(ModelRefused) as caught:
+            asyncio.run(model.reply(REQUEST))
+    named = settings.get("key_variable") or "models.key_variable, which names the variable"
+    assert f"check {named}" in str(caught.value)
+
+
+def test_a_base_url_in_the_environment_is_used_with_the_key_beside_it() -> None:
+    with ScriptedServer(KEYED, key=KEY) as server:
+        found = catalogue({"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.base_url})
+        assert asyncio.run(found.get("openai/x").reply(REQUEST)).message.text == "hi"
+
+
+def test_the_own_host_of_a_provider_gets_its_key() -> None:
+    with pytest.raises(ConfigurationError, match="contains the invalid character"):
+        catalogue({"OPENAI_API_KEY": "kéy"}, base_url="https://api.openai.com/v1").get("openai/x")
+    catalogue({"OPENAI_API_KEY": "kéy"}, base_url="https://api.openai.com.evil.example/v1").get("openai/x")
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="GATEWAY_KEY has no key; set GATEWAY_KEY"):
+        catalogue(base_url="http://127.0.0.1:9/v1", key_variable="GATEWAY_KEY").get("openai/x")
+
+
+def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated() -> None:
+    with pytest.raises(msgspec.ValidationError, match="not the key itself") as caught:
+        catalogue(key_variable="sk-0123456789")
+    assert "sk-0123456789" not in str(caught.value)
+
+
+def test_an_unused_key_is_masked() -> None:
+    secrets = KnownSecrets()
+    settings = ModelSettings(base_url="http://127.0.0.1:9/v1")
+    ModelCatalogue(settings, environment={"OPENAI_API_KEY": KEY}, secrets=secrets).get("openai/x")
+    assert KEY not in redact_known_text(f"it said {KEY}")

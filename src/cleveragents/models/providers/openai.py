@@ -14,7 +14,9 @@ __all__ = ["PROVIDER"]
 _CONNECT_SECONDS = 15.0
 _VARIABLE = "OPENAI_API_KEY"
 _PLACE_VARIABLE = "OPENAI_BASE_URL"
-_HERE = "https://api.openai.com/v1"
+_HOST = "api.openai.com"
+_HERE = f"https://{_HOST}/v1"
+_NO_KEY = "models.key_variable, which names the variable with the key for models.base_url; no key was sent"
 
 
 def _open(opening: ModelSpec) -> Model:
@@ -40,7 +42,8 @@ def _open(opening: ModelSpec) -> Model:
         return _options(request, elsewhere)
 
     place = f"{opening.base_url} (from models.base_url or {_PLACE_VARIABLE})" if elsewhere else ""
-    return LangChainModel(chat, opening.facts, options, keys=(_VARIABLE,), place=place, sums_usage=False)
+    keys = opening.key_variables or (_NO_KEY if elsewhere else _VARIABLE,)
+    return LangChainModel(chat, opening.facts, options, keys=keys, place=place, sums_usage=False)
 
 
 def _options(request: ModelRequest, elsewhere: bool) -> Mapping[str, Any]:
@@ -66,4 +69,5 @@ PROVIDER = Provider(
     extra="openai",
     variables=(_VARIABLE,),
     base_url_variables=(_PLACE_VARIABLE,),
+    hosts=(_HOST,),
 )
