@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
 import typing
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -97,8 +99,22 @@ def _group(member: property) -> typing.Any:
 
 
 def _returned(function: typing.Any) -> object:
-    """Return the type of what a method returns; its arguments may have types that only checkers know."""
-    return eval(function.__annotations__["return"], function.__globals__)
+    """Return the type of what a method returns."""
+    known = {**_checked_names(function.__module__), **function.__globals__}
+    return eval(function.__annotations__["return"], known)
+
+
+@cache
+def _checked_names(module: str) -> dict[str, object]:
+    """Return what a module imports, including its imports for type checkers only."""
+    source = Path(str(import_module(module).__file__)).read_text("utf-8")
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: getattr(import_module(str(node.module)), alias.name)
+        for node in imports
+        for alias in node.names
+        if str(node.module).startswith("cleveragents")
+    }
 
 
 def _views(returned: object) -> dict[str, type]:
