@@ -160,13 +160,14 @@ class WorkerParts:
             if progress is not None:
                 progress(line)
 
-        watched = PlanObserver(tell, recorder.end)
+        watched, settled = PlanObserver(tell, recorder.end), PlanObserver(tell, recorder.settle)
         apart = self._container.engine.phases_apart
         run = self._parts.run(watch=recorder.watch, one_phase=apart)
         return {
             "plan": PlanJob(run, self._parts, watched, apart),
-            "apply": ApplyJob(self._parts, watched),
-            "undo": UndoJob(self._parts, watched),
+            # A client that waits for the job reads its last lines then.
+            "apply": ApplyJob(self._parts, settled),
+            "undo": UndoJob(self._parts, settled),
         }
 
     def is_idle(self, queues: Collection[str] = ()) -> bool:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind, cut_arguments
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.text.redaction import PieceMask, redact_text
+from cleveragents.core.text.redaction import PieceMask, redact, redact_text
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Plan
@@ -35,12 +35,15 @@ _INTERVAL_SECONDS = 0.25
 _BOUND = 256 * 1024
 _IDLE_SECONDS = 10.0
 _CLOSE_SECONDS = 10.0
+_SETTLE_SECONDS = 5.0
 _OUTPUT = "output"
 _MODEL = "model"
 _PROGRESS = "progress"
 _NODE = "node"
 # More than any tool text shown anywhere: a viewer cuts it to a line, and programs get all of it.
 _TOOL_CHARACTERS = 4000
+# A node is one piece in the store.
+_ARGUMENT_CHARACTERS = 12_000
 
 
 class OutputRecorder:
@@ -52,8 +55,8 @@ class OutputRecorder:
             masked or stored. Text being masked belongs to the recorder's own thread.
         Guarantee: the pieces that one thread reports for a plan are stored in order and masked as one text;
             a reporting thread never waits; dropped output is reported.
-    Cancel safety: reporting never waits. `close` stores the pieces reported before, unless that takes longer
-        than its timeout.
+    Cancel safety: reporting never waits, and `settle` waits for a few seconds at most. `close` stores the
+        pieces reported before, unless that takes longer than its timeout.
     """
 
     def __init__(
@@ -104,6 +107,18 @@ class OutputRecorder:
             told.ended = True
         self._thread.wake()
 
+    def settle(self, plan_id: str, seconds: float = _SETTLE_SECONDS) -> None:
+        """Mark the end of a job, and wait until its output is stored: whoever sees the end of the job finds
+        all of its output. Waits at most `seconds`; output that could not be stored by then follows.
+        """
+        stored = threading.Event()
+        with self._lock:
+            told = self._told.setdefault(plan_id, _Told())
+            told.ended = True
+            told.stored.append(stored)
+        self._thread.wake()
+        stored.wait(seconds)
+
     def _see(self, plan_id: str, seen: Progress) -> None:
         speaker = f"{_MODEL}:{seen.actor}/{seen.node}"
         if seen.kind is ProgressKind.PIECE:
@@ -117,16 +132,26 @@ class OutputRecorder:
             self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
         elif seen.kind is ProgressKind.TOOL:
             self._add(plan_id, speaker, _END)
+            self._mark_call(plan_id, seen)
             self._add(plan_id, _PROGRESS, f"  {_one_line(seen.text)}\n")
         elif seen.failed:
             self._add(plan_id, _PROGRESS, f"    it failed: {_one_line(seen.text)}\n")
         else:
             self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
 
-    def _mark(self, plan_id: str, seen: Progress, **more: str) -> None:
+    def _mark(self, plan_id: str, seen: Progress, **more: object) -> None:
         """Report which node is running, as JSON for programs; people see no line for it."""
         at = {"actor": seen.actor, "node": seen.node, **more}
         self._add(plan_id, _NODE, json.dumps(at, ensure_ascii=False))
+
+    def _mark_call(self, plan_id: str, seen: Progress) -> None:
+        """Report the tool and the arguments of a call, masked and cut, before its line for people."""
+        if seen.tool is None:
+            return
+        arguments = cut_arguments(redact(seen.arguments))
+        if len(json.dumps(arguments, ensure_ascii=False)) > _ARGUMENT_CHARACTERS:
+            arguments = None
+        self._mark(plan_id, seen, event=seen.kind.value, tool=redact_text(seen.tool), arguments=arguments)
 
     def _add(self, plan_id: str, source: str, heard: str | bytes) -> None:
         with self._lock:
@@ -169,6 +194,9 @@ class OutputRecorder:
             return
         texts.waits = False
         texts.ready.clear()
+        for stored in texts.stored:
+            stored.set()
+        texts.stored.clear()
         if texts.finished:
             del self._texts[plan_id]
 
@@ -181,6 +209,8 @@ class _Told:
         self.size = 0
         self.dropped = 0
         self.ended = False
+        self.stored: list[threading.Event] = []
+        """Set once the pieces are stored."""
 
 
 class _Thought(str):
@@ -199,11 +229,13 @@ class _Texts:
         self.heard_at = 0.0
         self.finished = False
         self.waits = False
+        self.stored: list[threading.Event] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._masks: dict[str, PieceMask] = {}
 
     def take(self, told: _Told) -> None:
         self.finished = False
+        self.stored += told.stored
         if told.dropped:
             self.ready.append((_PROGRESS, f"[{told.dropped:,} characters dropped: output was too fast]\n"))
         for source, heard in told.pieces:

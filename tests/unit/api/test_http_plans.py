@@ -10,6 +10,7 @@ from cleveragents.api.plans.views import PlanSummary, PlanView
 from cleveragents.api.views import view_of
 from cleveragents.core.errors import (
     ApplyConflict,
+    ApplyRefused,
     CheckFailed,
     CleverAgentsError,
     NotAllowed,
@@ -60,11 +61,41 @@ def test_a_refused_job_without_facts_says_its_plan_once(result: dict[str, Any] |
     assert str(_refused(result, "plan 01A: so it is")) == "plan 01A: so it is"
 
 
-def _refused(result: dict[str, Any] | None, said: str) -> CleverAgentsError:
+def test_a_refused_apply_of_an_older_server_needs_a_person_if_the_plan_is_blocked() -> None:
+    caught = _refused(None, "plan 01A: not applied: a.txt conflicts", phase="apply", state="constrained")
+    assert (type(caught), caught.exit_code) == (ApplyRefused, 3)
+    assert str(caught) == "plan 01A was not applied: a.txt conflicts; nothing was changed"
+
+
+def test_the_last_lines_of_an_apply_are_read_before_it_counts_as_done() -> None:
+    """More output than one answer holds arrived with the end of the job."""
+    pieces = [
+        {"plan_id": "01A", "number": number, "kind": "progress", "text": f"line {number}\n", "time": MOMENT}
+        for number in range(1, 6)
+    ]
+
+    def answer(method: str, path: str, query: dict[str, list[str]]) -> Reply:
+        if path.endswith("/output"):
+            after = int(query.get("after", ["0"])[0])
+            found = pieces[after : after + 2] if begun else []
+            return 200, {"items": found, "next": None}
+        if method == "POST" or path.startswith("/jobs/"):
+            begun.append(True)
+            return 200, job_row("succeeded")
+        return 200, plan_account()
+
+    begun: list[bool] = []
+    said: list[str] = []
+    with client_of(answer) as client:
+        client.plans.apply("01A", progress=said.append)
+    assert said == [f"line {number}" for number in range(1, 6)]
+
+
+def _refused(result: dict[str, Any] | None, said: str, **plan: str) -> CleverAgentsError:
     def answer(method: str, path: str, _: dict[str, list[str]]) -> Reply:
         if method == "POST" or path.startswith("/jobs/"):
             return 200, job_row("failed", error=said, result=result)
-        return 200, plan_account()
+        return 200, plan_account(**plan)
 
     with client_of(answer) as client, pytest.raises(CleverAgentsError) as caught:
         client.plans.apply("01A")

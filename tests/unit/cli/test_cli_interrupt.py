@@ -10,18 +10,26 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import click
 import pytest
 
-from cleveragents.api.client import LocalClient
+from cleveragents.api.client import Client, LocalClient
 from cleveragents.api.plans.views import PlanView
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import StreamPosition, run_until_rest
 from cleveragents.cli.plan.work import WorkOptions, decide, work_on
-from cleveragents.cli.run.interruption import ForcedStop, Interrupts, pause_plans
-from cleveragents.core.errors import StoreBusy, UnknownPlan
+from cleveragents.cli.run.interruption import (
+    ForcedStop,
+    Interrupts,
+    interrupt_deferred,
+    pause_plans,
+    pause_unfollowed,
+)
+from cleveragents.core.errors import CleverAgentsError, PlanError, ServerUnreachable, StoreBusy, UnknownPlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.plan_bench import PlanBench, command, plan_bench, write
 
@@ -299,3 +307,38 @@ def test_an_interrupt_after_the_end_asks_no_question(
     assert f"agents plan apply {done.id}" in said
     assert not (plans.repository / "z.txt").exists()
     assert raises(), "what comes next hears it"
+
+
+def test_an_interrupt_takes_effect_after_a_hand_over_not_within() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupt_deferred():
+        signal.raise_signal(signal.SIGINT)
+        done.append("the plan is known")
+    assert done == ["the plan is known"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (None, "the server is pausing plan 01A; check with `agents plan show 01A`"),
+        (PlanError("01A", "it is not running"), "plan 01A: it is not running"),
+        (ServerUnreachable("http://a.test", "no answer"), "run `agents plan pause 01A`"),
+    ],
+)
+def test_a_plan_that_is_not_followed_yet_is_paused_or_its_state_is_told(
+    error: CleverAgentsError | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    class Plans:
+        def pause(self, plan_id: str) -> None:
+            asked.append(plan_id)
+            if error is not None:
+                raise error
+
+    client = cast(Client, SimpleNamespace(plans=Plans()))
+    pause_unfollowed(client, "01A", "agents")
+    assert asked == ["01A"]
+    assert words in capsys.readouterr().err

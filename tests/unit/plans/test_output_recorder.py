@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -105,6 +107,49 @@ def test_stores_progress_output_and_model_text_in_order() -> None:
         ("node", '{"actor": "a/b", "node": "model", "event": "tool_done", "text": "done"}'),
         ("progress", "    it failed: no such file\n"),
     ]
+
+
+def test_the_end_of_a_job_waits_until_its_output_is_stored() -> None:
+    kept = Kept()
+    with recording(kept, interval_seconds=SECONDS) as recorder:
+        watch = recorder.watch(plan())
+        assert watch.progress
+        watch.progress("applied")
+        recorder.settle("P")
+        assert kept.text("P") == "applied\n"
+
+
+def test_a_store_that_refuses_delays_the_end_of_a_job_for_a_bounded_time() -> None:
+    kept = Kept()
+
+    def refuse(plan_id: str) -> None:
+        raise StoreBusy(1.0)
+
+    with recording(kept) as recorder:
+        kept.refuse = refuse
+        watch = recorder.watch(plan())
+        assert watch.progress
+        watch.progress("applied")
+        recorder.settle("P", seconds=0.01)
+        kept.refuse = lambda plan_id: None
+        recorder.settle("P")
+        assert kept.text("P") == "applied\n"
+
+
+def test_stores_the_arguments_of_a_call_masked_and_cut() -> None:
+    kept = Kept()
+    arguments = {"path": "a.py", "password": "hunter22", "content": "x" * 3000}
+    with recording(kept) as recorder:
+        watch = recorder.watch(plan())
+        assert watch.told
+        call = Progress(ProgressKind.TOOL, "a/b", "model", "write a.py", tool="write", arguments=arguments)
+        watch.told(call)
+        watch.told(replace(call, arguments={"parts": ["y" * 1999] * 40}))
+        recorder.end("P")
+    marks = [json.loads(text) for _, kind, text in kept.pieces if kind == "node"]
+    assert [mark["tool"] for mark in marks] == ["write", "write"]
+    assert marks[0]["arguments"] == {"path": "a.py", "password": "***", "content": "x" * 2000 + "…"}
+    assert marks[1]["arguments"] is None, "a node is one piece in the store"
 
 
 def test_stores_tool_lines_at_full_length() -> None:

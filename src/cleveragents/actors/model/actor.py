@@ -43,6 +43,7 @@ __all__ = [
     "SubgraphNode",
     "ToolNode",
     "at_stake",
+    "cut_arguments",
     "is_actor_file",
     "is_of_type",
     "sent_actor_of",
@@ -59,6 +60,9 @@ AGENT_SECONDS = 3600.0
 
 AGENT_PROCESSES = 256
 """Default limits of an external agent."""
+_LONGEST_TEXT = 2000
+_MOST_ITEMS = 50
+_DEEPEST = 6
 StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list", "object"]
 Reducer: TypeAlias = Literal["replace", "append", "sum", "merge"]
 PromptBy: TypeAlias = Literal["stdin", "argument", "file"]
@@ -341,3 +345,17 @@ class Progress:
     failed: bool = False
     tool: str | None = None
     arguments: object = None
+
+
+def cut_arguments(value: object, depth: int = 0) -> object:
+    """Return the arguments of a call, with long texts and lists cut: a model may send any amount."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
+    if isinstance(value, dict | list) and depth >= _DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        items = list(value.items())[:_MOST_ITEMS]
+        return {cut_arguments(str(key)): cut_arguments(item, depth + 1) for key, item in items}
+    if isinstance(value, list):
+        return [cut_arguments(item, depth + 1) for item in value[:_MOST_ITEMS]]
+    return value

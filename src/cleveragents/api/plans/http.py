@@ -39,7 +39,14 @@ from cleveragents.api.publish import PublishView
 from cleveragents.api.search import FoundPlan
 from cleveragents.api.views import Page, every, understood, view_of
 from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
+from cleveragents.core.errors import (
+    ApplyRefused,
+    CleverAgentsError,
+    PlanError,
+    RequestRefused,
+    ServerFailed,
+    UnknownPlan,
+)
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState
 
@@ -394,8 +401,8 @@ class HttpPlans:
         jobs = HttpJobs(self._http)
         for _ in until(None, "", self._http.sleep):
             job = jobs.get(job.id)  # read before the output, or its end is missed
-            if said is not None:
-                said.tell(self.output(plan_id, after=said.number))
+            while said is not None and (pieces := self.output(plan_id, after=said.number)):
+                said.tell(pieces)
             if job.state.ended:
                 break
         result = job.result if isinstance(job.result, Mapping) else {}
@@ -404,9 +411,17 @@ class HttpPlans:
             remedies = () if job.problem is None else job.problem.remedies
             code = str(result.get("code"))
             known = error_from_facts(code, facts, remedies) if isinstance(facts, Mapping) else None
-            reason = job.error or f"cancelled: {job.cancel_reason}"
-            raise known or PlanError(plan_id, reason.removeprefix(f"plan {plan_id}: "))
+            reason = (job.error or f"cancelled: {job.cancel_reason}").removeprefix(f"plan {plan_id}: ")
+            raise known or self._refused(plan_id, reason)
         return self.get(plan_id)
+
+    def _refused(self, plan_id: str, reason: str) -> CleverAgentsError:
+        """Return the error of a failed job without facts, as a server of 0.1.0 reports it: one that a person
+        can resolve, if the plan is blocked.
+        """
+        if self.get(plan_id).state is not PlanState.CONSTRAINED:
+            return PlanError(plan_id, reason)
+        return ApplyRefused(plan_id, reason.removeprefix("not applied: "))
 
 
 def _path(plan_id: str, of_it: str = "") -> str:

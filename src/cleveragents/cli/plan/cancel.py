@@ -10,7 +10,7 @@ from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.view import plan_argument, print_next_steps, print_plan
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.errors import NeedsHuman, PlanError
+from cleveragents.core.errors import NeedsHuman, PlanError, ServerFailed
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["cancel_plan", "delete_plan", "pause_plan", "stop_plan"]
 
 _PATIENCE_SECONDS = 60.0
+_CONFLICT = 409
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 
 
@@ -113,6 +114,11 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
             ensure_confirmed(f"plan {plan.id}: {needed.what}. Delete it?")
         else:
             raise
+        client.plans.delete(plan.id, force=True)
+    except ServerFailed as refused:  # a server of 0.1.0 has no facts about the reason
+        if not yes or refused.status != _CONFLICT:
+            raise
+        progress(refused.problem)
         client.plans.delete(plan.id, force=True)
     also = " with its sub-plans" if _has_sub_plans(plan) else ""
     progress(f"deleted plan {plan.id}{also}")

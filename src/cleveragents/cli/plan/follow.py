@@ -25,7 +25,7 @@ from cleveragents.cli.render.board import board_of
 from cleveragents.cli.render.live_view import is_for_terminal
 from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.run.foreground import end_interrupted
-from cleveragents.cli.run.interruption import PAUSING, left_running_message
+from cleveragents.cli.run.interruption import PAUSING, left_running_message, pause_unfollowed
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of
@@ -100,7 +100,11 @@ def run_until_rest(
     Ctrl-C asks the workers to pause it, waits for that, and exits with 130; a second Ctrl-C does not wait.
     `quiet` omits the goal. `at_it` knows the processes that continue the plan.
     """
-    following = PlansFollower(client, [plan], output, after=after, hear=hear, at_it=at_it)
+    try:
+        following = PlansFollower(client, [plan], output, after=after, hear=hear, at_it=at_it)
+    except KeyboardInterrupt:
+        pause_unfollowed(client, plan.id, prefix)
+        raise click.exceptions.Exit(INTERRUPTED) from None
     try:
         if not quiet:
             following.say(plan.id, f"plan {plan.id}: {on_one_line(plan.goal)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
@@ -67,6 +68,8 @@ class _Shown:
         self._asked = False
         self._thought = ""
         self._held = ""
+        self._call: tuple[str, object] | None = None
+        """The tool and the arguments of the call whose line follows."""
 
     def say(self, message: str) -> None:
         self.end_thought()
@@ -86,7 +89,8 @@ class _Shown:
         elif kind == "output":
             self._view.output(text.encode("utf-8", "surrogateescape"))
         elif kind == "node":
-            self._mark(json.loads(text))
+            with suppress(ValueError):  # a masked part may have broken it
+                self._mark(json.loads(text))
 
     def end_thought(self) -> None:
         """Print the answer of a model as a line once it has ended, as for a plan that runs here."""
@@ -102,6 +106,8 @@ class _Shown:
         self._asked = kind == ProgressKind.THINKING.value
         if kind is None:
             self._tell(ProgressKind.NODE)
+        elif kind == ProgressKind.TOOL.value:
+            self._call = str(at.get("tool", "")), at.get("arguments")
         elif kind in _MARKS:
             self._tell(_MARKS[kind], str(at.get("text", "")))
 
@@ -124,7 +130,14 @@ class _Shown:
         if line.startswith(_FAILED):
             self._tell(ProgressKind.TOOL_DONE, line.removeprefix(_FAILED), failed=True)
         elif line.startswith(_CALL) and line[len(_CALL) :].strip():
-            self._tell(ProgressKind.TOOL, line.removeprefix(_CALL))
+            tool, arguments = self._call or (None, None)
+            self._call = None
+            text = line.removeprefix(_CALL)
+            self._view.seen(
+                Progress(
+                    ProgressKind.TOOL, self._actor, self._node, text, tool=tool or None, arguments=arguments
+                )
+            )
         else:
             self._view.say(line)
 

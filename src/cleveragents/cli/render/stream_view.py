@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind, cut_arguments
 from cleveragents.cli.render.live_output import ChunkFlow, LiveOutput
 from cleveragents.core.text.redaction import redact, redact_text
 
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 __all__ = ["StreamView"]
-
-_LONGEST_TEXT = 2000
-_MOST_ITEMS = 50
-_DEEPEST = 6
 
 
 class StreamView:
@@ -64,7 +60,7 @@ class StreamView:
             facts: dict[str, Any] = {"text": redact_text(seen.text)}
             if seen.kind is ProgressKind.TOOL:
                 facts["tool"] = redact_text(seen.tool or seen.text.partition(" ")[0])
-                facts["arguments"] = _cut(redact(seen.arguments))
+                facts["arguments"] = cut_arguments(redact(seen.arguments))
             if seen.kind is ProgressKind.TOOL_DONE:
                 facts["failed"] = seen.failed
             self._write(seen.kind.value, actor=seen.actor, node=seen.node, **facts)
@@ -91,16 +87,3 @@ class StreamView:
             stream.flush()
         except OSError:
             self._gone = True
-
-
-def _cut(value: object, depth: int = 0) -> object:
-    """Return the arguments of a call, with long texts and lists cut: a model may send any amount."""
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
-    if isinstance(value, dict | list) and depth >= _DEEPEST:
-        return "…"
-    if isinstance(value, dict):
-        return {_cut(str(key)): _cut(item, depth + 1) for key, item in list(value.items())[:_MOST_ITEMS]}
-    if isinstance(value, list):
-        return [_cut(item, depth + 1) for item in value[:_MOST_ITEMS]]
-    return value

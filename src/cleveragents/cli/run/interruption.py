@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,7 @@ from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.sub_plan import PAUSED, waits_for_sub_plans
 
 if TYPE_CHECKING:
+    from cleveragents.api.client import Client
     from cleveragents.app.container import Container
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
@@ -34,8 +35,10 @@ __all__ = [
     "Interrupts",
     "PlanDisplay",
     "give_back",
+    "interrupt_deferred",
     "left_running_message",
     "pause_plans",
+    "pause_unfollowed",
 ]
 
 PAUSING = "interrupted: pausing"
@@ -227,6 +230,41 @@ def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
         return f"the server is pausing plan {plan_id}; check with {show}"
     pause = f"`{prefix} plan pause {plan_id}`"
     return f"the server may not have received the request to pause plan {plan_id}; run {pause}"
+
+
+def pause_unfollowed(client: Client, plan_id: str, prefix: str) -> None:
+    """Pause a plan that workers run, if Ctrl-C comes before this command follows the plan, and print what
+    becomes of it.
+    """
+    told = False
+    try:
+        client.plans.pause(plan_id)
+        told = True
+    except PlanError as ended:  # it has a result, or waits for a person
+        progress(str(ended))
+        return
+    except CleverAgentsError as failed:
+        progress(str(failed))
+    progress(left_running_message(plan_id, prefix, told=told))
+
+
+@contextmanager
+def interrupt_deferred() -> Iterator[None]:
+    """Raise the `KeyboardInterrupt` of a Ctrl-C at the end of the block, so that the block is not left half
+    done. A handler other than that of Python stays.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    if not _is_main_thread() or former is not signal.default_int_handler:
+        yield
+        return
+    heard = threading.Event()
+    signal.signal(signal.SIGINT, lambda number, frame: heard.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+    if heard.is_set():
+        raise KeyboardInterrupt
 
 
 def _pause_each(

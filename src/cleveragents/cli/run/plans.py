@@ -106,16 +106,24 @@ def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, de
         return False
     from cleveragents.cli.plan.follow import current_position
     from cleveragents.cli.run.handover import hand_over, local_server_here, print_handover
+    from cleveragents.cli.run.interruption import interrupt_deferred, pause_unfollowed
 
     local_server = local_server_here(container)
     if local_server is None:
         return False
-    after = current_position(client)
-    plan = hand_over(container, local_server, with_goal_read(wanted), handling)
-    if handling.background:
-        print_handover(plan, local_server, deciding.output)
-    else:
-        _run_one(deciding, plan, after)
+    after, request = current_position(client), with_goal_read(wanted)
+    plan: Plan | None = None
+    try:
+        with interrupt_deferred():  # guard: a plan that the server runs is known to this command
+            plan = hand_over(container, local_server, request, handling)
+        if handling.background:
+            print_handover(plan, local_server, deciding.output)
+        else:
+            _run_one(deciding, plan, after)
+    except KeyboardInterrupt:
+        if plan is not None:
+            pause_unfollowed(client, plan.id, deciding.prefix)
+        raise
     return True
 
 

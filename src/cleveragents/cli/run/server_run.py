@@ -52,7 +52,11 @@ def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, de
     else:
         request = _with_action(client, base, wanted)
     after = current_position(client)
-    plan = client.plans.create(replace(request, max_parallel=handling.parallel))
+    try:
+        plan = client.plans.create(replace(request, max_parallel=handling.parallel))
+    except KeyboardInterrupt:
+        progress(f"the server may have created the plan; see `{deciding.prefix} plan list`")
+        raise
     if handling.background:
         _tell_started(client, deciding, [plan])
         return
