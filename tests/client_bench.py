@@ -41,6 +41,8 @@ class Served:
     home: Path
     tokens: Mapping[str, str]
     port: int
+    options: tuple[str, ...] = ()
+    """Options of `agents` for the next start of the server."""
     _server: subprocess.Popen[str] | None = None
 
     @property
@@ -49,7 +51,7 @@ class Served:
 
     def start(self) -> None:
         """Start at the previous address, if there is one; return when the server answers."""
-        words = ("serve", "--workers", "0", "--port", str(self.port))
+        words = (*self.options, "serve", "--workers", "0", "--port", str(self.port))
         self._server = self.process(*words, on_server=True, output=subprocess.DEVNULL)
         ends = time.monotonic() + SECONDS_LIMIT
         while not self._answers():

@@ -1,8 +1,9 @@
 """Notifications over a webhook: one POST when a plan needs a person, and one when it ends.
 
-The audit log is the queue. A thread of the server follows the log from a position that it stores in the state
-directory after each delivery. So a restart, a kill and a receiver that is down lose nothing: the notification
-is sent again until the receiver accepts it. A notification may arrive twice; its `id` is then the same.
+The audit log is the queue. A thread of the server follows the log from a position that it stores in the
+database after each delivery. So a restart, a kill and a receiver that is down lose nothing: the notification
+is sent again until the receiver accepts it. Of several servers on one database, one sends: it holds a lease.
+After a kill in the middle of a delivery, a notification may arrive twice; its `id` is then the same.
 
 The URL comes from the configuration of the server alone. Redirects are not followed.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from cleveragents.core.event import EventType
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
+from cleveragents.storage.sql_delivery_store import SqlDeliveryStore
 
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanSummary
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WebhookNotifier", "webhook_notifications"]
 
-_FILE = "webhook-position"
 _PAGE = 200
 _POLL_SECONDS = 1.0
 _SEND_SECONDS = 10.0
@@ -81,11 +82,13 @@ def webhook_notifications(container: Container, address: str) -> Iterator[None]:
             yield
         finally:
             thread.stop()
-            thread.join(_CLOSE_SECONDS)
+            if thread.join(_CLOSE_SECONDS):
+                notifier.release()
 
 
 class WebhookNotifier:
-    """Sends the notifications of new events, in order. Not thread-safe: one thread calls `step`.
+    """Sends the notifications of new events, in order, while no other notifier sends to the same webhook. Not
+    thread-safe: one thread calls `step`.
 
     Cancel safety: a notification whose delivery was not recorded is sent again by the next process.
     """
@@ -96,22 +99,37 @@ class WebhookNotifier:
         self._address = address.rstrip("/")
         self._send = send
         self._failures = 0
+        self._deliveries = SqlDeliveryStore(container.database)
+        # The path of a webhook is often its secret, so its digest names it.
+        webhook = container.settings.notifications.webhook
+        self._receiver = sha256(webhook.encode()).hexdigest()[:32]
+        self._owner = container.identifiers.new()
 
     def step(self) -> float:
         """Send what is new. Return the pause before the next step, in seconds."""
-        position = self._position()
+        position = self._claimed()
+        if position is None:  # guard: another server sends these notifications
+            return _POLL_SECONDS
         rows = event_rows(self._container.database, after=position, limit=_PAGE)
         for row in rows:
             body = self._body(row)
-            if body is not None:
-                if not self._delivered(body):
-                    self._failures += 1
-                    return float(min(_LONGEST_RETRY_SECONDS, 2.0 ** min(self._failures - 1, 20)))
-                self._failures = 0
-                self._keep(row.position)
+            if body is None:
+                continue
+            if self._claimed() is None:  # guard: renewed before each delivery, which may take long
+                return _POLL_SECONDS
+            if not self._delivered(body):
+                self._failures += 1
+                return float(min(_LONGEST_RETRY_SECONDS, 2.0 ** min(self._failures - 1, 20)))
+            self._failures = 0
+            if not self._keep(row.position):
+                return _POLL_SECONDS
         if rows:
             self._keep(rows[-1].position)
         return 0.0 if len(rows) == _PAGE else _POLL_SECONDS
+
+    def release(self) -> None:
+        """Let another server send from now on."""
+        self._deliveries.release(self._receiver, self._owner)
 
     def _delivered(self, body: Mapping[str, object]) -> bool:
         """Send a notification. Return whether it is settled: accepted, or refused for good."""
@@ -160,22 +178,16 @@ class WebhookNotifier:
             "url": f"{self._address}/plans/{plan.id}",
         }
 
-    def _position(self) -> int:
-        """Return the position of the last settled event. The first start begins at the end of the log."""
-        try:
-            return int(self._path.read_text())
-        except (FileNotFoundError, ValueError):
-            self._keep(end := end_of_log(self._container.database))
-            return end
+    def _claimed(self) -> int | None:
+        """Return the position of the last settled event; None if another server sends. The first start begins
+        at the end of the log.
+        """
+        start, now = end_of_log(self._container.database), self._container.clock.now()
+        return self._deliveries.claim(self._receiver, self._owner, start=start, now=now)
 
-    def _keep(self, position: int) -> None:
-        draft = self._path.with_name(f".{_FILE}")
-        draft.write_text(str(position))
-        draft.replace(self._path)
-
-    @property
-    def _path(self) -> Path:
-        return self._container.state_directory / _FILE
+    def _keep(self, position: int) -> bool:
+        now = self._container.clock.now()
+        return self._deliveries.keep(self._receiver, self._owner, position, now=now)
 
 
 def _kind(plan: PlanSummary) -> str | None:

@@ -14,6 +14,7 @@ __all__ = [
     "audit_home",
     "contents",
     "deleted_plans",
+    "deliveries",
     "idempotency_keys",
     "job_lanes",
     "members",
@@ -138,6 +139,16 @@ audit_home = Table(
     METADATA,
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("home", Text, nullable=False),
+)
+
+# How far each webhook has been notified, and the process that sends to it until its lease ends.
+deliveries = Table(
+    "deliveries",
+    METADATA,
+    Column("receiver", id_type(), primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("owner", id_type(), nullable=False),
+    Column("leased_until", BigInteger, nullable=False),
 )
 
 contents = Table(

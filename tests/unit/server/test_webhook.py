@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Delete, Update, delete, select, update
 
 from cleveragents.config.service_settings import NotificationSettings
 from cleveragents.server.webhook import WebhookNotifier
+from cleveragents.storage.service_tables import deliveries
 from tests.server_plan_bench import PlanServer, plan_server
 
 
@@ -38,12 +39,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
 
 @pytest.fixture(autouse=True)
 def from_now_on(server: PlanServer) -> None:
-    (server.bench.container.state_directory / "webhook-position").unlink(missing_ok=True)
-    notifier(server, Receiver()).step()
+    changed(server, delete(deliveries))
+    first = notifier(server, Receiver())
+    first.step()
+    first.release()
 
 
-def notifier(server: PlanServer, receiver: Receiver) -> WebhookNotifier:
+def notifier(server: PlanServer, receiver: Callable[[Mapping[str, Any]], int]) -> WebhookNotifier:
     return WebhookNotifier(server.bench.container, "https://agents.example/", receiver)
+
+
+def changed(server: PlanServer, statement: Delete | Update) -> None:
+    server.bench.container.database.write(lambda connection: connection.execute(statement))
+
+
+def killed(server: PlanServer) -> None:
+    """The process that sends is gone, and its lease has run out."""
+    changed(server, update(deliveries).values(leased_until=0))
 
 
 def done(server: PlanServer, script: str = "echo x > new.txt", **more: Any) -> str:
@@ -56,6 +68,7 @@ def test_a_plan_that_needs_a_person_is_reported_once(server: PlanServer) -> None
     receiver = Receiver()
     plan_id = done(server, goal="Write a file")
     notifier(server, receiver).step()
+    killed(server)
     notifier(server, receiver).step()  # also after a restart
     (told,) = receiver.accepted
     assert {name: told[name] for name in ("type", "plan", "title", "status", "needs", "url")} == {
@@ -87,6 +100,7 @@ def test_nothing_is_lost_while_the_receiver_is_down(server: PlanServer) -> None:
     pauses = [sender.step() for _ in range(5)]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert receiver.accepted == []
+    killed(server)
     notifier(server, receiver).step()  # another process goes on where the first one was killed
     assert [told["plan"] for told in receiver.accepted] == [one, two]
 
@@ -100,14 +114,15 @@ def test_a_notification_that_is_refused_for_good_does_not_hold_back_the_next(ser
 
 
 def test_a_delivery_that_was_not_recorded_is_repeated_with_the_same_id(
-    server: PlanServer, monkeypatch: pytest.MonkeyPatch
+    server: PlanServer,
 ) -> None:
     receiver = Receiver()
     done(server)
-    position = server.bench.container.state_directory / "webhook-position"
-    before = position.read_text()
+    with server.bench.container.database.read() as connection:
+        before = connection.execute(select(deliveries.c.position)).scalar_one()
     notifier(server, receiver).step()
-    position.write_text(before)  # as after a kill between the delivery and its record
+    # As after a kill between the delivery and its record.
+    changed(server, update(deliveries).values(position=before, leased_until=0))
     notifier(server, receiver).step()
     assert len(receiver.accepted) == 2
     assert receiver.accepted[0] == receiver.accepted[1]
@@ -121,9 +136,48 @@ def test_secrets_are_masked(server: PlanServer) -> None:
     assert secret not in str(receiver.accepted)
 
 
-def test_old_events_are_not_reported_at_the_first_start(server: PlanServer, tmp_path: Path) -> None:
+def test_of_two_servers_on_one_database_one_sends(server: PlanServer) -> None:
+    """The other server looks while a delivery is in progress: a position that is only read and written would
+    make it send the same notification.
+    """
+    receiver = Receiver()
+    other = notifier(server, receiver)
+
+    def send(body: Mapping[str, Any]) -> int:
+        other.step()
+        return receiver(body)
+
+    sender = notifier(server, send)
+    one, two = done(server), done(server)
+    sender.step()
+    other.step()
+    assert [told["plan"] for told in receiver.accepted] == [one, two]
+    sender.release()
+    later = done(server)
+    other.step()
+    sender.step()
+    assert [told["plan"] for told in receiver.accepted] == [one, two, later]
+
+
+def test_a_server_that_lost_its_lease_during_a_delivery_records_nothing(server: PlanServer) -> None:
+    receiver = Receiver()
+    other = notifier(server, receiver)
+
+    def slow(body: Mapping[str, Any]) -> int:
+        killed(server)  # it takes longer than the lease
+        other.step()
+        return 503
+
+    sender = notifier(server, slow)
+    one, two = done(server), done(server)
+    sender.step()
+    sender.step()
+    assert [told["plan"] for told in receiver.accepted] == [one, two]
+
+
+def test_old_events_are_not_reported_at_the_first_start(server: PlanServer) -> None:
     done(server)
-    (server.bench.container.state_directory / "webhook-position").unlink()
+    changed(server, delete(deliveries))
     receiver = Receiver()
     notifier(server, receiver).step()
     assert receiver.accepted == []

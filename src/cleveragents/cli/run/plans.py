@@ -114,7 +114,7 @@ def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, de
     after, request = current_position(client), with_goal_read(wanted)
     plan: Plan | None = None
     try:
-        with interrupt_deferred():  # guard: a plan that the server runs is known to this command
+        with interrupt_deferred():  # a plan that the server runs is known to this command
             plan = hand_over(container, local_server, request, handling)
         if handling.background:
             print_handover(plan, local_server, deciding.output)
