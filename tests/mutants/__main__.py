@@ -571,7 +571,6 @@ TESTS: dict[str, list[str]] = {
     "actors/graph/state.py": [f"{UNIT}actor_compiler.py"],
     "actors/graph/nodes.py": [f"{UNIT}actor_compiler.py"],
     "server/webhook.py": [f"{UNIT}webhook.py"],
-    "storage/sql_delivery_store.py": [f"{UNIT}webhook.py"],
     "storage/sql_idempotency_store.py": [f"{CONTRACTS}idempotency_store.py"],
     "access/store/sql_user_store.py": [
         f"{CONTRACTS}idempotency_store.py",

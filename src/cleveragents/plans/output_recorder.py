@@ -108,8 +108,9 @@ class OutputRecorder:
         self._thread.wake()
 
     def settle(self, plan_id: str, seconds: float = _SETTLE_SECONDS) -> None:
-        """Mark the end of a job, and wait until its output is stored: whoever sees the end of the job finds
-        all of its output. Waits at most `seconds`; output that could not be stored by then follows.
+        """Mark the end of a job, and wait until its output is stored, so that a client that sees the end of
+        the job finds all of its output. Waits at most `seconds`; output that could not be stored by then
+        follows.
         """
         stored = threading.Event()
         with self._lock:

@@ -41,7 +41,7 @@ class SqlDeliveryStore:
         def unit(connection: Connection) -> int | None:
             insert = insert_into(deliveries, connection.dialect.name).on_conflict_do_nothing()
             connection.execute(insert, new)
-            # guard: one statement decides, so of two claimants one gets the lease
+            # One statement decides, so of two claimants one gets the lease
             free = or_(_ROWS.owner == owner, _ROWS.leased_until < microseconds(now))
             taken = update(deliveries).where(_ROWS.receiver == receiver, free)
             values = {"owner": owner, "leased_until": _until(now)}

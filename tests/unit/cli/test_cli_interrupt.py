@@ -327,7 +327,7 @@ def test_an_interrupt_takes_effect_after_a_hand_over_not_within() -> None:
         (ServerUnreachable("http://a.test", "no answer"), "run `agents plan pause 01A`"),
     ],
 )
-def test_a_plan_that_is_not_followed_yet_is_paused_or_its_state_is_told(
+def test_a_plan_that_is_not_followed_yet_is_paused_or_its_state_is_printed(
     error: CleverAgentsError | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
