@@ -146,6 +146,7 @@ class _AsyncPlans:
         path: str | None = ...,
         line: int | None = ...,
         end_line: int | None = ...,
+        side: Side = ...,
     ) -> CommentView: ...
     async def comments(
         self, plan_id: str, *, limit: int = ..., after: str | None = ...

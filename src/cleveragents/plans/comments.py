@@ -7,8 +7,8 @@ unsent, and belongs to the next revision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cleveragents.core.change import GITLINK, FileState
 from cleveragents.core.clock import Clock
@@ -97,7 +97,10 @@ class PlanComments:
         except SandboxMissing:
             sandbox = None
         states = self._states(plan, sandbox)
-        return {number: _place(anchor, states, sandbox) for number, anchor in anchored}
+        base = self._base(plan, sandbox, {anchor.path for _, anchor in anchored if anchor.of_base})
+        return {
+            number: _place(anchor, base if anchor.of_base else states, sandbox) for number, anchor in anchored
+        }
 
     def revise(
         self,
@@ -177,15 +180,24 @@ class PlanComments:
         states = self._states(plan, sandbox)
         if path not in states:  # guard: only files that the plan changed are readable
             raise UnknownFile(plan.id, path)
-        state = states[path]
+        state = self._base(plan, sandbox, [path])[path] if lines.before else states[path]
         content = None if state is None or state.mode == GITLINK else sandbox.content(state.content)
         if state is None or content is None:
-            raise RequestRefused(f"{path} has no lines in the result; comment on the plan instead", "line")
+            where = "before the change" if lines.before else "in the result"
+            raise RequestRefused(f"{path} has no lines {where}; comment on the plan instead", "line")
         anchor = anchor_of(path, state.content, content, lines.start, lines.end)
         if anchor is None:
             count = len(content.splitlines())
             raise RequestRefused(f"{path} has {count} lines, so no lines {lines.start}-{lines.end}", "line")
-        return anchor
+        return replace(anchor, of_base=lines.before)
+
+    def _base(
+        self, plan: Plan, sandbox: Sandbox | None, paths: Collection[str]
+    ) -> Mapping[str, FileState | None]:
+        """Return the states of these files before the plan changed them; after a rebase, on its new base."""
+        if sandbox is None or not paths:
+            return {}
+        return sandbox.base_states(paths, self.result.base(plan, sandbox))
 
     def _states(self, plan: Plan, sandbox: Sandbox | None) -> Mapping[str, FileState | None]:
         """Return the states of changed files as the diff shows them, those left out included."""

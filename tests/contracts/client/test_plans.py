@@ -459,7 +459,12 @@ def test_comments_are_added_listed_and_answered(client: Client) -> None:
         client.plans.answer_comment(plan_id, 9, CommentState.RESOLVED)
     with pytest.raises(UnknownFile):
         client.plans.comment(plan_id, "x", path="other.txt", line=1)
-    for wrong in ({"path": "new.txt"}, {"line": 1}, {"path": "new.txt", "line": 2, "end_line": 3}):
+    for wrong in (
+        {"path": "new.txt"},
+        {"line": 1},
+        {"path": "new.txt", "line": 2, "end_line": 3},
+        {"path": "new.txt", "line": 1, "side": "before"},  # there was no such file
+    ):
         with pytest.raises(RequestRefused):
             client.plans.comment(plan_id, "x", **wrong)
     with pytest.raises(PlanError, match="steps are fixed"):

@@ -98,6 +98,26 @@ def test_impossible_comments_name_the_reason(
     assert said in ended.err
 
 
+def test_a_removed_line_is_commented_on_in_the_file_before_the_change(agents: Agents, tmp_path: Path) -> None:
+    file = tmp_path / "repository" / "many.txt"
+    file.write_text("one\ntwo\nthree\n")
+    change = "sed -i -e /two/d many.txt"
+    plan = agents(*COMMAND[:-1], "--profile", "trusted", "--", "sh", "-c", change).id
+    made = agents("plan", "comment", plan, "--old", "many.txt:2", "keep it")
+    assert (made.code, "comment 1 on many.txt:2 (before the change)" in made.err) == (0, True), made.err
+    listed = agents("plan", "comments", plan).out
+    assert "1. open: many.txt:2 (before the change), by owner\n  > two\n  keep it\n" in listed
+    (shown,) = json.loads(agents("plan", "comments", plan, "--format", "json").out)
+    assert (shown["side"], shown["lines"], shown["outdated"]) == ("before", ["two"], False)
+    for words, said in (
+        (("--old", "many.txt:4", "no such line"), "has 3 lines"),
+        (("--old", "only text"), "--old needs PATH:LINE and TEXT"),
+        (("many.txt:3", "gone"), "has 2 lines"),
+    ):
+        refused = agents("plan", "comment", plan, *words)
+        assert (refused.code, said in " ".join(refused.err.split())) == (2, True), refused.err
+
+
 def test_a_hunk_is_left_out_and_included_again(agents: Agents, tmp_path: Path) -> None:
     file = tmp_path / "repository" / "many.txt"
     file.write_text("".join(f"{n}\n" for n in range(1, 31)))

@@ -278,8 +278,10 @@ class Plans(Protocol):
         path: str | None = None,
         line: int | None = None,
         end_line: int | None = None,
+        side: Side = "after",
     ) -> CommentView:
-        """Comment on a plan, or on lines of a file that it changed, as the result has them.
+        """Comment on a plan, or on lines of a file that it changed: as the result has them, or with the side
+        `before`, as the file was before the plan. Removed lines are only there.
 
         The comment follows its lines while they are found unchanged at exactly one place; afterwards it is
         outdated. The executor gets it with the next `revise`. Raises `UnknownFile`.

@@ -295,8 +295,10 @@ class HttpPlans:
         path: str | None = None,
         line: int | None = None,
         end_line: int | None = None,
+        side: Side = "after",
     ) -> CommentView:
         body = {"text": text, "path": path, "line": line, "end_line": end_line}
+        body |= {} if side == "after" else {"side": side}
         return view_of(CommentView, self._http.post(_path(plan_id, "comments"), body))
 
     def comments(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[CommentView]:

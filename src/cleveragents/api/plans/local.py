@@ -465,12 +465,13 @@ class LocalPlans:
         path: str | None = None,
         line: int | None = None,
         end_line: int | None = None,
+        side: Side = "after",
         claim: IdempotencyClaim | None = None,
     ) -> CommentView:
         from cleveragents.api.plans.review import commented_lines
         from cleveragents.api.reachability import ensure_reachable
 
-        lines = commented_lines(path, line, end_line)
+        lines = commented_lines(path, line, end_line, before=side == "before")
         plan = self._operated(plan_id)
         if claim is not None and claim.made is not None:  # guard: commented once
             return self._comment(plan, int(claim.made))

@@ -107,7 +107,9 @@ def is_selected(path: str, names: Sequence[str]) -> bool:
     )
 
 
-def commented_lines(path: str | None, line: int | None, end_line: int | None) -> CommentLines | None:
+def commented_lines(
+    path: str | None, line: int | None, end_line: int | None, *, before: bool = False
+) -> CommentLines | None:
     """Return the lines of a comment; None for one on the whole plan. Raises `RequestRefused`."""
     if path is None and line is None and end_line is None:
         return None
@@ -117,7 +119,7 @@ def commented_lines(path: str | None, line: int | None, end_line: int | None) ->
     if not 1 <= line <= last < line + MOST_LINES:
         what = f"lines {line}-{last}: the last line must be at or below the first, by at most {MOST_LINES}"
         raise RequestRefused(what, "line")
-    return CommentLines(path, line, last)
+    return CommentLines(path, line, last, before)
 
 
 def comment_rows(parts: PlanParts, plan: Plan, comments: Sequence[Comment]) -> list[dict[str, JsonValue]]:
@@ -138,6 +140,7 @@ def _comment_row(comment: Comment, place: tuple[int, int] | None) -> dict[str, J
         "path": None if anchor is None else printable_name(anchor.path),
         "line": lines[0],
         "end_line": lines[1],
+        "side": "before" if anchor is not None and anchor.of_base else "after",
         "lines": () if anchor is None else tuple(redact_known_text(line) for line in anchor.lines),
         "blob": None if anchor is None else anchor.blob,
         "outdated": anchor is not None and place is None,

@@ -631,8 +631,11 @@ class CommentView:
     author: str = shown(examples=["ada"])
     by_actor: bool = shown("the author is an actor, such as the reviewer")
     path: str | None = shown("null for a comment on the whole plan", examples=["src/export.py"])
-    line: int | None = shown("the first line in the result now; of an outdated comment, in the blob")
+    line: int | None = shown("the first line in the file now; of an outdated comment, in the blob")
     end_line: int | None = shown("the last line, as `line`")
+    side: Literal["before", "after"] = shown(
+        default="after", description="the file: before the plan changed it, or of the result"
+    )
     lines: tuple[str, ...] = shown("the text that was commented on; known secrets are masked")
     blob: str | None = shown("object id of the file that was commented on")
     outdated: bool = shown("the lines were changed, or are no longer found at exactly one place")
@@ -646,7 +649,8 @@ class CommentView:
         if self.path is None:
             return ""
         more = "" if self.end_line == self.line else f"-{self.end_line}"
-        return f"{self.path}:{self.line}{more}"
+        old = " (before the change)" if self.side == "before" else ""
+        return f"{self.path}:{self.line}{more}{old}"
 
 
 @view

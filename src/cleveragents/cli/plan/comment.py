@@ -15,7 +15,7 @@ from cleveragents.cli.session import Session, pass_session
 from cleveragents.plans.model.comment import CommentState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.client import Plans, Side
     from cleveragents.api.plans.views import CommentView, PlanView
 
 __all__ = ["comment_on_plan", "comments_of_plan", "revise_plan"]
@@ -27,6 +27,7 @@ _STATES = [state.value for state in CommentState]
 @click.command("comment")
 @plan_argument
 @click.argument("words", nargs=-1, metavar="[PATH:LINE] TEXT")
+@click.option("--old", is_flag=True, help="PATH:LINE counts in the file before the change, as in the diff.")
 @click.option("--resolve", type=click.IntRange(min=1), metavar="N", help="Resolve comment N.")
 @click.option("--decline", type=click.IntRange(min=1), metavar="N", help="Decline comment N.")
 @click.option("--reopen", type=click.IntRange(min=1), metavar="N", help="Reopen comment N.")
@@ -36,6 +37,7 @@ def comment_on_plan(
     session: Session,
     plan_id: str,
     words: tuple[str, ...],
+    old: bool,
     resolve: int | None,
     decline: int | None,
     reopen: int | None,
@@ -43,7 +45,8 @@ def comment_on_plan(
 ) -> None:
     """Comment on a plan, or on lines of its result.
 
-    PATH:LINE, or PATH:START-END, names lines of a changed file as the result has them. If the file changes
+    PATH:LINE, or PATH:START-END, names lines of a changed file as the result has them; with --old, as the
+    file was before the plan, for lines that the plan removed. If the file changes
     later, the comment follows its lines if they are found unchanged at exactly one place; otherwise it is
     outdated and keeps the original lines. TEXT - is read from stdin. The agent gets the comments with `agents
     plan revise PLAN`. With --resolve, --decline or --reopen, TEXT is the reason and may be omitted.
@@ -52,6 +55,7 @@ def comment_on_plan(
     Example:
       agents plan comment 7QX2 "Also update the changelog"
       agents plan comment 7QX2 src/export.py:12-14 "Raise ValueError instead"
+      agents plan comment 7QX2 --old src/export.py:30 "Why was this check removed?"
       agents plan comment 7QX2 --resolve 2 "Fixed by hand"
     """
     chosen = {CommentState.RESOLVED: resolve, CommentState.DECLINED: decline, CommentState.OPEN: reopen}
@@ -67,7 +71,7 @@ def comment_on_plan(
         shown = plans.answer_comment(plan_id, number, state, reason=reason)
         progress(f"comment {shown.number}: {shown.state.value}")
     else:
-        shown = _added(plans, plan_id, words)
+        shown = _added(plans, plan_id, words, "before" if old else "after")
         place = f" on {shown.place}" if shown.path else ""
         send = f"; send it to the agent with `{prefix_of(session)} plan revise {plan_id}`"
         progress(f"comment {shown.number}{place}{send if 'revise' in plans.get(plan_id).can else ''}")
@@ -148,12 +152,14 @@ def revise_plan(
     continue_plan(WorkOptions(client, prefix_of(session), output, yes=yes), plan, act, tell=tell)
 
 
-def _added(plans: Plans, plan_id: str, words: tuple[str, ...]) -> CommentView:
+def _added(plans: Plans, plan_id: str, words: tuple[str, ...], side: Side) -> CommentView:
     if not words:
         raise click.UsageError("missing TEXT; list the comments with `agents plan comments PLAN`")
     if len(words) == 1:
         if _PLACE.fullmatch(words[0]) and not any(map(str.isspace, words[0])):
             raise click.UsageError(f"missing TEXT after {printable(words[0])}")
+        if side == "before":
+            raise click.UsageError("--old needs PATH:LINE and TEXT")
         return plans.comment(plan_id, _text(words[0]))
     place, *texts = words
     named = _PLACE.fullmatch(place)
@@ -164,9 +170,8 @@ def _added(plans: Plans, plan_id: str, words: tuple[str, ...]) -> CommentView:
             else "too many arguments; put TEXT in quotes"
         )
     line, end = int(named["line"]), named["end"]
-    return plans.comment(
-        plan_id, _text(texts[0]), path=named["path"], line=line, end_line=None if end is None else int(end)
-    )
+    last = None if end is None else int(end)
+    return plans.comment(plan_id, _text(texts[0]), path=named["path"], line=line, end_line=last, side=side)
 
 
 def _text(word: str) -> str:

@@ -1,9 +1,10 @@
 """Comments on a plan or on lines of its result.
 
-A comment on lines is anchored to their content, not to their numbers. While the file has the content that was
-commented on, the numbers are valid. If the file changed, the comment follows its lines if they are found
-unchanged at exactly one place; otherwise the comment is outdated and keeps its original lines. If the lines
-occur several times, the lines around them tell the places apart.
+A comment is on lines of a file as the result has it, or as it was before the plan changed it: only the latter
+file has the lines that were removed. The comment is anchored to their content, not to their numbers. While
+the file has the content that was commented on, the numbers are valid. If the file changed, the comment
+follows its lines if they are found unchanged at exactly one place; otherwise the comment is outdated and
+keeps its original lines. If the lines occur several times, the lines around them tell the places apart.
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ class CommentState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommentLines:
-    """Lines `start` to `end`, from 1, of a file of the result."""
+    """Lines `start` to `end`, from 1, of a file of the result; with `before`, of the file before the plan
+    changed it.
+    """
 
     path: str
     start: int
     end: int
+    before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ class CommentAnchor:
 
     `lines` is their text with known secrets masked. `digests` identify the lines, and as many lines around
     them as are needed to make them unique in the file; the first `before` of these precede the commented
-    lines. `digests` is empty if the lines cannot be made unique.
+    lines. `digests` is empty if the lines cannot be made unique. `of_base`: the file is the one before the
+    plan changed it.
     """
 
     path: str
@@ -75,6 +80,7 @@ class CommentAnchor:
     lines: tuple[str, ...]
     digests: tuple[str, ...] = ()
     before: int = 0
+    of_base: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +221,7 @@ def _entry(comment: Comment, place: tuple[int, int] | None) -> str:
     start, end = place or (anchor.start, anchor.end)
     lines = f"line {start}" if start == end else f"lines {start}-{end}"
     since = "" if place is not None else ", as the file was; the lines were changed since"
+    since = " of the file before your changes" if anchor.of_base and place is not None else since
     quoted = "\n".join(f"> {line}" for line in anchor.lines[:_QUOTED_LINES])[:_QUOTED_CHARACTERS]
     return f"{title}, on {anchor.path}, {lines}{since}:\n{redact_content_text(quoted)}\n{comment.made.text}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter
 from pydantic import Field, model_validator
@@ -200,6 +200,9 @@ class CommentBody(StrictBody):
     end_line: int | None = Field(
         default=None, ge=1, le=10**9, description="the last line; default: `line`", examples=[5]
     )
+    side: Literal["before", "after"] = Field(
+        default="after", description="the file that has the lines: before the plan changed it, or the result"
+    )
 
 
 class CommentAnswerBody(StrictBody):
@@ -351,11 +354,17 @@ def correct_plan(
 def comment_on_plan(plan_id: PlanId, body: CommentBody, client: PlanOperator, claim: Claimed) -> CommentView:
     """Comment on a plan, or on lines of a file that it changed.
 
-    Lines are those of the result. The comment keeps their text: it follows them if the file changes, or
-    becomes outdated.
+    Lines are those of the result, or of the file before the change. The comment keeps their text: it follows
+    them if the file changes, or becomes outdated.
     """
     return client.plans.comment(
-        plan_id, body.text, path=body.path, line=body.line, end_line=body.end_line, claim=claim
+        plan_id,
+        body.text,
+        path=body.path,
+        line=body.line,
+        end_line=body.end_line,
+        side=body.side,
+        claim=claim,
     )
 
 

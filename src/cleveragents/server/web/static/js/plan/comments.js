@@ -14,9 +14,10 @@ export function useComments(plan, rev) {
   return useRead(`/plans/${plan.id}/comments`, rev, { whole: true });
 }
 
-/** The text of a comment's place: `line 3` or `lines 3–5`. */
-export function linesOf({ line, end_line: end }) {
-  return end && end !== line ? `lines ${line}–${end}` : `line ${line}`;
+/** The text of a comment's place: `line 3` or `lines 3–5`, of the result or of the file before the change. */
+export function linesOf({ line, end_line: end, side }) {
+  const old = side === "before" ? ", before the change" : "";
+  return `${end && end !== line ? `lines ${line}–${end}` : `line ${line}`}${old}`;
 }
 
 /** A comment with its answers. `may`: the user can settle it. An outdated one shows the lines it was made on. */

@@ -66,7 +66,7 @@ function Body({ file, sides, may, comments, talk }) {
   const total = hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0);
   const instead = insteadOfLines(file, total);
   const lines = new Set(hunks.flatMap((hunk) => hunk.lines.map((line) => line.new)));
-  const beside = instead ? [] : comments.filter((one) => !one.outdated && lines.has(one.end_line));
+  const beside = instead ? [] : comments.filter((one) => !one.outdated && one.side !== "before" && lines.has(one.end_line));
   const above = comments.filter((one) => !beside.includes(one));
   const top = html`${above.map((comment) => html`<div key=${comment.number} class="p-above">
     <${Comment} ...${{ ...talk, comment }} may=${talk.operator} where=${linesOf(comment)} />
