@@ -52,6 +52,9 @@ _FILTERED = frozenset(
     {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
 )
 _BROKEN = frozenset({"malformed_function_call", "unexpected_tool_call", "error", "other"})
+_SCHEMA_REFUSED = re.compile(
+    r"response_?(?:format|schema|mime_?type)|json_?(?:schema|object)|structured output|grammar", re.IGNORECASE
+)
 _CHARACTERS_A_TOKEN = 64
 _CHARACTERS_SPARE = 65_536
 _REPEATED, _LONGEST_PERIOD = 3_000, 500
@@ -67,6 +70,9 @@ class LangChainModel:
     `options` converts a request into keyword arguments of the chat model. `sums_usage`: streamed usage values
     are increments, to be summed, not running totals. `tells_schema` adds the answer's schema to the prompt.
     `place` is passed to `FailedCall`.
+
+    If the server refuses the parameter for a structured answer, the call is made again without it, with the
+    schema in the prompt; so are all later calls.
 
     Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
     calls.
@@ -90,6 +96,7 @@ class LangChainModel:
         self._place = place
         self._sums_usage = sums_usage
         self._tells_schema = tells_schema
+        self._refuses_schema = False
         self._estimator = Estimator()
 
     @property
@@ -106,6 +113,18 @@ class LangChainModel:
         error states whether the provider may charge for the call. Every error after the first piece may be
         charged, even if that piece held only hidden reasoning.
         """
+        try:
+            return await self._replied(request, on_token)
+        except ModelRefused as refused:
+            native = request.schema is not None and not self._refuses_schema
+            if refused.charged or not native or not _SCHEMA_REFUSED.search(str(refused)):
+                raise
+            self._refuses_schema = True
+        return await self._replied(request, on_token)
+
+    async def _replied(
+        self, request: ModelRequest, on_token: Callable[[str], None] | None = None
+    ) -> ModelReply:
         names = ToolNames([tool.name for tool in request.tools])
         heard = _Heard(names, request.max_output_tokens, self._sums_usage)
         tell = on_token or _ignore
@@ -135,9 +154,10 @@ class LangChainModel:
 
     def _pieces(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[ReplyChunk, None]:
         messages = [*request.messages]
-        if request.schema is not None and self._tells_schema:
+        if request.schema is not None and (self._tells_schema or self._refuses_schema):
             messages.append(_schema_in_words(request.schema))
-        return self._speak(ChatInput(messages, names, lc_tools(request, names), self._options(request)))
+        asked = replace(request, schema=None) if self._refuses_schema else request
+        return self._speak(ChatInput(messages, names, lc_tools(request, names), self._options(asked)))
 
 
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:

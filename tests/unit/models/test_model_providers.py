@@ -278,3 +278,54 @@ def test_a_page_instead_of_a_stream_is_not_a_lost_connection(body: bytes) -> Non
         ) as caught:
             asyncio.run(model.reply(asked))
     assert caught.value.charged
+
+
+ASKS_FOR_JSON = ModelRequest(
+    messages=(Message(MessageRole.USER, "hello"),),
+    max_output_tokens=64,
+    schema={"type": "object", "properties": {"verdict": {"type": "string"}}},
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This response_format type is unavailable now",
+        "'response_format.type' must be 'json_schema' or 'text'",
+        "failed to parse grammar",
+    ],
+)
+def test_a_server_that_refuses_schemas_gets_them_in_words(said: str) -> None:
+    """Once refused, the parameter is not sent again."""
+    script = {
+        "rules": [
+            {"reply": {"fault": {"status": 400, "message": said}}, "times": 1},
+            {"reply": {"text": '{"verdict": "good"}'}},
+        ]
+    }
+    with ScriptedServer(read_script(json.dumps(script), "s"), key=KEY) as server:
+        model = opened(openai.PROVIDER, server.base_url)
+        for _ in range(2):
+            assert asyncio.run(model.reply(ASKS_FOR_JSON)).message.text == '{"verdict": "good"}'
+        first, *later = server.bodies()
+    assert "response_format" in first
+    assert len(later) == 2
+    for body in later:
+        assert "response_format" not in body
+        assert '"verdict"' in body["messages"][0]["content"]
+
+
+def test_another_refusal_of_a_request_with_a_schema_is_raised() -> None:
+    script = {"rules": [{"reply": {"fault": {"status": 400, "message": "no such tool"}}}]}
+    with ScriptedServer(read_script(json.dumps(script), "s"), key=KEY) as server:
+        with pytest.raises(ModelRefused, match="no such tool"):
+            asyncio.run(opened(openai.PROVIDER, server.base_url).reply(ASKS_FOR_JSON))
+        assert len(server.bodies()) == 1
+
+
+def test_a_server_that_always_refuses_schemas_is_asked_twice_at_most() -> None:
+    script = {"rules": [{"reply": {"fault": {"status": 400, "message": "response_format: no"}}}]}
+    with ScriptedServer(read_script(json.dumps(script), "s"), key=KEY) as server:
+        with pytest.raises(ModelRefused):
+            asyncio.run(opened(openai.PROVIDER, server.base_url).reply(ASKS_FOR_JSON))
+        assert len(server.bodies()) == 2
