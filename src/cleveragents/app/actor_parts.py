@@ -117,6 +117,7 @@ class ActorParts:
             turn=ActorTurn(lambda: container.actor_runner, told),
             checks=SqlCheckStore(container.database, container.identifiers),
             record_review=self._plans.comments.record_review,
+            record_answers=self._plans.comments.record_answers,
             sub_plans=self._plans.sub_plans,
             clock=container.clock,
             say=say or _nothing,

@@ -8,6 +8,7 @@ unsent, and belongs to the next revision.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cleveragents.core.change import GITLINK, FileState
@@ -20,6 +21,7 @@ from cleveragents.core.errors import (
     UnknownFile,
 )
 from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.core.tool import CallState
 from cleveragents.plans.corrections.correct import PlanCorrection
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.comment import (
@@ -31,6 +33,7 @@ from cleveragents.plans.model.comment import (
     NewAnswer,
     NewComment,
     anchor_of,
+    answers_in,
     lines_now,
     named_lines,
     revision_text,
@@ -48,6 +51,7 @@ __all__ = ["PlanComments"]
 
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _TOLD = 300
+_LONGEST_REASON = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,37 @@ class PlanComments:
         known |= {made.text: one for made, one in zip(new, added, strict=True)}
         return [known[text] for text in texts]
 
+    def record_answers(self, plan: Plan, actor: str, report: str) -> None:
+        """Store the answers to comments in the report of an executor, which may have no tools. A repeated
+        report answers nothing twice; an answer to a comment that was never sent, is settled, or has neither a
+        change nor a reason is left out.
+        """
+        given = answers_in(report)
+        every = {one.number: one for one in self.store.of_plan(plan.id)} if given else {}
+        for number, state, said in given:
+            comment, reason = every.get(number), redact_content_text(said)[:_LONGEST_REASON]
+            if comment is None or not comment.is_open or not (comment.batch or comment.made.by_actor):
+                continue
+            call = self._last_change(plan, comment) if state is CommentState.RESOLVED else None
+            repeated = any((one.made.author, one.made.reason) == (actor, reason) for one in comment.answers)
+            if repeated or not (reason or call):  # guard: a replayed report undoes no person's reopening
+                continue
+            made = NewAnswer(state, actor, reason, by_actor=True, call=call)
+            with suppress(PlanError):
+                self.store.answer(plan.id, number, made, now=self.clock.now(), ensure=_ensure_open)
+
+    def _last_change(self, plan: Plan, comment: Comment) -> int | None:
+        """Return the number of the last call that changed files since the comment."""
+        calls = self.result.history.calls(plan.id)
+        changed = (
+            call.number
+            for call in calls
+            if call.state is CallState.ENDED
+            and call.changeset_id is not None
+            and call.started_at >= comment.created_at
+        )
+        return max(changed, default=None)
+
     def _named(self, plan: Plan, text: str) -> CommentAnchor | None:
         """Return the anchor of the lines that a finding begins with; None without lines of the result."""
         named = named_lines(text)
@@ -219,6 +254,11 @@ def _place(
         return None if sandbox is None or state is None else sandbox.content(state.content)
 
     return lines_now(anchor, None if state is None else state.content, content)
+
+
+def _ensure_open(comment: Comment) -> None:
+    if not comment.is_open:  # guard: a person settled the comment meanwhile
+        raise PlanError(comment.plan_id, f"comment {comment.number} is already {comment.state.value}")
 
 
 def _guidance(comments: Sequence[Comment], message: str) -> str:

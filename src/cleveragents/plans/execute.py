@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from cleveragents.actors.model.actor import Actor, LlmNode
+from cleveragents.actors.model.actor import Actor, LlmNode, report_in
 from cleveragents.actors.ports import ActorHost
 from cleveragents.changes.model.merge_conflict import MergeConflict
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
@@ -25,7 +25,7 @@ from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
 from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, rollback_count
 from cleveragents.plans.conflicts.resolution import conflict_task
-from cleveragents.plans.model.comment import Comment
+from cleveragents.plans.model.comment import WITHOUT_TOOL, Comment
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -58,6 +58,7 @@ class ExecutePhase:
     turn: ActorTurn
     checks: SqlCheckStore
     record_review: RecordReview
+    record_answers: Callable[[Plan, str, str], None]
     sub_plans: SubPlans
     clock: Clock
     say: Callable[[str], None]
@@ -70,7 +71,6 @@ class ExecutePhase:
         Returns the values that the actor left in its state, and the pending request if the plan has to wait.
         Raises `RethinkNeeded` if the reviewer demands it and `rethinks` is set.
         """
-        actor = ground.casting.execute
         with ExitStack() as stack:
             executor = _TaskExecutor(self, ground, stack)
             waiting = self.sub_plans.advance(ground, executor, self.say)
@@ -85,7 +85,7 @@ class ExecutePhase:
                 self.say(attempt)
                 task = f"This is {attempt}. {findings}"
                 part = _fix_part(ground, number)
-                executor.left = self.turn.run(ground, executor.stage, actor, part, task=task)
+                executor.run(part, task)
             self._findings(ground, executor, rethinks)
         return executor.left, None
 
@@ -158,7 +158,7 @@ class _TaskExecutor:
             # A prompt of this actor has the goal already, and a small model pays for every word.
             own = "" if words == self._ground.plan.goal and failures else words
             words = "\n\n".join(filter(None, [own, failures]))
-        self._run(task.part(number), words)
+        self.run(task.part(number), words)
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """Run the actor once for each merge with conflicts. A finished run that left conflicts open is not
@@ -167,11 +167,15 @@ class _TaskExecutor:
         for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
             self._executing.say(redact_text(f"resolving the conflicts with {of_merge[0].title}"))
-            self._run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
+            self.run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
 
-    def _run(self, part: str, words: str) -> None:
-        actor = self._ground.casting.execute
+    def run(self, part: str, words: str) -> None:
+        """Run the actor with this task, and store the answers to comments in its report."""
+        actor, plan = self._ground.casting.execute, self._ground.plan
         self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
+        report = report_in(self.left)
+        if report is not None:
+            self._executing.record_answers(plan, actor, report)
 
 
 def _fix_part(ground: ActorPhase, number: int) -> str:
@@ -241,7 +245,7 @@ def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
 def _numbered(findings: Sequence[Comment]) -> str:
     """Return the findings with the numbers of their comments; empty if there are none."""
     lines = [f"- {finding.made.text} (comment {finding.number})" for finding in findings]
-    answer = "Answer each comment by its number with `answer_comment`."
+    answer = f"Answer each comment by its number with `answer_comment`. {WITHOUT_TOOL}"
     return "\n".join([*lines, "", answer]) if lines else ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.project import remote_of
-from cleveragents.actors.model.actor import GIVEN
+from cleveragents.actors.model.actor import report_in
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
 from cleveragents.core.errors import (
     ActorAsks,
@@ -468,12 +468,9 @@ def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
 
 
 def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
-    """Return the report of an executor, or the only text it returned; None if there is neither."""
-    report = values.get("report")
-    if isinstance(report, str) and report.strip():
-        return _cut(report)
-    texts = [text for name, text in values.items() if name not in GIVEN and isinstance(text, str) and text]
-    return _cut(texts[0]) if len(texts) == 1 else None
+    """Return the answer of a plan, from the values that its executor left."""
+    report = report_in(values)
+    return None if report is None else _cut(report)
 
 
 def _cut(text: str) -> str:

@@ -103,6 +103,32 @@ def test_the_executor_answers_every_comment_of_a_batch(bench: ActorPlanBench) ->
     assert bench.parts.comments.places(plan, [first]) == {1: None}  # its line was changed
 
 
+def test_an_agent_without_tools_answers_in_its_report(bench: ActorPlanBench) -> None:
+    report = (
+        "The second line is a digit.\n\n```\nComment 3: resolved: quoted, not an answer\n```\n\n"
+        "Comment 1: resolved: it is a digit now\n- **Comment 2**: declined – there is no changelog\n"
+        "Comment 9: resolved: there is no such comment\n"
+    )
+    plan = reached(bench, EDIT, says(report))
+    for text in ("a digit", "a changelog", "and a test"):
+        bench.parts.comments.add(plan, text, author="ada")
+    plan = revised(bench, plan)
+    found = comments(bench, plan)
+    assert [one.state for one in found] == [
+        CommentState.RESOLVED,
+        CommentState.DECLINED,
+        CommentState.OPEN,
+    ]
+    (resolved,), (declined,) = found[0].answers, found[1].answers
+    edit = next(made for made in bench.calls(plan) if made.tool == "edit")
+    assert (resolved.made.reason, resolved.made.call) == ("it is a digit now", edit.number)
+    assert (declined.made.reason, declined.made.call) == ("there is no changelog", None)
+    # A report that is read again does not settle what a person reopened.
+    bench.parts.comments.answer(plan, 1, CommentState.OPEN, author="ada")
+    bench.parts.comments.record_answers(plan, "builtin/executor", report)
+    assert comments(bench, plan)[0].is_open
+
+
 def test_a_comment_without_an_answer_stays_open_and_is_sent_again(bench: ActorPlanBench) -> None:
     plan = reached(bench, says("forgot it"))
     bench.parts.comments.add(plan, "a digit", author="ada")

@@ -46,6 +46,7 @@ __all__ = [
     "cut_arguments",
     "is_actor_file",
     "is_of_type",
+    "report_in",
     "sent_actor_of",
     "server_request",
 ]
@@ -359,3 +360,12 @@ def cut_arguments(value: object, depth: int = 0) -> object:
     if isinstance(value, list):
         return [cut_arguments(item, depth + 1) for item in value[:_MOST_ITEMS]]
     return value
+
+
+def report_in(values: Mapping[str, JsonValue]) -> str | None:
+    """Return the report of an executor, or the only text it returned; None if there is neither."""
+    report = values.get("report")
+    if isinstance(report, str) and report.strip():
+        return report
+    texts = [text for name, text in values.items() if name not in GIVEN and isinstance(text, str) and text]
+    return texts[0] if len(texts) == 1 else None
