@@ -402,6 +402,25 @@ def test_undoes_an_interrupted_transaction_before_the_next(database: Database) -
     assert changeset_ids(database) == ["x"]
 
 
+@sqlite_only
+def test_writes_again_after_an_interrupt_in_a_statement(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def unit(connection: Connection) -> None:
+        # SQLAlchemy closes the connection then, and opens another one when it is used again.
+        monkeypatch.setattr(connection.dialect, "do_execute", interrupt)
+        connection.execute(text("SELECT 1"))
+
+    with pytest.raises(KeyboardInterrupt):
+        database.write(unit)
+    monkeypatch.undo()
+    database.write(keep("x"))
+    assert changeset_ids(database) == ["x"]
+
+
 # ── Busy, full, broken ────────────────────────────────────────────────────────────────────────────
 
 

@@ -70,6 +70,7 @@ class SqliteBackend:
             patience_seconds=settings.patience_seconds,
             busy=self._busy,
         )
+        self._driver: sqlite3.Connection | None = None
         try:
             self._writer = self._open_writer()
         except BaseException:
@@ -112,11 +113,15 @@ class SqliteBackend:
             connection = self._engine.connect()
             driver = _driver(connection)
             self._patiently(lambda: _use_wal(driver))
-            driver.execute("PRAGMA query_only = OFF")
-            driver.execute("PRAGMA busy_timeout = 0")
+            self._allow_writes(driver)
             return connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translated(error, self._url) from error
+
+    def _allow_writes(self, driver: sqlite3.Connection) -> None:
+        driver.execute("PRAGMA query_only = OFF")
+        driver.execute("PRAGMA busy_timeout = 0")
+        self._driver = driver
 
     def _commit_batch(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         try:
@@ -127,6 +132,8 @@ class SqliteBackend:
     def _transaction(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         connection = self._writer
         driver = _driver(connection)
+        if driver is not self._driver:  # guard: SQLAlchemy reconnects if an interrupt strikes in a statement
+            self._allow_writes(driver)
         if driver.in_transaction:  # guard: an interrupt may have struck between BEGIN and here
             driver.rollback()
         driver.execute("BEGIN IMMEDIATE")
