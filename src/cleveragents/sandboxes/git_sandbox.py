@@ -61,8 +61,8 @@ _BUSY_SECONDS = 30.0
 class Sandbox:
     """An open sandbox. Any process may open it; one call at a time may write (`writing`).
 
-    New content goes to the sandbox's own store; the content of the base is borrowed, not copied. Holds only
-    immutable state, so any thread may share it.
+    New content goes to the sandbox's own store; the content of the base is borrowed, not copied. Any thread
+    may share it: its state is immutable, except for the last stored tree, which is replaced as a whole.
     """
 
     def __init__(self, place: SandboxLayout, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
@@ -74,6 +74,7 @@ class Sandbox:
         self._ignored = IgnoredFiles(self._tree, facts.durable)
         self._visible = VisibleGit(place, facts, self._engine)
         self._aside = FileQuarantine(place, facts.durable, faults or NoFaults())
+        self._stored: tuple[Mapping[str, FileState | None], str] = {}, facts.base
 
     @property
     def plan_id(self) -> str:
@@ -303,6 +304,9 @@ class Sandbox:
         """Store the base with these paths in these states as a tree, and return its name. Changes no file."""
         if not states:
             return self.base
+        stored, name = self._stored
+        if states == stored:  # an apply asks twice, before and after it locks the sandbox
+            return name
         with self._index(self.place.base_index) as index:
             no_object = "0" * len(self.base)
             gone = [index_line(0, no_object, path) for path, state in states.items() if state is None]
@@ -313,7 +317,9 @@ class Sandbox:
             ]
             # Removals first, so that a file can replace a directory.
             self._update_index(index, [*gone, *there])
-            return self._engine.text("write-tree", index=index)
+            name = self._engine.text("write-tree", index=index)
+        self._stored = dict(states), name
+        return name
 
     def changes_of(self, tree: str, base: str | None = None) -> Mapping[str, Difference]:
         """Return every path that differs between the base, or another stored tree, and `tree`."""
