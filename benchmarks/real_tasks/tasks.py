@@ -87,6 +87,7 @@ TASKS: dict[str, tuple[str, ...]] = {
 _HARDEST = 4
 _TEST_SECONDS = 120
 _LEAST_TESTS = 2
+_DECIDE_TESTS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
 _EXERCISES = "exercises/practice"
 _NAMES_OF = """\
 import ast
@@ -155,18 +156,29 @@ def tests_pass(files: Mapping[str, str]) -> bool:
     network: a model wrote the code.
     """
     with tempfile.TemporaryDirectory() as directory:
-        write_files(Path(directory), files)
+        write_files(
+            Path(directory), {name: text for name, text in files.items() if name not in _DECIDE_TESTS}
+        )
         isolated = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
-        isolated += ["--dev", "/dev", "--proc", "/proc", "--bind", directory, directory, "--chdir", directory]
+        isolated += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--clearenv"]
+        isolated += [
+            "--setenv",
+            "PATH",
+            "/usr/bin:/bin",
+            "--bind",
+            directory,
+            directory,
+            "--chdir",
+            directory,
+        ]
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "."]
         command = [*isolated, "--", sys.executable, "-m", "pytest", *options]
         try:
-            ended = subprocess.run(
-                command, cwd=directory, capture_output=True, timeout=_TEST_SECONDS, check=False
-            )
+            ended = subprocess.run(command, capture_output=True, timeout=_TEST_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             return False
-        return ended.returncode == 0
+        # The code under test could end the process itself, before any test has run.
+        return ended.returncode == 0 and b" passed in " in ended.stdout
 
 
 def write_files(directory: Path, files: Mapping[str, str]) -> None:

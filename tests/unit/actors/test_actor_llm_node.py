@@ -191,7 +191,7 @@ def test_two_failed_edits_of_a_file_lead_to_writing_it(bench: Bench) -> None:
     host = ScriptedHost(
         [*(asks_for(("edit", {"path": path, "old": str(n)})) for n, path in enumerate(paths)), "done"],
         {
-            "edit": lambda path, old: ToolAnswer(f"no {old}", failed=old != "3"),
+            "edit": lambda path, old: ToolAnswer(f"`old` is not {old}", failed=old != "3"),
             "write": lambda path, content: "written",
         },
     )
@@ -200,7 +200,19 @@ def test_two_failed_edits_of_a_file_lead_to_writing_it(bench: Bench) -> None:
         message.text for message in host.thoughts[-1].request.messages if message.role is MessageRole.TOOL
     ]
     advice = "\n2 edits of a.py failed. Read the file, then write all of it with `write`."
-    assert told == ["no 0", "no 1", f"no 2{advice}", "no 3", "no 4"]
+    assert told == [f"`old` is not {number}{advice * (number == 2)}" for number in range(5)]
+
+
+def test_denied_edits_lead_to_no_advice(bench: Bench) -> None:
+    host = ScriptedHost(
+        [*(asks_for(("edit", {"path": "a.py", "old": str(n)})) for n in range(2)), "done"],
+        {
+            "edit": lambda path, old: ToolAnswer("denied by a person", failed=True),
+            "write": lambda path, content: "written",
+        },
+    )
+    bench.run(one(worker(tools=("edit", "write"))), host)
+    assert "write all of it" not in host.thoughts[-1].request.messages[-1].text
 
 
 def test_malformed_calls_are_failing_calls_too(bench: Bench) -> None:

@@ -240,6 +240,48 @@ def test_a_path_in_a_comment_at_the_top_of_a_block_names_its_file(root: Path) ->
     assert done["changed"] == ["text_tools.py: replaced initials"]
 
 
+def test_a_heading_matters_more_than_a_comment(root: Path) -> None:
+    answer = "new/schema.sql\n```sql\n-- public.users\ncreate table users (id int);\n```\n"
+    assert edit(root, answer)["changed"] == ["new/schema.sql: created"]
+
+
+def test_a_comment_in_a_shown_file_makes_no_edit(root: Path) -> None:
+    """A document of the repository holds code for another file, and the model quotes it."""
+    quoted = "```python\n# text_tools.py\ndef initials(name):\n    return 'x'\n```"
+    done = edit(root, f"The documentation says:\n\n{quoted}\n", more=f"README.md\n````\n{quoted}\n````")
+    assert done["changed"] == []
+    assert "copied" in done["problems"][0]
+
+
+def test_a_comment_creates_no_file(root: Path) -> None:
+    edit(root, "Done:\n```js\n// Node.js\nconst answer = 42\n```\n")
+    assert not (root / "Node.js").exists()
+
+
+@pytest.mark.parametrize(
+    ("goal", "protected"),
+    [
+        ("Fix text_tools.py until test_text_tools.py no longer fails", True),
+        ("Fix the failing test_text_tools.py", True),
+        ("The tests in test_text_tools.py must pass. Add a --json flag.", True),
+        ("Change test_text_tools.py so that it passes on Windows", False),
+        ("Add a case for empty names to tests in test_text_tools.py", False),
+    ],
+)
+def test_the_goal_decides_whether_a_test_may_change(root: Path, goal: str, protected: bool) -> None:
+    done = edit(root, block("test_text_tools.py", "def test_slug():\n    assert True\n"), goal=goal)
+    assert bool(done["left_out"]) is protected
+    assert ((root / "test_text_tools.py").read_text() == TEST) is protected
+
+
+@pytest.mark.parametrize("name", ["conftest.py", "pytest.ini", "tests/conftest.py"])
+def test_no_new_file_decides_which_tests_run(root: Path, name: str) -> None:
+    answer = f"{name}\n```\ncollect_ignore = ['test_text_tools.py']\n```\n"
+    assert edit(root, answer)["left_out"] == [f"{name}: existing tests stay as they are"]
+    assert not (root / name).exists()
+    assert edit(root, answer, goal=f"Create {name}")["changed"] == [f"{name}: created"]
+
+
 def test_definitions_matter_more_than_a_path_in_a_sentence(root: Path) -> None:
     """A small model wrote the right function below a sentence that names its tests."""
     answer = (

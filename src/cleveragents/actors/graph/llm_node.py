@@ -60,7 +60,7 @@ _MOST_PROBLEMS = 5
 
 _MOST_FAILURES = 3
 
-_EDIT, _WRITE = "edit", "write"
+_EDIT, _WRITE, _NOT_FOUND = "edit", "write", "`old`"
 _FAILED_EDITS = 2
 
 _NEARBY = 10
@@ -349,12 +349,14 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
 
 
 def _advice(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, specs: Sequence[ToolSpec]) -> str:
-    """Count failed edits of each file. Return the advice to write the file instead after two in a row."""
+    """Count edits of each file whose text was not found. Return the advice to write the file instead after
+    two in a row. An edit that a person or a rule denied does not count.
+    """
     path = request.arguments.get("path")
     if request.tool not in (_EDIT, _WRITE) or not isinstance(path, str):
         return ""
     failed = dict(talk.get("failed_edits", {}))
-    times = failed.pop(path, 0) + 1 if answer.failed else 0
+    times = failed.pop(path, 0) + 1 if answer.failed and _NOT_FOUND in answer.text else 0
     talk["failed_edits"] = {**failed, path: times} if times else failed
     if times < _FAILED_EDITS or not any(spec.name == _WRITE for spec in specs):
         return ""

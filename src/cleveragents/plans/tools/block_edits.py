@@ -46,8 +46,8 @@ _PATH_WORD = re.compile(r"[\w@+./-]+")
 _ENDING = re.compile(r"\.[A-Za-z]\w{0,9}$")
 _NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Rakefile", "Gemfile", "Procfile", "LICENSE"})
 _HEADING = re.compile(r"[#\s>-]*(?:(?:file|path|filename)\s*:)?", re.IGNORECASE)
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_PASSES = re.compile(r"\b(?:pass|passes|passing|succeed|succeeds|green)\b", re.IGNORECASE)
+_CHANGE = r"(?:add|change|update|edit|extend|rewrite|rename|move|remove|delete|create|write|put|correct)"
+_DECIDE_TESTS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "sitecustomize.py", "usercustomize.py"})
 _PATH_COMMENT = re.compile(r"\s{0,9}(?:#|//|--)\s{0,9}([\w@+./-]{1,300})\s{0,9}")
 _LONGEST_PATH = 300
 _MARK = "\ufeff"
@@ -71,7 +71,8 @@ class Block:
     """One block of an answer, as it was written in `raw`.
 
     `path` is empty if the lines above name none. `explicit` says that the path stands alone, so that it may
-    be a new file; a path in a sentence only refers to a file that exists.
+    be a new file; a path in a sentence or in a comment of the code only refers to a file that exists. `raw`
+    begins where the path is, because a file can hold everything from there on.
     """
 
     path: str
@@ -105,13 +106,15 @@ def blocks_in(text: str) -> list[Block]:
         ending = _closing(fence[1]) if fence else _REPLACED.match
         end = next((line for line in range(at + 1, len(lines)) if ending(lines[line])), len(lines))
         head = _heading(lines, above, at)
-        named = paths_in(info) or _path_comment(lines[at + 1 : end])
+        named = paths_in(info)
         path, explicit = (named[-1], True) if named else (head.path, head.explicit)
+        comment = [] if explicit else _path_comment(lines[at + 1 : end])
+        path = comment[-1] if comment else path
         block = Block(
             path=path,
             language="" if paths_in(info) else info.split(" ")[0].lower(),
             body="\n".join(lines[at + 1 : end] if fence else lines[at : end + 1]) + "\n",
-            raw="\n".join(lines[head.line : end + 1]).strip(),
+            raw="\n".join(lines[at if named or comment else head.line : end + 1]).strip(),
             closed=end < len(lines),
             explicit=explicit,
         )
@@ -278,14 +281,17 @@ def _files_in(text: str, files: SandboxFiles) -> list[str]:
 
 
 def _is_protected(path: str, old: str | None, goal: str) -> bool:
-    """Return whether the file is a test that the goal does not ask to change.
+    """Return whether the file is a test, or decides which tests run, and the goal does not ask to change it.
 
-    "The tests in test_names.py must pass" names a test without asking to change it.
+    "The tests in test_names.py must pass" names a test without asking to change it. A new test is no danger
+    to the others, but a new `conftest.py` is.
     """
-    if not goal or old is None or not is_test(path):
-        return False
     name = PurePosixPath(path).name
-    return all(name not in sentence or _PASSES.search(sentence) for sentence in _SENTENCE.split(goal))
+    decides = name in _DECIDE_TESTS
+    if not goal or not (decides or (old is not None and is_test(path))):
+        return False
+    asked = rf"\b{_CHANGE}\b[^.!?\n]{{0,80}}?(?<![\w.-]){re.escape(name)}"
+    return re.search(asked, goal, re.IGNORECASE) is None
 
 
 def _is_current(block: Block, path: str, files: SandboxFiles) -> bool:
