@@ -14,6 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv._incubating.attributes.gen_ai_attributes import (
+    GenAiOperationNameValues,
+    GenAiProviderNameValues,
+)
+from opentelemetry.semconv.attributes import error_attributes, http_attributes
 from ulid import ULID
 
 from cleveragents.app.container import Container
@@ -21,7 +27,7 @@ from cleveragents.config.service_settings import TelemetrySettings
 from cleveragents.config.settings import Settings
 from cleveragents.contrib.telemetry import spans as spans_module
 from cleveragents.contrib.telemetry.otlp import OtlpTelemetry, ensure_installed, traces_url
-from cleveragents.contrib.telemetry.spans import Span, SpanBook
+from cleveragents.contrib.telemetry.spans import _PROVIDERS, Span, SpanBook
 from cleveragents.core.actions.model import Check
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError
@@ -157,6 +163,27 @@ def test_spans_of_models_and_tools_follow_the_genai_conventions(run: Traced) -> 
     assert (edited.facts["gen_ai.tool.name"], edited.failed) == ("edit", True)
     assert edited.facts["error.type"] == "failed"
     assert wrote.facts["gen_ai.operation.name"] == "execute_tool"
+
+
+def test_every_name_of_a_convention_is_published(run: Traced) -> None:
+    """Compare with the constants of `opentelemetry-semantic-conventions`, which name all attributes."""
+    published = {
+        value
+        for module in (gen_ai_attributes, error_attributes, http_attributes)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str)
+    }
+    ours = {key for span in run.spans for key in span.facts if not key.startswith("cleveragents.")}
+    assert ours
+    assert ours <= published
+    assert "gen_ai.system" not in ours, "replaced by gen_ai.provider.name"
+    operations = {one.value for one in GenAiOperationNameValues}
+    for span in run.spans:
+        operation = span.facts.get("gen_ai.operation.name")
+        assert operation is None or operation in operations
+        assert operation is None or span.name.split()[0] == operation
+    providers = {one.value for one in GenAiProviderNameValues}
+    assert {_PROVIDERS.get(name, name) for name in ("openai", "anthropic", "google")} <= providers
 
 
 def test_spans_of_checks_applies_and_requests_have_their_outcome(run: Traced) -> None:

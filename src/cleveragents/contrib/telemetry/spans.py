@@ -201,8 +201,9 @@ class SpanBook:
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": _PROVIDERS.get(provider, provider),
             "gen_ai.request.model": model,
-            "gen_ai.agent.name": tellable(str(facts.get("node", "")).rpartition(":")[0]),
         }
+        if agent := tellable(str(facts.get("node", "")).rpartition(":")[0]):
+            attributes["gen_ai.agent.name"] = agent
         self._begin(("model", str(facts["call"])), event, f"chat {model}", attributes, kind="client")
         return []
 
@@ -221,6 +222,7 @@ class SpanBook:
         attributes: dict[str, Attribute] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool,
+            "gen_ai.tool.type": "function",
             "cleveragents.tool_call.number": _number(event.payload.get("number")),
         }
         self._begin(_call_key(event), event, f"execute_tool {tool}", attributes)
