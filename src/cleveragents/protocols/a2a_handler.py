@@ -30,6 +30,7 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
     ExtendedAgentCardNotConfiguredError,
     InternalError,
     InvalidParamsError,
@@ -45,7 +46,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 
 from cleveragents.api.plans.views import Phase, PlanState, PlanSummary
-from cleveragents.api.views import every
 from cleveragents.core.errors import (
     AmbiguousPlan,
     CleverAgentsError,
@@ -61,7 +61,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
 )
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.protocols.agent_requests import GoalOptions, patch_text
+from cleveragents.protocols.agent_requests import GoalOptions, only_resource, patch_text
 from cleveragents.server.problems import public_message
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ QUESTION = "question"
 _FAILED = "internal error; the server's log has the details"
 _NOT_KNOWN = "not authenticated: the token has expired or was revoked; use another"
 _LOOK_SECONDS = 0.3
+_REST_SECONDS = 2.0
 _LONGEST_WAIT = 25.0
 _PAGE = 50
 _MOST = 100
@@ -138,16 +139,18 @@ class PlanTasks(RequestHandler):
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
         """Yield the task, and every change of it until it has ended or needs an answer."""
         plan_id = await _asked(lambda: _said(params, _caller(context)))
-        async for event in _followed(plan_id, _caller(context)):
+        async for event in _followed(plan_id, _caller(context), _is_resting):
             yield event
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        """Yield an existing task, and every change of it until it has ended or needs an answer."""
+        """Yield an existing task, and every change of it until it has ended; a request for input does not end
+        the stream.
+        """
         if _is_over(await _task(params.id, _caller(context).client)):
             raise UnsupportedOperationError(message="the task is over: GetTask returns the outcome")
-        async for event in _followed(params.id, _caller(context)):
+        async for event in _followed(params.id, _caller(context), _is_over):
             yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -243,6 +246,8 @@ def plan_terms(params: SendMessageRequest) -> GoalOptions:
 def _said(params: SendMessageRequest, caller: Caller) -> str:
     """Return the id of the plan that the message creates or answers."""
     plans, message = caller.client.plans, params.message
+    if any(part.WhichOneof("content") != "text" for part in message.parts):  # guard: no part is ignored
+        raise ContentTypeNotSupportedError(message="unsupported part: send text")
     text = get_message_text(message).strip()
     if not text:
         raise InvalidParamsError(message="missing goal: send text")
@@ -250,7 +255,7 @@ def _said(params: SendMessageRequest, caller: Caller) -> str:
         return plans.answer(message.task_id, text, question=_question_in(params), first=True).id
     terms = plan_terms(params)
     if terms.resource is None:
-        terms.resource = _only_resource(caller)
+        terms.resource = _default_resource(caller)
     return plans.create(terms.request(text), claim=caller.claim).id
 
 
@@ -264,16 +269,11 @@ def _question_in(params: SendMessageRequest) -> str | None:
     return None
 
 
-def _only_resource(caller: Caller) -> str:
-    """Return the only resource that the user can see. Raises `InvalidParamsError` if it is not unique."""
+def _default_resource(caller: Caller) -> str:
+    """Return the only resource. Raises `RequestRefused` if it is not unique."""
     if caller.claim is not None and caller.claim.made:  # guard: by now there may be several
         return ""
-    resources = caller.client.resources
-    known = [one.name for one in every(lambda after: resources.list(after=after))]
-    if len(known) != 1:
-        named = f"choose one of {', '.join(known)}" if known else "no resource is registered yet"
-        raise InvalidParamsError(message=f"missing metadata.resource: {named}")
-    return known[0]
+    return only_resource(caller.client, "metadata.resource")
 
 
 def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
@@ -338,12 +338,13 @@ async def _task_now(plan_id: str, caller: Caller) -> Task:
 
 
 async def _followed(
-    plan_id: str, caller: Caller
+    plan_id: str, caller: Caller, ends: Callable[[Task], bool]
 ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
     task = await _task(plan_id, caller.client)
     yield task
-    while not _is_resting(task):
-        await anyio.sleep(_LOOK_SECONDS)
+    while not ends(task):
+        # A person may take hours to answer.
+        await anyio.sleep(_LOOK_SECONDS if not _is_resting(task) else _REST_SECONDS)
         before, task = task, await _task_now(plan_id, caller)
         if task.status == before.status:
             continue

@@ -6,16 +6,16 @@ The log records of the SDK go to the server's log, masked and with the request i
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from functools import cache, partial
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import structlog
-
 from cleveragents import __version__
 from cleveragents.core.errors import NotAuthenticated
+from cleveragents.protocols.agent_requests import log_through_ours
 from cleveragents.server.access import client_now, client_of
 from cleveragents.server.middleware.idempotency import REFUSED, claim_of
 from cleveragents.server.problems import code_of, problem, status_of
@@ -32,7 +32,7 @@ __all__ = ["card_for", "is_installed", "routes"]
 PATH = "/a2a"
 CARD = "/.well-known/agent-card.json"
 
-_LOGGERS = ("a2a", "jsonrpc")
+_CACHED = "public, max-age=3600"
 
 
 def is_installed() -> bool:
@@ -44,6 +44,8 @@ def routes() -> list[BaseRoute]:
     """Return the card at its well-known address, and the endpoint that it names."""
     from starlette.routing import Route
 
+    started = formatdate(usegmt=True)  # the card changes only with the program and its address
+
     @cache
     def answering() -> Callable[[Request], Awaitable[Response]]:
         return _dispatcher()  # at the first request: the SDK takes a second to load
@@ -52,6 +54,8 @@ def routes() -> list[BaseRoute]:
         if getattr(request.state, "user", None) is None:  # guard: tasks need a user
             error = NotAuthenticated("send it as `Authorization: Bearer …`")
             return problem(status_of(error), code_of(error), str(error))
+        if not _is_json(request):
+            return _unsupported_media()
         response = await answering()(request)
         # The protocol reports errors with status 200. After a broken database connection the outcome is still
         # known: a new task is stored with its claim, and an answer belongs to one question.
@@ -61,12 +65,37 @@ def routes() -> list[BaseRoute]:
 
     async def card(request: Request) -> Response:
         from a2a.server.request_handlers.response_helpers import agent_card_to_dict
-        from starlette.responses import JSONResponse
+        from starlette.responses import JSONResponse, Response
 
         # The host name of the request, which the middleware has checked: that of a proxy, if there is one.
-        return JSONResponse(agent_card_to_dict(card_for(f"{request.url.scheme}://{request.url.netloc}")))
+        card = card_for(f"{request.url.scheme}://{request.url.netloc}")
+        response = JSONResponse(agent_card_to_dict(card))
+        etag = f'"{sha256(bytes(response.body)).hexdigest()[:32]}"'
+        headers = {"Cache-Control": _CACHED, "ETag": etag, "Last-Modified": started, "Vary": "Host"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        response.headers.update(headers)
+        return response
 
-    return [Route(PATH, endpoint, methods=["POST"]), Route(CARD, card, methods=["GET"])]
+    return [
+        Route(PATH, endpoint, methods=["POST"]),
+        Route(f"{PATH}/", endpoint, methods=["POST"]),  # some clients append a slash, and follow no redirect
+        Route(CARD, card, methods=["GET"]),
+    ]
+
+
+def _is_json(request: Request) -> bool:
+    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return said == "application/json"
+
+
+def _unsupported_media() -> Response:
+    from a2a.server.request_handlers.response_helpers import build_error_response
+    from a2a.utils.errors import ContentTypeNotSupportedError
+    from starlette.responses import JSONResponse
+
+    error = ContentTypeNotSupportedError(message="the body must be JSON, with Content-Type: application/json")
+    return JSONResponse(build_error_response(None, error))
 
 
 def _is_error(response: Response) -> bool:
@@ -84,7 +113,7 @@ def _dispatcher() -> Callable[[Request], Awaitable[Response]]:
 
     from cleveragents.protocols.a2a_handler import CALLER, Caller, PlanTasks
 
-    _log_through_ours()
+    log_through_ours("a2a", "jsonrpc")
 
     class ByUser(DefaultServerCallContextBuilder):
         """Passes a client of the authenticated user to the handler."""
@@ -97,23 +126,6 @@ def _dispatcher() -> Callable[[Request], Awaitable[Response]]:
             return context
 
     return JsonRpcDispatcher(request_handler=PlanTasks(), context_builder=ByUser()).handle_requests
-
-
-class _ToOurLog(logging.Handler):
-    """Forwards log records, masked: they quote requests, which may contain secrets."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger().log(
-            record.levelno, "a2a.said", logger=record.name, said=record.getMessage(), exc_info=record.exc_info
-        )
-
-
-def _log_through_ours() -> None:
-    """Send the SDK's log to our log from now on. A second call is harmless."""
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers = [_ToOurLog()]
-        logger.propagate = False  # guard: requests are never logged unmasked
 
 
 def card_for(origin: str) -> AgentCard:

@@ -1,7 +1,7 @@
 """An MCP server: other agents create plans, watch them, read their diffs and search for context.
 
-It calls a `Client`, either local or for a remote server. An agent can apply a result only if the plan's
-profile allows that without approval.
+It calls a `Client`: local, for a remote server, or of the user who sent a request over HTTP. An agent can
+apply a result only if the plan's profile allows that without approval.
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import structlog
 from pydantic import Field
 
 from cleveragents import __version__
 from cleveragents.api.views import as_json
-from cleveragents.core.errors import CleverAgentsError, DeadlineExceeded
+from cleveragents.core.errors import CleverAgentsError, DeadlineExceeded, Fault
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.protocols.agent_requests import Dollars, GoalOptions, Seconds, Tokens, patch_text
+from cleveragents.protocols.agent_requests import (
+    Dollars,
+    GoalOptions,
+    Seconds,
+    Tokens,
+    only_resource,
+    patch_text,
+)
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -37,6 +45,7 @@ plan_status (wait_seconds saves you calls), read its changes with plan_diff. Whe
 has to act: tell them the `next_steps`. apply_plan applies the result to the files if the user's profile
 allows it. context finds the code relevant to a question."""
 
+_FAILED = "internal error; the log has the details"
 _READ_ONLY = frozenset({"plan_status", "plan_diff", "context"})
 _FOR_GOOD = frozenset({"apply_plan", "cancel_plan"})
 _SHOWN = (
@@ -55,7 +64,7 @@ _SHOWN = (
 _Plan = Annotated[str, Field(description="the plan's id, or an unambiguous part of it", max_length=64)]
 _Resource = Annotated[
     str | None,
-    Field(description="a registered resource; default: the repository of this server"),
+    Field(description="a registered resource; default: the repository of this server, or the only resource"),
 ]
 _ToBranch = Annotated[
     str | None,
@@ -70,7 +79,7 @@ _ToBranch = Annotated[
 class McpServerOptions:
     """Options of the user who starts the server.
 
-    `repository` is used by requests without a resource; None if each must name one. `profile` is the profile
+    Requests without a resource use `repository`, or without that the only resource. `profile` is the profile
     of new plans; None means the default in the settings. `context_seconds` is the time limit of a search.
     """
 
@@ -79,14 +88,22 @@ class McpServerOptions:
     context_seconds: float | None = None
 
 
-def server_for(client: Client, workplace: McpServerOptions) -> MCPServer:
-    """Return the server, for any transport. Its tools raise only errors that a caller can understand."""
+def server_for(client: Callable[[], Client], workplace: McpServerOptions) -> MCPServer:
+    """Return the server, for any transport. Its tools raise only errors that a caller can understand.
+
+    `client` returns the client of the present request, with the current rights of its user.
+    """
     from mcp.server import MCPServer
 
     tools = [_offered(tool) for tool in _tools(_Requests(client, workplace))]
     # Errors go to the caller, not to the log of the agent that started the server.
     return MCPServer(
-        "cleveragents", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
+        "cleveragents",
+        instructions=INSTRUCTIONS,
+        version=__version__,
+        tools=tools,
+        log_level="WARNING",
+        subscriptions=False,  # the list of tools never changes
     )
 
 
@@ -106,35 +123,39 @@ def _offered(tool: Callable[..., Any]) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """The requests of another agent as calls of the client. Any thread may use it."""
+    """The requests of another agent as calls of a client. Any thread may use it."""
 
-    client: Client
+    client: Callable[[], Client]
     workplace: McpServerOptions
 
     def create(self, goal: str, terms: GoalOptions) -> dict[str, Any]:
-        place = self.workplace
+        place, client = self.workplace, self.client()
+        terms.resource = self._resource(client, terms.resource)
         request = terms.request(goal, profile=place.profile, repository=place.repository)
-        return _shown(self.client.plans.create(request))
+        return _shown(client.plans.create(request))
 
     def status(self, plan: str, wait_seconds: float) -> dict[str, Any]:
         if wait_seconds:
             with suppress(DeadlineExceeded):
-                return _shown(self.client.plans.wait(plan, timeout=wait_seconds))
-        return _shown(self.client.plans.get(plan))
+                self.client().plans.wait(plan, timeout=wait_seconds)
+        return _shown(self.client().plans.get(plan))  # the rights of the user may have changed meanwhile
 
     def diff(self, plan: str) -> str:
-        return patch_text(self.client, plan)
+        return patch_text(self.client(), plan)
 
     def apply(self, plan: str, commit: str | None, to_branch: str | None) -> dict[str, Any]:
-        plans, plan_id = self.client.plans, self.client.plans.summary(plan).id
+        plans = self.client().plans
+        plan_id = plans.summary(plan).id
         job = plans.submit_apply(plan_id, commit=commit, to_branch=to_branch, unattended=True)
         return {"plan": plan_id, "job": job.id, "state": "queued"}
 
     def cancel(self, plan: str, reason: str) -> dict[str, Any]:
-        return _shown(self.client.plans.cancel(plan, reason=reason))
+        return _shown(self.client().plans.cancel(plan, reason=reason))
 
     def context(self, question: str, resource: str | None, budget: int | None) -> dict[str, Any]:
-        found = self.client.context.ask(
+        client = self.client()
+        resource = self._resource(client, resource)
+        found = client.context.ask(
             question,
             resource=resource,
             repository=self.workplace.repository if resource is None else None,
@@ -143,6 +164,11 @@ class _Requests:
             rerank=False,
         )
         return {name: value for name, value in as_json(found).items() if name != "ranking"}
+
+    def _resource(self, client: Client, named: str | None) -> str | None:
+        if named is not None or self.workplace.repository is not None:
+            return named
+        return only_resource(client, "resource")
 
 
 def _tools(requests: _Requests) -> list[Callable[..., Any]]:
@@ -224,5 +250,8 @@ async def _answered(ask: Callable[[], T]) -> T:
 
     try:
         return await to_thread.run_sync(ask)
+    except Fault:  # guard: internals stay hidden
+        structlog.get_logger().exception("mcp.failed")
+        raise ToolError(_FAILED) from None
     except CleverAgentsError as error:
         raise ToolError(redact_text(str(error))) from None

@@ -43,7 +43,10 @@ ROUTES: tuple[str, ...] = (
 )
 """The modules of `server.routes`. Each has a `router` below /api, a `root` outside of it, or both."""
 
-PROTOCOLS: tuple[str, ...] = ("cleveragents.protocols.a2a_routes",)
+PROTOCOLS: tuple[str, ...] = (
+    "cleveragents.protocols.a2a_routes",
+    "cleveragents.protocols.mcp_routes",
+)
 """Optional protocols. Each module has `is_installed`, which tests for its library, and `routes()`."""
 
 _STRANGERS_PER_MINUTE = 10

@@ -278,21 +278,42 @@ def test_tasks_are_listed_in_pages_with_how_many_there_are_in_all(server: PlanSe
     server.post(f"/plans/{waiting['id']}/cancel")
 
 
-def test_one_that_is_over_cannot_be_followed_and_one_that_asks_ends_the_stream(
-    server: PlanServer,
-) -> None:
+def test_a_waiting_task_is_followed_to_its_end_and_an_ended_one_cannot_be(server: PlanServer) -> None:
     waiting = server.asking("colour")
 
     async def work(client: Client) -> tuple[list[Any], str]:
-        found = [event async for event in client.subscribe(SubscribeToTaskRequest(id=waiting["id"]))]
+        following = client.subscribe(SubscribeToTaskRequest(id=waiting["id"]))
+        found = [await anext(following)]
         await client.cancel_task(CancelTaskRequest(id=waiting["id"]))
+        found += [event async for event in following]
         with pytest.raises(A2AError) as refused:
             [event async for event in client.subscribe(SubscribeToTaskRequest(id=waiting["id"]))]
         return found, str(refused.value)
 
-    found, refusal = asked(server, work)
-    assert [event.task.id for event in found] == [waiting["id"]]
+    with served(server.bench) as address:
+        found, refusal = asked(server, work, address=address)
+    assert found[0].task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+    assert found[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
     assert "the task is over" in refusal
+
+
+def test_parts_other_than_text_and_other_media_are_refused(server: PlanServer) -> None:
+    for part in ({"raw": "dGNr", "mediaType": "image/png"}, {"data": {"a": 1}}):
+        message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "paint"}, part]}
+        error = called(server, "SendMessage", message=message)
+        assert (error["code"], "send text" in error["message"]) == (-32005, True)
+    plain = {"A2A-Version": "1.0", "Content-Type": "text/plain"}
+    answer = server.bench.viewer.post("/a2a/", content=b"{}", headers=plain)
+    assert answer.json()["error"]["code"] == -32005
+
+
+def test_the_agent_card_can_be_cached(server: PlanServer) -> None:
+    path, stranger = "/.well-known/agent-card.json", server.bench.stranger
+    first = stranger.get(path)
+    assert "max-age" in first.headers["Cache-Control"]
+    assert first.headers["Last-Modified"]
+    again = stranger.get(path, headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
 
 
 def test_a_token_that_is_taken_away_ends_what_was_begun_with_it(server: PlanServer) -> None:
@@ -419,7 +440,7 @@ def test_the_log_of_the_a2a_sdk_is_masked(server: PlanServer, capsys: pytest.Cap
     finally:
         structlog.reset_defaults()
     said = capsys.readouterr()
-    assert "a2a.said" in said.err
+    assert "protocol.said" in said.err
     assert SECRET not in said.err + said.out
     assert not logging.getLogger("a2a").propagate
 

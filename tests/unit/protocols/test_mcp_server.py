@@ -227,8 +227,8 @@ def test_a_plan_is_cancelled_for_another_agent(world: World) -> None:
 
 def test_through_a_server_plans_run_on_its_resources(world: World, tmp_path: Path) -> None:
     async def work(client: Client) -> tuple[str, Any, str, str, Any]:
-        nowhere = await refused(client, "create_plan", goal="paint it")
-        made = await called(client, "create_plan", goal="paint it", resource="shop", max_tokens=100_000)
+        nowhere = await refused(client, "create_plan", goal="paint it", resource="nowhere")
+        made = await called(client, "create_plan", goal="paint it", max_tokens=100_000)
         done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
         diff = await called(client, "plan_diff", plan=made["id"])
         refusal = await refused(client, "apply_plan", plan=made["id"])
@@ -245,7 +245,8 @@ def test_through_a_server_plans_run_on_its_resources(world: World, tmp_path: Pat
         keep_token(logins_file({"HOME": str(tmp_path)}), address, server.bench.tokens["operator"])
         nowhere, done, diff, refusal, context = world.ask(work, server=("--server", address))
         plan = server.get(f"/plans/{done['id']}")
-    assert "a server runs plans on registered resources only" in nowhere
+    assert "there is no resource 'nowhere'" in nowhere
+    assert plan["request"]["resource"] == "shop", "the only resource is the default"
     assert (done["state"], done["needs"], plan["request"]["by"]) == ("complete", "review", "operator"), done
     assert "+green" in diff
     assert "its profile reserves the apply for a person" in refusal

@@ -134,8 +134,12 @@ ROUTES: dict[str, Where] = {
     # Of a project, and a server admin's: what is trusted runs for all of them.
     "trustBroughtAlong": "server",
 }
-NOT_DESCRIBED = {"/a2a", "/.well-known/agent-card.json", "/api/openapi.json", "/static/{path:path}"}
-"""Routes outside of the API's description: the first is tested by its methods, the others are for anybody."""
+NOT_DESCRIBED = {
+    *("/a2a", "/a2a/", "/mcp"),
+    *("/.well-known/agent-card.json", "/api/openapi.json", "/static/{path:path}"),
+}
+"""Routes outside of the API's description: those of protocols are tested by their methods, the others are for
+anybody."""
 
 QUERIES: dict[str, dict[str, str]] = {"readPlanFile": {"path": "a"}}
 MISSING = {"unknown-plan", "unknown-job", "unknown-project", "unknown-resource", "unknown-rule"}

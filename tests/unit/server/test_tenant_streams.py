@@ -203,3 +203,22 @@ def refusal(name: str) -> str:
     if name in ("beta-viewer", "outsider"):
         return f"this needs the role operator, and {name} has the role viewer; ask an admin to change it"
     return "there is no resource 'alpha-main'"
+
+
+@pytest.mark.parametrize("tool", ["plan_status", "plan_diff", "apply_plan", "cancel_plan"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_plan_of_another_project_does_not_exist_for_mcp(two: Tenants, name: str, tool: str) -> None:
+    plan = two.plan()
+    before = two.container.plan_parts.plans.get(plan.id)
+    accepted = {"Accept": "application/json, text/event-stream"}
+    answers = []
+    for plan_id in (plan.id, "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"):
+        params = {"name": tool, "arguments": {"plan": plan_id}}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        answer = two.client(name).post("/mcp", json=request, headers=accepted)
+        result = json.loads(answer.text.partition("data: ")[2])["result"]
+        assert result["isError"]
+        answers.append(result["content"][0]["text"].replace(plan_id, "PLAN"))
+    assert answers[0] == answers[1]
+    assert SECRETS[0] not in answers[0]
+    assert two.container.plan_parts.plans.get(plan.id) == before
