@@ -445,6 +445,49 @@ def real_model(session: nox.Session) -> None:
     session.run(PYTHON, "-m", "pytest", "-q", "tests/real_model", *session.posargs, env=environment)
 
 
+CONFORMANCE = (
+    "node@24",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@agentclientprotocol/sdk@2.4.0",
+)
+A2A_REQUIREMENTS = (
+    *("pytest", "pytest-asyncio", "pytest-html", "httpx", "grpcio", "protobuf", "googleapis-common-protos"),
+    *("jsonschema", "gherkin-official", "Jinja2"),
+)
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """On request: run the suites of MCP, ACP and A2A; docs/reference/conformance.md has the results.
+
+    MCP and ACP need npm; `MCP_EVERYTHING_SERVER` names the file of the reference server of MCP's SDK. A2A
+    needs a checkout of its suite, named by `A2A_TCK`. A suite that is not there is skipped with a message.
+    """
+    home = ROOT / ".venvs" / "conformance"
+    home.mkdir(parents=True, exist_ok=True)
+    npm, tck = shutil.which("npm"), os.environ.get("A2A_TCK")
+    if npm is None:
+        session.warn("npm is not on this machine: MCP and ACP are not tested")
+    else:
+        # The npm package `node` is Node.js itself, which may be newer than that of the machine.
+        session.run(npm, "install", "--silent", "--prefix", str(home), *CONFORMANCE, external=True)
+        modules = home / "node_modules"
+        node, suite = modules / ".bin" / "node", modules / "@modelcontextprotocol/conformance/dist/index.js"
+        everything = [os.environ[name] for name in ("MCP_EVERYTHING_SERVER",) if name in os.environ]
+        mcp = ["-m", "tests.conformance.mcp_suite", str(node), str(suite), *everything]
+        session.run(PYTHON, *mcp, env=_environment())
+        acp = ["-m", "tests.conformance.acp_suite", str(node), str(modules)]
+        session.run(PYTHON, *acp, env=_environment())
+    if tck is None:
+        session.warn("A2A_TCK names no checkout of github.com/a2aproject/a2a-tck: A2A is not tested")
+        return
+    python = str(home / "a2a" / "bin" / "python")
+    if not Path(python).exists():
+        session.run(PYTHON, "-m", "venv", str(home / "a2a"))
+        session.run(python, "-m", "pip", "install", "--quiet", *A2A_REQUIREMENTS)
+    session.run(PYTHON, "-m", "tests.conformance.a2a_suite", python, tck, env=_environment())
+
+
 # The summary also names skipped interpreters, with the reason.
 nox.options.sessions += [
     f"unit({version})"

@@ -111,7 +111,9 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "opened.read()",
     ),
     ("protocols/a2a_handler.py", "internals stay hidden"): ("except Fault:", "except RecursionError:"),
-    ("protocols/a2a_routes.py", "never logged unmasked"): (
+    ("protocols/mcp_server.py", "internals stay hidden"): ("except Fault:", "except RecursionError:"),
+    ("protocols/acp_agent.py", "internals stay hidden"): ("except Fault:", "except RecursionError:"),
+    ("protocols/agent_requests.py", "never logged unmasked"): (
         "logger.propagate = False",
         "logger.propagate = True",
     ),

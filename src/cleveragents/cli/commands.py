@@ -26,6 +26,7 @@ _COMMANDS = {
     "actor": (f"{_HERE}.admin.actor:actor", "List, check, graph and run actors."),
     "tool": (f"{_HERE}.admin.tool:tool", "List, describe and try the tools of actions."),
     "mcp": (f"{_HERE}.admin.mcp:mcp", "Add, list, test and remove MCP servers, or run as one."),
+    "acp": (f"{_HERE}.admin.acp:acp", "Work in an editor that speaks the Agent Client Protocol."),
     "model": (f"{_HERE}.admin.model:model", "List, describe and test language models."),
     "cost": (f"{_HERE}.admin.cost:cost", "Show the costs of model calls by day, project, model or actor."),
     "policy": (

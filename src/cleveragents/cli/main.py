@@ -47,6 +47,7 @@ Commands:
   actor       List, check, graph and run actors.
   tool        List, describe and try the tools of actions.
   mcp         Add, list, test and remove MCP servers, or run as one.
+  acp         Work in an editor that speaks the Agent Client Protocol.
   model       List, describe and test language models.
   cost        Show the costs of model calls by day, project, model or actor.
   policy      List, add and revoke rules that approve commands in advance.

@@ -9,7 +9,7 @@ from cleveragents.cli.lazy import LazyGroup
 __all__ = ["RootGroup"]
 
 _SERVED = (
-    *("action", "actor", "completion", "context", "cost", "events", "jobs", "login", "logout", "mcp"),
+    *("acp", "action", "actor", "completion", "context", "cost", "events", "jobs", "login", "logout", "mcp"),
     "model",
     *("plan", "project", "resource", "run", "trust", "user"),
 )

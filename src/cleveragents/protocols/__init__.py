@@ -1,4 +1,4 @@
-"""Protocols for other agents: an MCP server and an A2A server.
+"""Protocols for other agents and for editors: an MCP server, an A2A server and an ACP agent.
 
-Both use only the `Client` API, which checks the rights of the acting user.
+All use only the `Client` API, which checks the rights of the acting user.
 """

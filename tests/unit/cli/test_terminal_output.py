@@ -115,6 +115,7 @@ READERS: dict[str, list[tuple[str, ...]]] = {
     ],
     "tool show": [("grep",), (EVIL_LINE,)],
     "mcp add": [(EVIL_LINE, "--", EVIL_LINE), ("evil", "--", "false", EVIL_LINE)],
+    "acp": [("--profile", EVIL_LINE), ("--resource", EVIL_LINE)],
     "mcp list": [(), ("--format", "json")],
     "mcp remove": [(EVIL_LINE,)],
     "mcp serve": [("--profile", EVIL_LINE)],

@@ -1,0 +1,416 @@
+"""An agent of the Agent Client Protocol: an editor's prompts become plans on the repository it has open.
+
+| protocol | CleverAgents |
+|---|---|
+| session | plans on one repository, stored by `SessionFiles`; `session/load` replays them |
+| prompt | a new plan; or an answer, a request for changes or guidance for the last plan |
+| permission request | the approval of one call, or the apply of one version of a result |
+| diff | the changes of a plan that is ready for review |
+| cancel | pause of the plan, which can be continued |
+
+Nothing is approved or applied unless the editor selects the option that says so. Without an answer, the plan
+keeps waiting, and any other surface can decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from acp import helpers, schema
+from acp.exceptions import RequestError
+
+from cleveragents import __version__
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.core.errors import CleverAgentsError, Fault, InvalidRequest
+from cleveragents.core.text.redaction import redact_known_text, redact_text
+from cleveragents.protocols.acp_sessions import SessionFiles, StoredSession
+from cleveragents.protocols.acp_updates import call_update, changed_files, goal_in, phases_of, report_of
+from cleveragents.protocols.agent_requests import only_resource
+
+if TYPE_CHECKING:
+    from acp.agent.connection import AgentSideConnection
+
+    from cleveragents.api.client import Client
+    from cleveragents.api.plans.views import OutputView, PlanView
+
+__all__ = ["AcpOptions", "PlanAgent"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+VERSION = 1
+_LOOK_SECONDS = 0.3
+_MOST_SESSIONS = 200
+_REPLAYED_PLANS = 20
+_COMMANDS = {
+    "apply": "Apply the result of the last plan to your files",
+    "new": "Start a new plan, instead of continuing the last one",
+    "resume": "Continue the last plan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AcpOptions:
+    """Options of the user who starts the agent, for its plans. `far` says that the plans run on a server:
+    then `resource` is the resource for every session, by default the only one.
+    """
+
+    model: str | None = None
+    profile: str | None = None
+    usd: float | None = None
+    resource: str | None = None
+    far: bool = False
+
+
+@dataclass(eq=False)
+class _Session:
+    """A session that the editor has open. Not thread-safe: use it on the loop of its agent."""
+
+    stored: StoredSession
+    busy: bool = False
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PlanAgent:
+    """The agent. Not thread-safe: use it on one loop. Calls of the client run in threads."""
+
+    def __init__(self, client: Client, sessions: SessionFiles, options: AcpOptions) -> None:
+        self._client = client
+        self._files = sessions
+        self._options = options
+        self._open: dict[str, _Session] = {}
+        self._editor: AgentSideConnection | None = None
+
+    def on_connect(self, conn: Any) -> None:
+        """Keep the connection to the editor."""
+        self._editor = conn
+
+    # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
+
+    async def initialize(self, protocol_version: int, **more: Any) -> schema.InitializeResponse:
+        """Return the version and the capabilities. There is one version, whichever the editor asks for."""
+        return schema.InitializeResponse(
+            protocol_version=VERSION,
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
+                session_capabilities=schema.SessionCapabilities(list=schema.SessionListCapabilities()),
+            ),
+            auth_methods=[],
+            agent_info=schema.Implementation(name="cleveragents", title="CleverAgents", version=__version__),
+        )
+
+    async def new_session(self, cwd: str, **more: Any) -> schema.NewSessionResponse:
+        """Start a session in a directory."""
+        self._ensure_directory(cwd)
+        stored = await _asked(self._files.create, cwd)
+        self._remember(stored)
+        await self._offer_commands(stored.id, more)
+        return schema.NewSessionResponse(session_id=stored.id)
+
+    async def load_session(self, cwd: str, session_id: str, **more: Any) -> schema.LoadSessionResponse:
+        """Open a stored session, and send what was said in it: the goals, and the reports of its plans."""
+        self._ensure_directory(cwd)
+        stored = await _asked(self._files.get, session_id)
+        self._remember(stored)
+        for plan_id in stored.plans[-_REPLAYED_PLANS:]:
+            try:
+                plan = await _asked(self._client.plans.get, plan_id)
+            except RequestError:
+                continue  # deleted meanwhile
+            await self._send(session_id, helpers.update_user_message_text(plan.goal))
+            await self._say(session_id, report_of(plan))
+        await self._offer_commands(session_id, more)
+        return schema.LoadSessionResponse()
+
+    async def list_sessions(self, cwd: str | None = None, **more: Any) -> schema.ListSessionsResponse:
+        """Return the newest sessions, of one directory if it is given."""
+
+        def look() -> list[schema.SessionInfo]:
+            found = []
+            for stored in self._files.newest(_MOST_SESSIONS):
+                if cwd not in (None, stored.cwd):
+                    continue
+                try:
+                    plan = self._client.plans.summary(stored.plans[0])
+                except CleverAgentsError:
+                    continue  # deleted meanwhile
+                title, moment = plan.title[:200], plan.updated.isoformat()
+                found.append(
+                    schema.SessionInfo(session_id=stored.id, cwd=stored.cwd, title=title, updated_at=moment)
+                )
+            return found
+
+        return schema.ListSessionsResponse(sessions=await _asked(look))
+
+    async def cancel(self, session_id: str, **more: Any) -> None:
+        """Pause the plan of the running turn."""
+        session = self._open.get(session_id)
+        if session is not None and session.busy:
+            session.cancelled.set()
+
+    def _ensure_directory(self, cwd: str) -> None:
+        if not Path(cwd).is_absolute() or not Path(cwd).is_dir():
+            raise RequestError(-32602, f"cwd is not an absolute path of a directory: {cwd[:200]}")
+
+    def _remember(self, stored: StoredSession) -> None:
+        while len(self._open) >= _MOST_SESSIONS:  # guard: bounded memory; a file has the rest
+            idle = next((key for key, one in self._open.items() if not one.busy), None)
+            if idle is None:
+                raise RequestError(-32603, "too many sessions at once")
+            del self._open[idle]
+        if stored.id not in self._open:
+            self._open[stored.id] = _Session(stored)
+
+    async def _offer_commands(self, session_id: str, more: dict[str, Any]) -> None:
+        commands = [schema.AvailableCommand(name=name, description=text) for name, text in _COMMANDS.items()]
+        await self._send(session_id, helpers.update_available_commands(commands))
+        if more.get("mcp_servers"):
+            told = "MCP servers of the editor are not used. Add them to your own MCP servers."
+            await self._send(session_id, helpers.update_agent_thought_text(told))
+
+    # ── Turns ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def prompt(self, session_id: str, prompt: list[Any], **more: Any) -> schema.PromptResponse:
+        """Create or continue a plan, and send its progress until it rests. Raises `RequestError`."""
+        session = self._open.get(session_id)
+        if session is None:
+            self._remember(await _asked(self._files.get, session_id))
+            session = self._open[session_id]
+        if session.busy:  # guard: one turn at a time
+            raise RequestError(-32600, "a turn of this session is running; cancel it first")
+        session.busy = True
+        session.cancelled.clear()
+        try:
+            text = await _asked(goal_in, prompt)
+            return await self._turn(session, text)
+        finally:
+            session.busy = False
+
+    async def _turn(self, session: _Session, text: str) -> schema.PromptResponse:
+        plan_id, seen = await self._begun(session, text)
+        while True:
+            seen = await self._followed(session, plan_id, seen)
+            if session.cancelled.is_set():
+                return schema.PromptResponse(stop_reason="cancelled")
+            plan = await _asked(self._client.plans.get, plan_id)
+            await self._send(session.stored.id, phases_of(plan))
+            if not await self._decided(session, plan):
+                return schema.PromptResponse(
+                    stop_reason="cancelled" if session.cancelled.is_set() else "end_turn"
+                )
+
+    async def _begun(self, session: _Session, text: str) -> tuple[str, int]:
+        """Return the plan that the prompt creates or continues, and the number of its last known output."""
+        plans, last = self._client.plans, session.stored.plans[-1:]
+        command, _, rest = text.removeprefix("/").partition(" ")
+        command = command if text.startswith("/") and command in _COMMANDS else ""
+        if not last or command == "new":
+            return await self._created(session, rest.strip() if command == "new" else text), 0
+        plan_id = last[0]
+        plan = await _asked(plans.get, plan_id)
+        seen = await _asked(lambda: max((one.number for one in self._output(plan_id, 0)), default=0))
+        if command == "apply":
+            return plan_id, seen
+        if command == "resume":
+            await _asked(plans.resume, plan_id)
+        elif plan.needs == "question":
+            await _asked(plans.answer, plan_id, text)
+        elif not plan.at_rest or plan.needs == "approval":
+            await _asked(plans.comment, plan_id, text)
+            await self._say(session.stored.id, "Stored as a comment on the plan, which is not finished yet.")
+        elif "revise" in plan.can:
+            await _asked(plans.revise, plan_id, text)
+        elif "correct" in plan.can:
+            await _asked(plans.correct, plan_id, text)
+        else:
+            return await self._created(session, text), 0
+        return plan_id, seen
+
+    async def _created(self, session: _Session, goal: str) -> str:
+        options, stored = self._options, session.stored
+
+        def create() -> StoredSession:
+            resource = options.resource
+            if options.far and resource is None:
+                resource = only_resource(self._client, "--resource")
+            request = PlanRequest(
+                goal=goal or None,
+                repository=stored.cwd,
+                resource=resource,
+                model=options.model,
+                profile=options.profile,
+                limits=Limits(usd=options.usd),
+            )
+            return self._files.add_plan(stored, self._client.plans.create(request).id)
+
+        session.stored = await _asked(create)
+        plan_id = session.stored.plans[-1]
+        await self._send(stored.id, helpers.update_agent_thought_text(f"plan {plan_id}\n"))
+        return plan_id
+
+    async def _followed(self, session: _Session, plan_id: str, seen: int) -> int:
+        """Send the output and the calls of a plan until it rests or the editor cancels, which pauses it."""
+        session_id, calls = session.stored.id, _Calls(plan_id)
+        while True:
+            rests = await _asked(lambda: self._client.plans.summary(plan_id).at_rest)
+            pieces = await _asked(self._output, plan_id, seen)
+            for piece in pieces:
+                seen = piece.number
+                if piece.kind in ("model", "progress"):
+                    said = redact_known_text(piece.text if piece.kind == "model" else f"{piece.text}\n")
+                    await self._send(session_id, helpers.update_agent_thought_text(said))
+            if pieces or rests:
+                for update in await _asked(calls.new, self._client):
+                    await self._send(session_id, update)
+            if rests and not pieces:
+                return seen
+            if await _is_set(session.cancelled, 0 if pieces else _LOOK_SECONDS):
+                await self._paused(session_id, plan_id)
+                return seen
+
+    async def _paused(self, session_id: str, plan_id: str) -> None:
+        try:
+            await _asked(self._client.plans.pause, plan_id)
+        except RequestError as error:  # it ended in the meantime, or waits
+            await self._say(session_id, str(error))
+            return
+        await self._say(session_id, f"Paused plan `{plan_id}`. Send guidance, or /resume, to continue it.")
+
+    def _output(self, plan_id: str, after: int) -> tuple[OutputView, ...]:
+        found: list[OutputView] = []
+        while page := self._client.plans.output(plan_id, after=after):
+            found += page
+            after = page[-1].number
+        return tuple(found)
+
+    # ── Decisions of a person ─────────────────────────────────────────────────────────────────────
+
+    async def _decided(self, session: _Session, plan: PlanView) -> bool:
+        """Ask the person about a plan at rest, if an editor can. Return whether the plan continues."""
+        await self._say(session.stored.id, report_of(plan))
+        if plan.needs == "approval" and plan.approval is not None:
+            return await self._approved(session, plan, plan.approval.call)
+        if plan.needs == "review" and "apply" in plan.can:
+            await self._applied(session, plan)
+        return False
+
+    async def _approved(self, session: _Session, plan: PlanView, call: int) -> bool:
+        plans = self._client.plans
+        pending = await _asked(plans.call, plan.id, call)
+        update = call_update(plan.id, pending)
+        chosen = await self._permitted(session, update, {"approve": "Approve", "deny": "Deny"})
+        # Only for the call that the person saw: another one that waits by now is not approved.
+        if chosen == "approve":
+            await _asked(plans.approve, plan.id, call=call)
+        elif chosen == "deny":
+            await _asked(plans.deny, plan.id, call=call)
+        return chosen is not None
+
+    async def _applied(self, session: _Session, plan: PlanView) -> None:
+        root = Path(session.stored.cwd)
+        diffs = await _asked(lambda: list(changed_files(self._client, plan, root)))
+        update = helpers.start_tool_call(
+            f"{plan.id}-apply-{plan.version}",
+            f"Apply {plan.files_changed} changed files",
+            kind="edit",
+            status="pending",
+            content=diffs,
+        )
+        await self._send(session.stored.id, update)
+        chosen = await self._permitted(session, update, {"apply": "Apply", "later": "Not now"})
+        if chosen != "apply":  # guard: only a person applies
+            await self._say(session.stored.id, "Not applied. Send changes that you want, or /apply.")
+            return
+        # Only the version that the person saw.
+        done = await _asked(self._client.plans.apply, plan.id, version=plan.version)
+        await self._say(session.stored.id, f"Plan `{plan.id}`: {done.meaning}.")
+
+    async def _permitted(
+        self, session: _Session, call: schema.ToolCallStart, names: dict[str, str]
+    ) -> str | None:
+        """Return the option that the person selects: the first one allows, the second rejects. None if the
+        request was cancelled, failed, or was answered with anything else.
+        """
+        kinds: tuple[Any, ...] = ("allow_once", "reject_once")
+        options = [
+            schema.PermissionOption(option_id=key, name=name, kind=kind)
+            for (key, name), kind in zip(names.items(), kinds, strict=True)
+        ]
+        shown = schema.ToolCallUpdate(**call.model_dump(exclude={"session_update", "field_meta"}))
+        editor = self._connected()
+        asking = asyncio.ensure_future(
+            editor.request_permission(session_id=session.stored.id, tool_call=shown, options=options)
+        )
+        stopped = asyncio.ensure_future(session.cancelled.wait())
+        try:
+            await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done() or session.cancelled.is_set():  # guard: a cancelled turn decides nothing
+                return None
+            outcome = asking.result().outcome
+        except (RequestError, ConnectionError, ValueError):
+            return None
+        finally:
+            asking.cancel()
+            stopped.cancel()
+        chosen = outcome.option_id if isinstance(outcome, schema.AllowedOutcome) else None
+        if chosen not in names:  # guard: an unknown option decides nothing
+            return None
+        return chosen
+
+    async def _say(self, session_id: str, text: str) -> None:
+        await self._send(session_id, helpers.update_agent_message_text(f"{text}\n\n"))
+
+    async def _send(self, session_id: str, update: Any) -> None:
+        await self._connected().session_update(session_id=session_id, update=update)
+
+    def _connected(self) -> AgentSideConnection:
+        if self._editor is None:
+            raise RequestError(-32603, "not connected")
+        return self._editor
+
+
+class _Calls:
+    """The calls of a plan that the editor knows. Used by one turn."""
+
+    def __init__(self, plan_id: str) -> None:
+        self._plan_id = plan_id
+        self._ended = 0
+
+    def new(self, client: Client) -> list[Any]:
+        """Return the updates of calls since the last time. A call in progress is sent again."""
+        updates = []
+        after: str | None = str(self._ended)
+        while after is not None:
+            page = client.plans.calls(self._plan_id, after=after)
+            for call in page.items:
+                updates.append(call_update(self._plan_id, call))
+                if call.ended is not None and call.number == self._ended + 1:
+                    self._ended = call.number
+            after = page.next
+        return updates
+
+
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait that long for the event, and return whether it is set."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _asked(ask: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """Run a call in a thread; turn errors into those of JSON-RPC."""
+    try:
+        return await asyncio.to_thread(ask, *args, **more)
+    except Fault:  # guard: internals stay hidden
+        raise RequestError(-32603, "internal error; the log has the details") from None
+    except InvalidRequest as error:
+        raise RequestError(-32602, redact_text(str(error))) from None
+    except CleverAgentsError as error:
+        raise RequestError(-32603, redact_text(str(error))) from None

@@ -1,0 +1,132 @@
+"""Plans as updates of the Agent Client Protocol: text, tool calls, diffs, entries of a plan.
+
+Everything that an editor sends or shows is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from acp import helpers, schema
+
+from cleveragents.api.plans.views import CallView, Phase, PlanState, PlanView
+from cleveragents.core.errors import CleverAgentsError, RequestRefused
+from cleveragents.core.text.redaction import redact_known_text
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+
+__all__ = ["call_update", "changed_files", "goal_in", "phases_of", "report_of"]
+
+LONGEST_PROMPT = 100_000
+_MOST_FILES = 50
+_LONGEST_FILE = 200_000
+_LONGEST_TITLE = 200
+
+Kind = Literal["read", "edit", "delete", "move", "search", "execute", "other"]
+Entry = Literal["pending", "in_progress", "completed"]
+
+_KINDS: Mapping[str, Kind] = {
+    "read": "read",
+    "list": "read",
+    "glob": "search",
+    "grep": "search",
+    "context": "search",
+    "write": "edit",
+    "edit": "edit",
+    "multi_edit": "edit",
+    "replace": "edit",
+    "delete": "delete",
+    "move": "move",
+    "command": "execute",
+}
+_PHASES = ((Phase.STRATEGIZE, "Plan the changes"), (Phase.EXECUTE, "Make and check the changes"))
+
+
+def goal_in(prompt: Sequence[Any]) -> str:
+    """Return the text of a prompt. Links and embedded files are named by their address, with their text.
+
+    Raises `RequestRefused` for an empty or too long prompt, and for images and sounds.
+    """
+    text = "\n".join(_text_of(block) for block in prompt).strip()
+    if not text:
+        raise RequestRefused("missing prompt: send text", "prompt")
+    if len(text) > LONGEST_PROMPT:  # guard: bounded prompts
+        raise RequestRefused(f"the prompt is too long: send at most {LONGEST_PROMPT:,} characters", "prompt")
+    return text
+
+
+def _text_of(block: Any) -> str:
+    if isinstance(block, schema.TextContentBlock):
+        return block.text
+    if isinstance(block, schema.ResourceContentBlock):
+        return block.uri
+    if isinstance(block, schema.EmbeddedResourceContentBlock):
+        resource = block.resource
+        if isinstance(resource, schema.TextResourceContents):
+            return f"{resource.uri}:\n{resource.text}"
+    raise RequestRefused("images, sounds and binary files are not supported: send text", "prompt")
+
+
+def call_update(plan_id: str, call: CallView) -> schema.ToolCallStart:
+    """Return a tool call of a plan."""
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    subject = next((str(arguments[key]) for key in ("path", "argv", "pattern") if key in arguments), "")
+    status: Literal["in_progress", "completed", "failed"] = (
+        "in_progress" if call.ended is None else "failed" if call.error else "completed"
+    )
+    return helpers.start_tool_call(
+        f"{plan_id}-{call.number}",
+        redact_known_text(f"{call.tool} {subject}".strip())[:_LONGEST_TITLE],
+        kind=_KINDS.get(call.tool, "other"),
+        status=status,
+        raw_input=json.loads(json.dumps(arguments, default=str)),
+    )
+
+
+def changed_files(client: Client, plan: PlanView, root: Path) -> Iterator[schema.FileEditToolCallContent]:
+    """Yield the accepted changes of a plan as diffs, for the first fifty text files. The patch has all."""
+    shown = 0
+    for change in plan.changes:
+        if shown == _MOST_FILES:
+            return
+        try:
+            before = client.plans.file(plan.id, change.path, side="before")
+            after = client.plans.file(plan.id, change.path, side="after")
+        except CleverAgentsError:
+            continue  # a link, a submodule, or a file that is gone by now
+        if any(side.binary or side.truncated or side.size > _LONGEST_FILE for side in (before, after)):
+            continue
+        shown += 1
+        yield helpers.tool_diff_content(
+            str(root / change.path),
+            after.content if after.exists else "",
+            before.content if before.exists else None,
+        )
+
+
+def phases_of(plan: PlanView) -> schema.AgentPlanUpdate:
+    """Return the phases of a plan as entries with a status."""
+    order = [Phase.ACTION, Phase.STRATEGIZE, Phase.EXECUTE, Phase.APPLY]
+    at = order.index(plan.phase)
+    entries = []
+    for phase, title in _PHASES:
+        past = order.index(phase) < at or (phase is plan.phase and plan.state is PlanState.COMPLETE)
+        state: Entry = "completed" if past else "in_progress" if phase is plan.phase else "pending"
+        entries.append(helpers.plan_entry(title, status=state))
+    return helpers.update_plan(entries)
+
+
+def report_of(plan: PlanView) -> str:
+    """Return the state of a plan at rest, as Markdown: its answer, its state, and the next steps."""
+    said = [plan.answer or "", f"Plan `{plan.id}`: {plan.meaning}."]
+    pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    if plan.state is PlanState.WAITING and pending.get("what"):
+        said.append(str(pending["what"]))
+    if plan.error:
+        said.append(plan.error)
+    said += [f"- {' — '.join(step)}" for step in plan.next_steps if plan.needs not in (None, "review")]
+    return redact_known_text("\n\n".join(one for one in said if one))

@@ -1,0 +1,318 @@
+"""CleverAgents in an editor: the agent, asked by the client of the official SDK over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from acp import helpers, schema
+from acp.agent.connection import AgentSideConnection
+from acp.client.connection import ClientSideConnection
+from acp.exceptions import RequestError
+
+from cleveragents.api.access import owner_of
+from cleveragents.api.client import LocalClient
+from cleveragents.core.errors import RequestRefused
+from cleveragents.protocols.acp_agent import AcpOptions, PlanAgent
+from cleveragents.protocols.acp_sessions import SessionFiles
+from cleveragents.protocols.acp_stdio import BoundedLines
+from cleveragents.protocols.acp_updates import LONGEST_PROMPT
+from tests.server_plan_bench import PlanServer, plan_server
+
+T = TypeVar("T")
+
+SECONDS = 100.0
+RULES = (
+    {
+        "when": {"system": "You plan changes"},
+        "reply": {
+            "text": '{"summary": "One step.", "decisions": [],'
+            ' "steps": [{"title": "Paint", "instructions": "Write the colour of the day."}]}'
+        },
+    },
+    {"when": {"first_user": "slowly"}, "reply": {"fault": {"hang": True}}},
+    {
+        "when": {"first_user": "remove", "offered": "delete"},
+        "turns": [{"calls": [{"tool": "delete", "arguments": {"path": "a.txt"}}]}, {"text": "Done."}],
+    },
+    {
+        "when": {"user": "make it blue", "offered": "write"},
+        "turns": [
+            {"calls": [{"tool": "write", "arguments": {"path": "today.txt", "content": "blue\n"}}]},
+            {"text": "It is blue."},
+        ],
+    },
+    {
+        "when": {"offered": "write"},
+        "turns": [
+            {"calls": [{"tool": "write", "arguments": {"path": "today.txt", "content": "green\n"}}]},
+            {"text": "It is green."},
+        ],
+    },
+    {"reply": {"text": '{"verdict": "accept", "findings": [], "summary": "It is painted."}'}},
+)
+ULIDS = (f"01M7NDMX5ZX8KS9M5QV0K{number:05d}" for number in count())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    place = tmp_path_factory.mktemp("acp")
+    script = place / "paints.yaml"
+    script.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(RULES)}))
+    with plan_server(place / "server", models__default=f"scripted/{script}") as made:
+        yield made
+
+
+class Editor:
+    """An editor that answers requests for permission with the given outcomes, in order."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = [*outcomes]
+        self.updates: list[Any] = []
+        self.asked: list[tuple[schema.ToolCallUpdate, list[str]]] = []
+        self.began = asyncio.Event()
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        self.updates.append(update)
+        self.began.set()
+
+    async def request_permission(
+        self,
+        session_id: str,
+        tool_call: schema.ToolCallUpdate,
+        options: list[schema.PermissionOption],
+        **_: Any,
+    ) -> schema.RequestPermissionResponse:
+        self.asked.append((tool_call, [one.option_id for one in options]))
+        return schema.RequestPermissionResponse(outcome=self.outcomes.pop(0))
+
+    def said(self, kind: str) -> str:
+        """Return all text of updates of that kind."""
+        return "".join(one.content.text for one in self.updates if one.session_update == kind)
+
+
+def selected(option: str) -> schema.AllowedOutcome:
+    return schema.AllowedOutcome(outcome="selected", option_id=option)
+
+
+CANCELLED = schema.DeniedOutcome(outcome="cancelled")
+
+
+def talked(
+    server: PlanServer,
+    editor: Callable[[], Editor],
+    work: Callable[[ClientSideConnection, Editor], Awaitable[T]],
+    **options: Any,
+) -> tuple[T, Editor]:
+    """Run the work with a connection to a new agent, as after a restart, and return its result."""
+    container = server.bench.container
+    files = SessionFiles(server.home / "acp", lambda: next(ULIDS))
+    agent = PlanAgent(LocalClient(container, owner_of(container, "acp")), files, AcpOptions(**options))
+
+    async def main() -> tuple[T, Editor]:
+        shown = editor()
+        ours, theirs = socket.socketpair()
+        near, far = (
+            await asyncio.open_connection(sock=ours, limit=1 << 20),
+            await asyncio.open_connection(sock=theirs),
+        )
+        serving = AgentSideConnection(agent, BoundedLines(*near))
+        asking = ClientSideConnection(shown, far[1], far[0])
+        try:
+            async with asyncio.timeout(SECONDS):
+                await asking.initialize(protocol_version=1)
+                return await work(asking, shown), shown
+        finally:
+            await asking.close()
+            await serving.close()
+            for _, writer in (near, far):
+                writer.close()
+
+    return asyncio.run(main())
+
+
+async def prompted(agent: ClientSideConnection, session: str, text: str) -> str:
+    done = await agent.prompt(session_id=session, prompt=[helpers.text_block(text)])
+    return str(done.stop_reason)
+
+
+def plans_of(server: PlanServer, session: str) -> tuple[str, ...]:
+    return SessionFiles(server.home / "acp", str).get(session).plans
+
+
+def turn(server: PlanServer, text: str, *outcomes: Any, **options: Any) -> tuple[str, str, Editor]:
+    """Return the session of one prompt, the reason for its end, and the editor."""
+
+    async def work(agent: ClientSideConnection, _: Editor) -> tuple[str, str]:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        return made.session_id, await prompted(agent, made.session_id, text)
+
+    (session, reason), editor = talked(server, lambda: Editor(*outcomes), work, **options)
+    return session, reason, editor
+
+
+def test_a_prompt_becomes_a_plan_whose_diff_a_person_applies(server: PlanServer) -> None:
+    session, reason, editor = turn(server, "paint it", selected("apply"))
+    (plan,) = plans_of(server, session)
+    assert reason == "end_turn"
+    assert server.get(f"/plans/{plan}")["state"] == "applied"
+    assert (server.repository / "today.txt").read_text() == "green\n"
+    [(call, options)] = editor.asked
+    assert options == ["apply", "later"]
+    (diff,) = call.content
+    assert (diff.path, diff.new_text) == (str(server.repository / "today.txt"), "green\n")
+    titles = [one.title for one in editor.updates if one.session_update == "tool_call"]
+    assert "write today.txt" in titles
+    assert "It is green." in editor.said("agent_message_chunk")
+    assert any(one.session_update == "plan" for one in editor.updates)
+    server.post(f"/plans/{plan}/undo", status=202)
+    server.rested({"id": plan})
+
+
+@pytest.mark.parametrize("outcome", [CANCELLED, selected("later"), selected("approve"), selected("")])
+def test_nothing_is_applied_unless_the_person_selects_it(server: PlanServer, outcome: Any) -> None:
+    session, reason, editor = turn(server, "paint it", outcome)
+    (plan,) = plans_of(server, session)
+    assert (reason, server.get(f"/plans/{plan}")["needs"]) == ("end_turn", "review")
+    assert not (server.repository / "today.txt").exists()
+    assert "Not applied" in editor.said("agent_message_chunk")
+
+
+def test_a_second_prompt_requests_changes_of_the_same_plan(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        await prompted(agent, made.session_id, "paint it")
+        await prompted(agent, made.session_id, "make it blue")
+        return str(made.session_id)
+
+    session, editor = talked(server, lambda: Editor(CANCELLED, CANCELLED), work)
+    assert len(plans_of(server, session)) == 1
+    (diff,) = editor.asked[-1][0].content
+    assert diff.new_text == "blue\n"
+
+
+def test_a_call_that_needs_approval_waits_for_the_person(server: PlanServer) -> None:
+    session, _, editor = turn(server, "remove it", CANCELLED, profile="review")
+    (plan,) = plans_of(server, session)
+    assert server.get(f"/plans/{plan}")["needs"] == "approval", "without an answer it keeps waiting"
+    assert editor.asked[0][0].title == "delete a.txt"
+
+    async def approve(agent: ClientSideConnection, _: Editor) -> str:
+        await agent.load_session(cwd=str(server.repository), session_id=session, mcp_servers=[])
+        return await prompted(agent, session, "please hurry")
+
+    _, editor = talked(server, lambda: Editor(selected("approve"), CANCELLED), approve)
+    assert "remove it" in editor.said("user_message_chunk"), "a loaded session is replayed"
+    assert "Stored as a comment" in editor.said("agent_message_chunk")
+    assert server.get(f"/plans/{plan}")["needs"] == "review"
+
+
+def test_cancel_pauses_the_plan(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, editor: Editor) -> tuple[str, str]:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        editor.began.clear()
+        turn = asyncio.ensure_future(prompted(agent, made.session_id, "paint slowly"))
+        await editor.began.wait()
+        with pytest.raises(RequestError, match="a turn of this session is running"):
+            await prompted(agent, made.session_id, "now")
+        (plan,) = plans_of(server, made.session_id)
+        while server.get(f"/plans/{plan}")["phase"] != "execute":
+            await asyncio.sleep(0.05)
+        await agent.cancel(session_id=made.session_id)
+        return str(made.session_id), await turn
+
+    (session, reason), editor = talked(server, Editor, work)
+    (plan,) = plans_of(server, session)
+    assert reason == "cancelled"
+    assert "Paused plan" in editor.said("agent_message_chunk")
+    assert "resume" in server.rested({"id": plan})["can"]
+    server.post(f"/plans/{plan}/cancel")
+
+
+def test_sessions_are_listed_and_unknown_ones_are_refused(server: PlanServer) -> None:
+    session, _, _ = turn(server, "paint it", CANCELLED)
+
+    async def work(agent: ClientSideConnection, _: Editor) -> list[str]:
+        for unknown in ("01M7NDMX5ZX8KS9M5QV0KWVMN6", "../../state", ""):
+            with pytest.raises(RequestError, match="there is no") as refused:
+                await agent.load_session(cwd="/", session_id=unknown, mcp_servers=[])
+            assert refused.value.code == -32602
+            with pytest.raises(RequestError, match="there is no"):
+                await prompted(agent, unknown, "paint it")
+        for cwd in ("relative", "/no/such/directory"):
+            with pytest.raises(RequestError, match="not an absolute path"):
+                await agent.new_session(cwd=cwd, mcp_servers=[])
+        listed = await agent.list_sessions(cwd=str(server.repository))
+        return [one.session_id for one in listed.sessions]
+
+    listed, _ = talked(server, Editor, work)
+    assert listed[0] == session
+
+
+@pytest.mark.parametrize(
+    ("block", "problem"),
+    [
+        (helpers.text_block("  "), "missing prompt"),
+        (helpers.text_block("x" * (LONGEST_PROMPT + 1)), "too long"),
+        (helpers.image_block("aGk=", "image/png"), "images"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_refused(server: PlanServer, block: Any, problem: str) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        with pytest.raises(RequestError, match=problem) as refused:
+            await agent.prompt(session_id=made.session_id, prompt=[block])
+        assert refused.value.code == -32602
+        return str(made.session_id)
+
+    session, _ = talked(server, Editor, work)
+    assert plans_of(server, session) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"garbage", -32700),
+        (b'{"jsonrpc": "2.0", "id":', -32700),
+        (b"[1]", -32600),
+        (b'{"id": {}, "method": "initialize"}', -32600),
+        (b'{"id": 1, "method": 5}', -32600),
+        (b'{"id": 1, "method": "x", "params": ' + b"[" * 200 + b"]" * 200 + b"}", -32600),
+        (b"[" * 10_000, -32700),
+        (b'"' + b"x" * (64 << 10) + b'"', -32600),
+    ],
+)
+def test_a_line_that_is_no_message_gets_an_error_and_the_next_one_is_read(line: bytes, code: int) -> None:
+    async def work() -> tuple[Any, Any]:
+        ours, theirs = socket.socketpair()
+        near = await asyncio.open_connection(sock=ours, limit=32 << 10)
+        reader, writer = await asyncio.open_connection(sock=theirs)
+        transport = BoundedLines(*near)
+        writer.write(line + b'\n{"jsonrpc": "2.0", "id": 1, "method": "next"}\n')
+        async with asyncio.timeout(SECONDS):
+            found = await transport.receive()
+            error = json.loads(await reader.readline())
+        await transport.close()
+        writer.close()
+        return found, error["error"]["code"]
+
+    found, answered = asyncio.run(work())
+    assert (found["method"], answered) == ("next", code)
+
+
+def test_a_damaged_session_is_unknown(tmp_path: Path) -> None:
+    files = SessionFiles(tmp_path, lambda: next(ULIDS))
+    made = files.create("/srv")
+    assert files.newest(5) == [], "a session without plans is not listed"
+    files.add_plan(made, "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A")
+    assert [one.cwd for one in files.newest(5)] == ["/srv"]
+    (tmp_path / f"{made.id}.json").write_text("{")
+    assert files.newest(5) == []
+    with pytest.raises(RequestRefused, match="there is no session"):
+        files.get(made.id)
