@@ -5,7 +5,8 @@ those that the real fix changed. FOLDER holds clones, bare or not: OWNER+NAME/re
 NAME. Each question is asked about the code at its commit, with the index and the strategies of `agents
 context`. The report contains Acc@k (the share of cases with all true files among the first k candidates), MRR
 and time: for each strategy alone, for the whole pipeline, which opens the index again for each question, and
-for plain BM25.
+for plain BM25. If the cases have `lines`, those that the fix changed, the report also contains Acc@k of the
+functions and classes that it touched.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.localize_report import Outcome, is_candidate, measured, plot, table
+from benchmarks.localize_report import Outcome, is_candidate, mean_over_projects, measured, plot, table
+from benchmarks.localize_truth import TrueDefinitions, true_definitions
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.executor import ParallelStrategyExecutor
 from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.context.model.code import Field
 from cleveragents.context.model.code_terms import terms_of
-from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.model.context import ContextAnswer, ContextFragment, ContextRequest
 from cleveragents.context.pipeline.assembly import DefaultParts
 from cleveragents.context.pipeline.checks import CustomParts
 from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
@@ -40,6 +42,8 @@ from cleveragents.context.search.git_history import GitCommitHistory
 from cleveragents.context.strategy_registry import StrategyRegistry
 
 FUSION = "all strategies"
+FUNCTIONS = "functions, all strategies"
+CLASSES = "classes, all strategies"
 PLAIN = "plain BM25"
 _MOST_PLAIN = 200
 _DEADLINE_SECONDS = 60.0
@@ -52,6 +56,7 @@ class Case:
     base_commit: str
     question: str
     files: tuple[str, ...]
+    lines: Mapping[str, Mapping[str, Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ class NotCancelled:
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
-    cases = list(read_cases(options.cases, options.only))[: options.limit]
+    cases = list(read_cases(options.cases, options.only))
+    cases = [case for case in cases if not options.one_file or len(case.files) == 1][: options.limit]
     home = Path(options.state or tempfile.mkdtemp(prefix="localize-"))
     outcomes: list[Outcome] = []
     opened: list[Opened] = []
@@ -101,6 +107,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--clones", type=Path, required=True, help="the folder with the clones")
     parser.add_argument("--limit", type=int, help="use only the first LIMIT cases")
     parser.add_argument("--only", default="", help="repositories with this in their name")
+    parser.add_argument("--one-file", action="store_true", help="only cases whose fix changed one file")
     parser.add_argument("--without", default="", help="strategies to leave out, separated by commas")
     parser.add_argument("--state", help="folder of an index to reuse; by default, it is temporary")
     parser.add_argument("--json", type=Path, help="write all measurements to this file")
@@ -112,7 +119,14 @@ def read_cases(path: Path, only: str) -> Iterator[Case]:
     for line in path.read_text(encoding="utf-8").splitlines():
         raw = json.loads(line)
         if only in raw["repository"]:
-            yield Case(raw["id"], raw["repository"], raw["base_commit"], raw["question"], tuple(raw["files"]))
+            yield Case(
+                raw["id"],
+                raw["repository"],
+                raw["base_commit"],
+                raw["question"],
+                tuple(raw["files"]),
+                raw.get("lines", {}),
+            )
 
 
 def clone_of(folder: Path, repository: str) -> Path | None:
@@ -190,6 +204,7 @@ class Bench:
             print(f"{case.id}: {'; '.join(answer.notes)}", file=sys.stderr)
         paths = [place.path for place in answer.files]
         outcomes.append(self._outcome(case, FUSION, paths, answer.seconds))
+        outcomes += _definitions(case, answer, true_definitions(case, code))
         began = time.perf_counter()
         paths = _plain(case, code)
         outcomes.append(self._outcome(case, PLAIN, paths, time.perf_counter() - began))
@@ -204,6 +219,27 @@ class Bench:
         order = {path: rank for rank, path in enumerate(filter(is_candidate, paths), 1)}
         ranks = tuple(order.get(path, 0) for path in case.files)
         return Outcome(case.id, case.repository, system, ranks, seconds)
+
+
+def _definitions(case: Case, answer: ContextAnswer, truth: TrueDefinitions) -> list[Outcome]:
+    """Return the ranks of the touched functions, and of the touched classes by their best member."""
+    found = [one for one in answer.definitions if is_candidate(one.path)]
+    functions = [(one.path, one.name, one.span.first) for one in found if one.kind != "class"]
+    owners = [(one.path, one.name if one.kind == "class" else one.name.rpartition(".")[0]) for one in found]
+    classes = dict.fromkeys(owner for owner in owners if owner[1])
+    true_functions = [(path, name, first) for path, name, first, _ in truth.functions]
+    true_classes = [(path, name) for path, name, _, _ in truth.classes]
+    kinds: list[tuple[str, Iterable[object], Sequence[object]]] = [
+        (FUNCTIONS, functions, true_functions),
+        (CLASSES, classes, true_classes),
+    ]
+    outcomes: list[Outcome] = []
+    for system, ranked, true in kinds:
+        order = {one: rank for rank, one in enumerate(ranked, 1)}
+        if true:
+            ranks = tuple(order.get(one, 0) for one in true)
+            outcomes.append(Outcome(case.id, case.repository, system, ranks, answer.seconds))
+    return outcomes
 
 
 def _plain(case: Case, code: CodeSnapshot) -> list[str]:
@@ -230,14 +266,18 @@ def _report(outcomes: Sequence[Outcome], opened: Sequence[Opened], options: argp
     systems = list(dict.fromkeys(one.system for one in outcomes))
     rows = [(name, measured([one for one in outcomes if one.system == name])) for name in systems]
     print(table(rows))
+    by_project = [
+        (name, mean_over_projects([one for one in outcomes if one.system == name])) for name in systems
+    ]
+    print("\nmean over projects")
+    print(table(by_project))
     print()
     projects = sorted({one.repository for one in outcomes})
-    for system in (FUSION, PLAIN):
+    for system in (FUSION, FUNCTIONS, CLASSES, PLAIN):
         of_system = [one for one in outcomes if one.system == system]
+        by_name = {name: [one for one in of_system if one.repository == name] for name in projects}
         print(system)
-        print(
-            table((name, measured([one for one in of_system if one.repository == name])) for name in projects)
-        )
+        print(table((name, measured(found)) for name, found in by_name.items() if found))
         print()
     times = _times(opened, kept=options.state is not None)
     print("\n".join(f"{name}: {value:,.2f}" for name, value in times.items()))

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["DEPTHS", "Measures", "Outcome", "is_candidate", "measured", "plot", "table"]
+__all__ = [
+    "DEPTHS",
+    "Measures",
+    "Outcome",
+    "is_candidate",
+    "mean_over_projects",
+    "measured",
+    "plot",
+    "table",
+]
 
-DEPTHS = (1, 3, 5, 10)
+DEPTHS = (1, 3, 5, 10, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,21 @@ def measured(outcomes: Sequence[Outcome]) -> Measures:
     )
 
 
+def mean_over_projects(outcomes: Sequence[Outcome]) -> Measures:
+    """Return the mean of the measures of each project, so that a project with many cases counts once."""
+    projects: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        projects.setdefault(one.repository, []).append(one)
+    each = [measured(found) for found in projects.values()]
+    return Measures(
+        len(outcomes),
+        {depth: statistics.mean(one.accuracy[depth] for one in each) for depth in DEPTHS},
+        statistics.mean(one.reciprocal_rank for one in each),
+        statistics.median(one.median_seconds for one in each),
+        max(one.slowest_seconds for one in each),
+    )
+
+
 def table(rows: Iterable[tuple[str, Measures]]) -> str:
     lines = [f"{'':34} cases  " + "  ".join(f"@{depth:<4}" for depth in DEPTHS) + "  MRR    ms    worst ms"]
     for name, one in rows:
@@ -71,7 +95,7 @@ def table(rows: Iterable[tuple[str, Measures]]) -> str:
 _WIDTH = 760
 _BAR = 15
 _LEFT = 230
-_SHADES = ("#1f5f8b", "#4f94c4", "#8fbfe0", "#cfe4f3")
+_SHADES = ("#1f5f8b", "#4f94c4", "#8fbfe0", "#cfe4f3", "#e8f1f9")
 
 
 def plot(rows: Sequence[tuple[str, Measures]], title: str) -> str:

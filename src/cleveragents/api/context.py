@@ -17,12 +17,19 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.context.code_index import IndexProgress
-    from cleveragents.context.model.context import ContextAnswer, Finding, PackedFragment, StrategyReport
+    from cleveragents.context.model.context import (
+        ContextAnswer,
+        Finding,
+        PackedFragment,
+        RankedDefinition,
+        StrategyReport,
+    )
 
 __all__ = [
     "LONGEST_SECONDS",
     "Context",
     "ContextView",
+    "DefinitionView",
     "FindingView",
     "FragmentView",
     "HttpContext",
@@ -75,6 +82,18 @@ class RankedFileView:
 
 
 @view
+class DefinitionView:
+    """A function, method or class with its score and the reasons why it was found."""
+
+    path: str = shown(examples=["src/session.py"])
+    name: str = shown("the dotted name within the file", examples=["Session.sign"])
+    kind: str = shown(examples=["method"])
+    lines: tuple[int, int] = shown("the first and the last line", examples=[[10, 24]])
+    score: float = shown(examples=[0.87])
+    reasons: tuple[str, ...] = shown("the most important first", examples=[["named in the question"]])
+
+
+@view
 class StrategyView:
     """The result of one strategy."""
 
@@ -88,7 +107,7 @@ class StrategyView:
 
 @view
 class ContextView:
-    """The relevant files and fragments, best first, within the budget."""
+    """The relevant definitions, files and fragments, best first, within the budget."""
 
     files: tuple[str, ...] = shown(examples=[["src/session.py"]])
     fragments: tuple[FragmentView, ...] = shown()
@@ -100,6 +119,7 @@ class ContextView:
     preamble: str = shown(examples=["a web shop in Python"])
     skeleton: str = shown("an overview of the repository", examples=["src/\n  session.py"])
     ranking: tuple[RankedFileView, ...] = shown("the files with their findings", default_factory=lambda: None)
+    definitions: tuple[DefinitionView, ...] = shown("the best definitions, best first", default=())
 
     def __post_init__(self) -> None:
         if self.ranking is None:  # a server of 0.1.0 does not send the findings
@@ -252,6 +272,7 @@ def context_view(answer: ContextAnswer) -> ContextView:
             {"path": place.path, "score": round(place.score, 4), "found_by": _found_by(place.findings)}
             for place in answer.files
         ],
+        "definitions": [_definition(definition) for definition in answer.definitions],
     }
     return view_of(ContextView, freeze(said))
 
@@ -293,6 +314,17 @@ def _fragment(fragment: PackedFragment) -> dict[str, object]:
         "tokens": rendering.tokens,
         "text": rendering.text,
         "found_by": _found_by(place.findings),
+    }
+
+
+def _definition(definition: RankedDefinition) -> dict[str, object]:
+    return {
+        "path": definition.path,
+        "name": definition.name,
+        "kind": definition.kind,
+        "lines": (definition.span.first, definition.span.last),
+        "score": round(definition.score, 4),
+        "reasons": definition.reasons,
     }
 
 

@@ -30,6 +30,7 @@ _LARGEST_QUESTION = 4_000_000
     type=click.IntRange(min=1),
     help="Maximum number of listed files. Default: 20; all with JSON.",
 )
+@click.option("--all", "everything", is_flag=True, help="Show everything that was found, with its code.")
 @click.option(
     "--explain",
     is_flag=True,
@@ -48,23 +49,26 @@ def context(
     deadline: float | None,
     only_files: bool,
     limit: int | None,
+    everything: bool,
     explain: bool,
     output: Output,
 ) -> None:
     """Find the code relevant to a question.
 
     QUESTION is a sentence, an error message or a whole issue; `-` reads it from stdin. The command searches
-    the current repository or directory, without a model, and prints the best fragments within a budget of
-    tokens. The first question builds an index in the state directory; later ones update it. A server searches
-    its resource for the current repository, or the one you name.
+    the current repository or directory, without a model. A terminal shows the best definitions with the
+    reasons, then the best files; `--all` adds the code. Elsewhere the command prints the best code within a
+    budget of tokens, for a model. The first question builds an index in the state directory; later ones
+    update it. A server searches its resource for the current repository, or the one you name.
 
     \b
     Example:
       agents context "Where is the session cookie signed?"
+      agents context --all "Where is the session cookie signed?"
       agents context --files --explain "TypeError: can't compare offset-naive and offset-aware datetimes"
       agents context --file issue.md --budget 16000 --format json
     """
-    from cleveragents.cli.render.context_view import show_answer
+    from cleveragents.cli.render.context_view import AnswerOptions, show_answer
     from cleveragents.cli.render.index_progress import IndexBar
 
     asked = question_of(" ".join(words) if words else None, file)
@@ -90,7 +94,8 @@ def context(
             fragments=not only_files,
             on_progress=bar.moved,
         )
-    show_answer(answer, output, only_files=only_files, limit=limit, explain=explain)
+    wanted = AnswerOptions(only_files=only_files, everything=everything, limit=limit, explain=explain)
+    show_answer(answer, output, wanted)
 
 
 def question_of(given: str | None, file: str | None) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cleveragents.cli.render import context_view
 from tests.cli_bench import Agents, command_line, git, use_home
 
 SHOP = {
@@ -78,6 +81,60 @@ def test_files_are_listed_the_best_first_one_to_a_line(agents: Agents) -> None:
     assert agents("context", "--files", "--limit", "1", "articles").out.count("\n") == 1
     told = json.loads(agents("context", "--files", "--limit", "1", "articles", "--format", "json").out)
     assert (len(told["files"]), told["fragments"]) == (1, [])
+
+
+def test_a_program_gets_the_best_definitions_with_their_reasons(agents: Agents) -> None:
+    told = json.loads(agents("context", "Where is the session cookie signed?", "--format", "json").out)
+    best = told["definitions"][0]
+    assert (best["path"], best["name"], best["kind"]) == ("shop/session.py", "sign_cookie", "function")
+    assert best["lines"] == [6, 8]
+    assert best["reasons"][0] == "name matches sign, cookie"
+    one = json.loads(agents("context", "articles", "--limit", "1", "--format", "json").out)
+    assert len(one["definitions"]) == 1
+
+
+def test_a_model_reads_the_best_definitions_first(agents: Agents) -> None:
+    ended = agents("context", "Where is the session cookie signed?")
+    assert "Most likely: sign_cookie (shop/session.py:6)" in ended.out.splitlines()[0]
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A terminal of 24 lines; the list holds the texts of its pager."""
+    paged: list[str] = []
+    monkeypatch.setattr(context_view, "get_terminal_size", lambda: os.terminal_size((100, 24)))
+    monkeypatch.setattr(context_view.click, "echo_via_pager", lambda text, color: paged.append(text))
+    return paged
+
+
+def test_a_terminal_shows_one_screen_of_definitions_and_files(agents: Agents, screen: list[str]) -> None:
+    ended = agents("context", "Where is the session cookie signed?", "--format", "rich")
+    lines = ended.out.splitlines()
+    assert len(lines) < 24
+    assert lines.index("definitions") < lines.index("files")
+    row = lines[lines.index("definitions") + 3]
+    assert row.split()[:3] == ["sign_cookie", "shop/session.py:6", "1.00"]
+    assert "name matches sign, cookie" in row
+    assert "hmac" not in ended.out
+    assert "--all" in ended.err
+    assert screen == []
+
+
+def test_all_shows_the_code_as_well_in_a_pager(
+    agents: Agents, screen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("context", "--all", "Where is the session cookie signed?", "--format", "rich")
+    assert "hexdigest()" in agents(*asked).out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    agents(*asked)
+    assert "shop/session.py:6  sign_cookie" in screen[0]
+    assert "hexdigest()" in screen[0]
+
+
+def test_a_question_about_something_else_is_answered_with_a_warning(agents: Agents) -> None:
+    ended = agents("context", "How do I bake a chocolate cake?")
+    assert "nothing in this repository seems related to the question" in " ".join(ended.err.split())
+    assert "seems related" not in agents("context", "Where is the session cookie signed?").err
 
 
 def test_a_question_need_not_be_quoted(agents: Agents) -> None:

@@ -18,6 +18,7 @@ from cleveragents.context.model.context import (
     ExecutionReport,
     Finding,
     PackedFragment,
+    RankedDefinition,
     RankedPlace,
     Ranking,
     Rendering,
@@ -31,7 +32,8 @@ FOUND = ContextFragment("a.py", "", 1.0, "words")
 SAID = Finding("words", "", 1.0)
 CANDIDATE = Candidate("a.py", LineSpan(1, 2), (SAID,))
 PLACE = RankedPlace("a.py", None, 0.5, (SAID,))
-RANKING = Ranking((PLACE,), (replace(PLACE, span=LineSpan(1, 2)),))
+DEFINITION = RankedDefinition("a.py", LineSpan(1, 2), "f", "function", 0.5, ("named in the question",))
+RANKING = Ranking((PLACE,), (replace(PLACE, span=LineSpan(1, 2)),), (DEFINITION,))
 RENDERING = Rendering(Depth.FULL, "text", 4, 1.0)
 CHOICE = Choice(PLACE, (RENDERING,))
 PACKED = PackedFragment(PLACE, RENDERING)
@@ -152,6 +154,13 @@ NONSENSE: list[tuple[Callable[[Any], Any], Any]] = [
     (ranking, Ranking((replace(PLACE, score=True),))),
     (ranking, Ranking((), (replace(PLACE, path="c.py"),))),
     (ranking, replace(RANKING, files=itertools.repeat(PLACE))),
+    (ranking, replace(RANKING, definitions=(PLACE,))),
+    (ranking, replace(RANKING, definitions=(replace(DEFINITION, path="c.py"),))),
+    (ranking, replace(RANKING, definitions=(replace(DEFINITION, span=None),))),
+    (ranking, replace(RANKING, definitions=(replace(DEFINITION, name=Lying("f")),))),
+    (ranking, replace(RANKING, definitions=(replace(DEFINITION, score=2.0),))),
+    (ranking, replace(RANKING, definitions=(replace(DEFINITION, reasons=(7,)),))),
+    (ranking, replace(RANKING, definitions=itertools.repeat(DEFINITION))),
     (choices, [PLACE]),
     (choices, [replace(CHOICE, place=replace(PLACE, path="b.py"))]),
     (choices, [replace(CHOICE, place=None)]),

@@ -141,7 +141,7 @@ def packed(path: str, score: float, first: int | None = None) -> PackedFragment:
     return PackedFragment(RankedPlace(path, span, score), Rendering(Depth.FULL, path, 1, score))
 
 
-def test_the_best_file_is_first_and_a_file_goes_from_top_to_bottom() -> None:
+def test_the_best_file_is_first_and_within_a_file_the_best_fragment() -> None:
     fragments = [
         packed("b.py", 0.5, 30),
         packed("a.py", 0.4),
@@ -153,7 +153,7 @@ def test_the_best_file_is_first_and_a_file_goes_from_top_to_bottom() -> None:
         (one.place.path, one.place.span.first if one.place.span else 0)
         for one in BestFileFirst().order(fragments)
     ]
-    assert ordered == [("b.py", 0), ("b.py", 30), ("b.py", 80), ("a.py", 0), ("a.py", 1)]
+    assert ordered == [("b.py", 0), ("b.py", 80), ("b.py", 30), ("a.py", 0), ("a.py", 1)]
 
 
 # ── preamble ──────────────────────────────────────────────────────────────────────────────────────────

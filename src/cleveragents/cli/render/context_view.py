@@ -2,44 +2,144 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.cli.output import Output, Styled, counted, printable, progress, write
+from cleveragents.cli.output import Output, Styled, ansi, colour, counted, printable, progress, write
 from cleveragents.core.text.control_characters import escape_controls
 
 if TYPE_CHECKING:
-    from cleveragents.api.context import ContextView, FindingView, FragmentView, RankedFileView
+    from cleveragents.api.context import (
+        ContextView,
+        DefinitionView,
+        FindingView,
+        FragmentView,
+        RankedFileView,
+    )
     from cleveragents.core.json_value import JsonValue
 
-__all__ = ["show_answer"]
+__all__ = ["AnswerOptions", "show_answer"]
 
 _FILES_LISTED = 20
 _COLUMNS = ("place", "depth", "tokens", "score", "found_by")
+_TAKEN_LINES = 12
+"""Lines of a screen for the headings, the summary and the prompt after it."""
+_LEAST_LISTED = 3
 
 
-def show_answer(
-    answer: ContextView, output: Output, *, only_files: bool, limit: int | None, explain: bool
-) -> None:
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What to show of an answer."""
+
+    only_files: bool = False
+    everything: bool = False
+    limit: int | None = None
+    explain: bool = False
+
+
+def show_answer(answer: ContextView, output: Output, options: AnswerOptions) -> None:
     """Print an answer in the requested format; notes go to stderr in every format."""
-    from cleveragents.api.views import as_json
-
     if output.machine_readable:
-        said = as_json(answer)
-        ranked = {name: said[name][:limit] for name in ("files", "ranking")}
-        output.record({**said, **ranked, "fragments": () if only_files else said["fragments"]})
-    elif only_files:
-        _files(answer.ranking[: limit or _FILES_LISTED], output, explain=explain)
+        _record(answer, output, options)
+    elif options.only_files:
+        _files(answer.ranking[: options.limit or _FILES_LISTED], output, explain=options.explain)
+    elif output.human_readable:
+        _screen(answer, output, options)
     else:
-        _text(answer, output)
-    if explain and not output.machine_readable:
-        _explained(answer, output, with_fragments=not only_files)
+        _text(answer.text.split("\n"))
+        progress(_summary(answer))
+    if options.explain and not output.machine_readable:
+        _explained(answer, output, with_fragments=not options.only_files)
     for note in answer.notes:
         progress(f"note: {note}")
     if not answer.files and not answer.fragments and not output.machine_readable and not answer.notes:
         progress("nothing found; try other words, such as names or error messages")
+
+
+def _record(answer: ContextView, output: Output, options: AnswerOptions) -> None:
+    from cleveragents.api.views import as_json
+
+    said = as_json(answer)
+    ranked = {name: said[name][: options.limit] for name in ("files", "ranking", "definitions")}
+    output.record({**said, **ranked, "fragments": () if options.only_files else said["fragments"]})
+
+
+def _screen(answer: ContextView, output: Output, options: AnswerOptions) -> None:
+    """Print the best definitions, then the best files, on one screen; with `everything` all of them and the
+    code, in a pager if they are longer than the screen.
+    """
+    if options.everything:
+        _paged([*_listed(answer), *answer.text.split("\n")])
+        progress(_summary(answer))
+        return
+    room = max(2 * _LEAST_LISTED, get_terminal_size().lines - _TAKEN_LINES)
+    definitions = answer.definitions[: options.limit or room - room // 3]
+    files = answer.ranking[: options.limit or room - len(definitions)]
+    if definitions:
+        output.title("definitions")
+        output.table(
+            [_definition_row(one) for one in definitions],
+            ["definition", "place", "score", "reason"],
+            empty="",
+            cut=("definition", "place", "reason"),
+            spare=("score",),
+        )
+    if files:
+        output.title("files")
+        output.table(
+            [{"file": file.path, "score": f"{file.score:.2f}"} for file in files],
+            ["file", "score"],
+            empty="",
+            cut=("file",),
+        )
+        more = (len(answer.definitions) - len(definitions), len(answer.files) - len(files))
+        progress(f"{more[0]} more definitions, {more[1]} more files; --all shows them with the code")
+
+
+def _listed(answer: ContextView) -> list[str]:
+    """Return all definitions and files, one per line."""
+    definitions = [
+        f"{one.score:.2f}  {one.path}:{one.lines[0]}  {one.name}  ({'; '.join(one.reasons)})"
+        for one in answer.definitions
+    ]
+    files = [f"{file.score:.2f}  {file.path}" for file in answer.ranking]
+    return ["### definitions", *definitions, "", "### files", *files, ""]
+
+
+def _definition_row(one: DefinitionView) -> dict[str, JsonValue]:
+    return {
+        "definition": one.name,
+        "place": f"{one.path}:{one.lines[0]}",
+        "score": f"{one.score:.2f}",
+        "reason": "; ".join(one.reasons),
+    }
+
+
+def _paged(lines: Sequence[str]) -> None:
+    if not sys.stdout.isatty() or len(lines) <= get_terminal_size().lines:
+        _text(lines)
+        return
+    # The pager gets escaped text, because its output to the terminal is not filtered.
+    click.echo_via_pager("".join(f"{ansi(_line(line))}\n" for line in lines), color=colour())
+
+
+def _text(lines: Sequence[str]) -> None:
+    for line in lines:
+        write(_line(line))
+
+
+def _line(line: str) -> Styled:
+    return Styled(escape_controls(line, keep_lines=True), bold=line.startswith("### "))
+
+
+def _summary(answer: ContextView) -> str:
+    took = f"{counted(len(answer.fragments), 'fragment')}, {answer.tokens:,} of {answer.budget:,} tokens"
+    return f"{took}, {answer.took_ms} ms"
 
 
 def _files(files: Sequence[RankedFileView], output: Output, *, explain: bool) -> None:
@@ -51,14 +151,6 @@ def _files(files: Sequence[RankedFileView], output: Output, *, explain: bool) ->
         {"path": file.path, "score": f"{file.score:.3f}", "found_by": _words(file.found_by)} for file in files
     ]
     output.table(rows, ["path", "score", "found_by"], empty="no files found")
-
-
-def _text(answer: ContextView, output: Output) -> None:
-    for line in answer.text.split("\n"):
-        shown = escape_controls(line, keep_lines=True)
-        write(Styled(shown, bold=output.human_readable and line.startswith("### ")))
-    took = f"{counted(len(answer.fragments), 'fragment')}, {answer.tokens:,} of {answer.budget:,} tokens"
-    progress(f"{took}, {answer.took_ms} ms")
 
 
 def _explained(answer: ContextView, output: Output, *, with_fragments: bool) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Fusion",
     "KeptFragments",
     "PackedFragment",
+    "RankedDefinition",
     "RankedPlace",
     "Ranking",
     "Rendering",
@@ -223,13 +224,30 @@ class RankedPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedDefinition:
+    """A function, method or class with its score between 0 and 1. `name` is its dotted name within the file;
+    `reasons` say in a few words why it was found, the most important first.
+    """
+
+    path: str
+    span: LineSpan
+    name: str
+    kind: str
+    score: float
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
-    """Ranked files, and ranked places: lines within files, or texts that belong to no file. Both are ordered
-    best first. No file occurs twice.
+    """Ranked files, ranked places (lines within files, or texts that belong to no file) and ranked
+    definitions, each best first. No file occurs twice. `is_related` is false if nothing in the code seems to
+    be related to the question.
     """
 
     files: tuple[RankedPlace, ...] = ()
     places: tuple[RankedPlace, ...] = ()
+    definitions: tuple[RankedDefinition, ...] = ()
+    is_related: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +298,7 @@ class ContextAnswer:
     budget: int
     seconds: float
     notes: tuple[str, ...] = ()
+    definitions: tuple[RankedDefinition, ...] = ()
 
     @property
     def text(self) -> str:

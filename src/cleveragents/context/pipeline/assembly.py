@@ -4,8 +4,8 @@ The assembly runs on a thread that can be abandoned, because the built-in parts 
 hang. It exposes its ranking early, so that the pipeline can still answer with paths alone.
 
 This module also holds the simple built-in parts: the division of the token budget, the validation of findings
-(their origin, existence and legibility), the order of fragments (best file first, each file from top to
-bottom), the preamble, and the selection of strategies (all that are not disabled).
+(their origin, existence and legibility), the order of fragments (best file first, and best fragment first
+within a file), the preamble, and the selection of strategies (all that are not disabled).
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ _WHAT: Final = (
     "Context for the question, most relevant file first; other files appear as names, signatures or outlines."
 )
 _FILES: Final = (5, 3, 1)
+_UNRELATED: Final = "nothing in this repository seems related to the question; these are the closest matches"
 
 
 class Notes:
@@ -121,7 +122,7 @@ class FixedShares:
 
 
 class BestFileFirst:
-    """An `Orderer` that groups fragments by file: first the file as a whole, then its lines.
+    """An `Orderer` that groups fragments by file: first the file as a whole, then its lines, best first.
 
     Files are ordered by their best fragment. The bare path of a file is dropped if more of the file is shown,
     because the headings of those fragments contain the path. Immutable.
@@ -133,11 +134,11 @@ class BestFileFirst:
             place = fragment.place
             best[place.path] = max(best.get(place.path, 0.0), place.score)
 
-        def rank_of(fragment: PackedFragment) -> tuple[float, str, int, int]:
+        def rank_of(fragment: PackedFragment) -> tuple[float, str, bool, float, int, int]:
             place = fragment.place
             span = place.span
             first, last = (span.first, -span.last) if span else (0, 0)
-            return (-best[place.path], place.path, first, last)
+            return (-best[place.path], place.path, span is not None, -place.score, first, last)
 
         more = {one.place.path for one in fragments if one.rendering.depth is not Depth.PATH}
         bare = [one for one in fragments if one.rendering.depth is Depth.PATH and one.place.path in more]
@@ -152,7 +153,11 @@ class ShortPreamble:
             return _fitting(["Nothing was found for the question."], tokens, count)
         paths = [printable(place.path) for place in ranking.files]
         texts = [f"{_WHAT} Most likely: {', '.join(paths[:many])}." for many in _FILES] if paths else []
-        return _fitting([*texts, _WHAT], tokens, count)
+        named = [
+            f"{printable(one.name)} ({printable(one.path)}:{one.span.first})" for one in ranking.definitions
+        ]
+        best = [f"{_WHAT} Most likely: {', '.join(named[:many])}." for many in _FILES] if named else []
+        return _fitting([*best, *texts, _WHAT], tokens, count)
 
 
 class AllStrategies:
@@ -241,7 +246,10 @@ class Assembly:
             tokens=0,
             budget=self._task.budget,
             seconds=0.0,
+            definitions=ranking.definitions,
         )
+        if not ranking.is_related:
+            self._task.notes.add(_UNRELATED)
         if self._task.with_fragments:
             answer = self._filled(answer, ranking)
         return AnswerFitter(self._task.budget, self._count).fitted(answer)

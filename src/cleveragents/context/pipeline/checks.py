@@ -25,6 +25,7 @@ from cleveragents.context.model.context import (
     Finding,
     FragmentLimits,
     PackedFragment,
+    RankedDefinition,
     RankedPlace,
     Ranking,
     Rendering,
@@ -122,7 +123,13 @@ def checked_ranking(answer: object, known: Collection[str]) -> Ranking:
     if len({place.path for place in files}) != len(files):
         raise ValueError("ranks a file twice")
     places = _each(ranking.places, RankedPlace, _MOST_FRAGMENTS)
-    return Ranking(files, tuple(_checked_place(place, known) for place in places))
+    definitions = _each(ranking.definitions, RankedDefinition, _MOST_FRAGMENTS)
+    return Ranking(
+        files,
+        tuple(_checked_place(place, known) for place in places),
+        tuple(_checked_definition(definition, known) for definition in definitions),
+        ranking.is_related is not False,
+    )
 
 
 def checked_choices(answer: object, ranking: Ranking, count: CountTokens) -> tuple[Choice, ...]:
@@ -219,6 +226,14 @@ def _checked_place(place: RankedPlace, known: Collection[str]) -> RankedPlace:
     if not _is_share(place.score):
         raise ValueError("ranks by a score that is not between 0 and 1")
     return replace(place, findings=_checked_findings(place.findings))
+
+
+def _checked_definition(definition: RankedDefinition, known: Collection[str]) -> RankedDefinition:
+    _checked_place(RankedPlace(definition.path, definition.span, definition.score), known)
+    reasons = tuple(_each(definition.reasons, str, _MOST_FINDINGS))
+    if type(definition.span) is not LineSpan or {type(definition.name), type(definition.kind)} != {str}:
+        raise TypeError("ranks a definition without lines, or whose name or kind is not text")
+    return replace(definition, reasons=reasons)
 
 
 def _checked_findings(findings: object) -> tuple[Finding, ...]:

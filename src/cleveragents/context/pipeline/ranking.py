@@ -1,7 +1,8 @@
 """Ranking of files and of places within them, by the findings of all strategies.
 
 The weights come from `Fusion`. Changes happen in files, so files are ranked by the findings about them as a
-whole. The score of a place combines its own findings with the score of its file. Tests and texts are ranked
+whole. The definitions of the best files are ranked by their own signals (`definition_signals`). The score of
+any other place combines its own findings with the score of its file. Tests and texts are ranked
 lower, because questions are seldom about them, unless the title mentions them. A plain ranking without
 weights is the fallback if no scorer is available or the scorer is too slow.
 
@@ -35,7 +36,9 @@ from cleveragents.context.model.context import (
     Signal,
 )
 from cleveragents.context.model.question import read_question
-from cleveragents.context.pipeline.renderings import CodeText, printable
+from cleveragents.context.pipeline.definitions import is_related, rank_definitions, with_definitions
+from cleveragents.context.pipeline.renderings import CodeText, ShownCode, printable
+from cleveragents.context.search.question_search import shared_search
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Cancelled
 from cleveragents.core.text.redaction import redact_content_text
@@ -145,10 +148,11 @@ class FusedScorer:
         scores = self._file_scores(question, files, places)
         findings = {one.path: one.findings for one in files}
         ranked = sorted(scores, key=lambda path: (-scores[path], path))
-        return Ranking(
+        ranking = Ranking(
             tuple(RankedPlace(path, None, scores[path], findings.get(path, ())) for path in ranked),
             self._places(places, scores),
         )
+        return _with_definitions(ranking, question, code) if ranked else ranking
 
     def _file_scores(
         self, question: str, files: Sequence[Candidate], places: Sequence[Candidate]
@@ -178,6 +182,19 @@ class FusedScorer:
             score = own if one.text else files[one.path] * (1 - _OWN + _OWN * own)
             found.append(RankedPlace(one.path, one.span, score, one.findings, one.text))
         return tuple(sorted(found, key=lambda place: (-place.score, place.path, place.span or _NOWHERE)))
+
+
+def _with_definitions(ranking: Ranking, question: str, code: CodeSnapshot) -> Ranking:
+    # The strategies have searched the snapshot itself, so its results are already known.
+    look = shared_search(code.source if isinstance(code, ShownCode) else code, question)
+    files = [
+        (place.path, place.score)
+        for place in ranking.files
+        if kind_of(place.path) == "source" and place.path in look.documents
+    ]
+    definitions = rank_definitions(look, files)
+    places = with_definitions(ranking.places, definitions)
+    return Ranking(ranking.files, places, definitions, is_related(look))
 
 
 def _shares(files: Sequence[Candidate]) -> dict[str, _Shares]:
@@ -331,7 +348,7 @@ def reordered(ranking: Ranking, found: Sequence[ContextFragment]) -> Ranking:
     order = sorted(range(len(best)), key=lambda at: (named.get(best[at].path, len(named)), at))
     scores = sorted((place.score for place in best), reverse=True)
     files = tuple(replace(best[at], score=score) for at, score in zip(order, scores, strict=True))
-    return Ranking((*files, *rest), ranking.places)
+    return replace(ranking, files=(*files, *rest))
 
 
 async def _ask(model: Model, request: ModelRequest, cancelled: CancelSignal) -> ModelReply:

@@ -241,6 +241,11 @@ class ShownCode:
         self._texts: dict[str, str] = {}
 
     @property
+    def source(self) -> CodeSnapshot:
+        """The snapshot itself, with its texts unmasked: for searches, never for an answer."""
+        return self._code
+
+    @property
     def place(self) -> CodePlace:
         return self._code.place
 

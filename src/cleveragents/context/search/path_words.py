@@ -15,7 +15,7 @@ from functools import lru_cache
 from cleveragents.context.model.code import FileAnalysis
 from cleveragents.context.model.code_terms import split_identifier, whole_of, words_of
 
-__all__ = ["PathEnds", "PathWords", "name_words", "stem"]
+__all__ = ["PathEnds", "PathWords", "installed", "name_words", "stem"]
 
 
 _ENDINGS = ("ing", "er", "ed")
@@ -155,6 +155,17 @@ class PathEnds:
             if 0 < len(found) <= _MOST_MEANT:
                 return {path: 1 / len(found) for path in found}
         return {}
+
+
+def installed(path: str) -> str:
+    """Return the part of the path inside the installed package; the whole path if it contains no installation
+    directory.
+    """
+    for directory in ("site-packages", "dist-packages", "node_modules", "gems"):
+        _, found, after = path.replace("\\", "/").rpartition(f"{directory}/")
+        if found:
+            return after
+    return path
 
 
 def _agreement(one: list[str], other: list[str]) -> int:

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
 from cleveragents.context.code_index import CodeSnapshot
 from cleveragents.context.model.code import Field, FileAnalysis, kind_of
+from cleveragents.context.model.code_terms import STOP_WORDS, words_of
 from cleveragents.context.model.context import ContextFragment
-from cleveragents.context.model.question import ParsedQuestion, queries_of, read_question
+from cleveragents.context.model.question import COMMON_WORDS, ParsedQuestion, queries_of, read_question
 from cleveragents.context.search.bm25 import Bm25Table, Corpus, Occurrences, best, pooled
 from cleveragents.context.search.path_words import PathEnds
 from cleveragents.core.errors import Closed, SourceChanged
@@ -31,12 +33,16 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_CHUNKS",
     "MOST_FILES",
+    "MOST_NAMES",
     "FileKind",
     "FoundPlaces",
+    "QuestionNames",
     "QuestionSearch",
     "in_order",
     "is_compound",
     "named_chunk_scores",
+    "names_of",
+    "normal",
     "shared_search",
     "strengths",
 ]
@@ -51,6 +57,16 @@ _NAME_WEIGHT = 3.0
 MOST_FILES = 100
 """Maximum number of files per signal; lower ranks have never been relevant."""
 MOST_CHUNKS = 60
+MOST_NAMES = 400
+
+QuestionNames = dict[str, Counter[str]]
+"""The possible names in each part of a question, with their counts."""
+
+_COMMON = (
+    "args bar baz bool cls data dict false float foo int key keys kwargs len list main name names none "
+    "numpy object pandas print range self spam str test tests true type types value values"
+)
+_TOO_COMMON = frozenset(_COMMON.split())
 
 _COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
 _CALLED = re.compile(r"(?<!\w)([^\W\d]\w{0,100}+)\(")
@@ -298,6 +314,28 @@ def in_order(fragments: Iterable[ContextFragment]) -> list[ContextFragment]:
 def is_compound(name: str) -> bool:
     """Return whether a name consists of several words, which words of prose rarely do."""
     return bool(_COMPOUND.search(name if name.startswith("_") else name.strip("_")))
+
+
+def names_of(question: ParsedQuestion) -> QuestionNames:
+    """Return the possible names in each part of the question."""
+    parts = {
+        "title": question.title,
+        "ticked": "\n".join(question.ticked),
+        "prose": question.prose,
+        "code": question.code,
+        "trace": question.trace,
+    }
+    return {
+        part: Counter(dict(Counter(filter(_is_name, words_of(text))).most_common(MOST_NAMES)))
+        for part, text in parts.items()
+    }
+
+
+def _is_name(word: str) -> bool:
+    lower = word.lower()
+    return (
+        len(word) > 2 and lower not in COMMON_WORDS and lower not in STOP_WORDS and lower not in _TOO_COMMON
+    )
 
 
 def strengths(question: ParsedQuestion, names: Mapping[str, Collection[str]]) -> dict[str, float]:

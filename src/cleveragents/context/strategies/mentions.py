@@ -17,7 +17,7 @@ from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import ParsedQuestion, TraceFrame
 from cleveragents.context.search.bm25 import Bm25Table, pooled
-from cleveragents.context.search.path_words import PathEnds
+from cleveragents.context.search.path_words import PathEnds, installed
 from cleveragents.context.search.question_search import (
     FileKind,
     FoundPlaces,
@@ -65,7 +65,7 @@ class MentionsStrategy:
         meant = [
             path
             for frame in question.frames[-_MOST_FRAMES:]
-            if (path := look.ends.one(_installed(frame.path))) is not None
+            if (path := look.ends.one(installed(frame.path))) is not None
         ]
         innermost = dict.fromkeys(reversed(meant))
         return [
@@ -81,7 +81,7 @@ class MentionsStrategy:
         """Return the lines of the last frames; the innermost scores highest."""
         found: list[ContextFragment] = []
         for distance, frame in enumerate(reversed(frames)):
-            path = look.ends.one(_installed(frame.path)) if frame.line else None
+            path = look.ends.one(installed(frame.path)) if frame.line else None
             if path is None:
                 continue
             document = look.documents[path]
@@ -92,22 +92,11 @@ class MentionsStrategy:
         return found
 
 
-def _installed(path: str) -> str:
-    """Return the part of the path inside the installed package; the whole path if it contains no installation
-    directory.
-    """
-    for directory in ("site-packages", "dist-packages", "node_modules", "gems"):
-        _, found, after = path.replace("\\", "/").rpartition(f"{directory}/")
-        if found:
-            return after
-    return path
-
-
 def _paths(ends: PathEnds, mentions: Iterable[str]) -> dict[str, float]:
     """Score the files that mentions may refer to. An ambiguous mention adds less to each score."""
     scores: dict[str, float] = {}
     for mention in mentions:
-        meant = ends.meant(_installed(mention))
+        meant = ends.meant(installed(mention))
         for path in meant:
             scores[path] = max(scores.get(path, 0.0), (1.0 if "/" in mention else 0.6) / len(meant))
     return scores

@@ -8,23 +8,24 @@ also matters: a name in the title is the subject, while one in code may be incid
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Definition, Field, FileAnalysis
-from cleveragents.context.model.code_terms import STOP_WORDS, whole_of, words_of
+from cleveragents.context.model.code_terms import whole_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.question import COMMON_WORDS, ParsedQuestion
 from cleveragents.context.search.bm25 import pooled
 from cleveragents.context.search.path_words import name_words
 from cleveragents.context.search.question_search import (
+    MOST_NAMES,
     FileKind,
     FoundPlaces,
+    QuestionNames,
     QuestionSearch,
     in_order,
     is_compound,
     named_chunk_scores,
+    names_of,
     shared_search,
     strengths,
 )
@@ -32,17 +33,9 @@ from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["SymbolsStrategy", "make"]
 
-_MOST_NAMES = 400
 _MOST_DEFINING = 40
 _MOST_LOOKED_AT = 110
 _MOST_PLACES = 40
-
-_COMMON = (
-    "args bar baz bool cls data dict false float foo int key keys kwargs len list main name names none "
-    "numpy object pandas print range self spam str test tests true type types value values"
-)
-_TOO_COMMON = frozenset(_COMMON.split())
-_Names = dict[str, Counter[str]]
 
 
 class SymbolsStrategy:
@@ -57,7 +50,7 @@ class SymbolsStrategy:
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = shared_search(self._code, request.question)
-        names = _names(look.question)
+        names = names_of(look.question)
         places = FoundPlaces(look, self.name)
         fragments = _uses(look, names, places)
         if not cancelled.is_cancelled:
@@ -68,37 +61,15 @@ class SymbolsStrategy:
         return in_order(fragments)
 
 
-def _names(question: ParsedQuestion) -> _Names:
-    """Return the possible names in each part of the question."""
-    parts = {
-        "title": question.title,
-        "ticked": "\n".join(question.ticked),
-        "prose": question.prose,
-        "code": question.code,
-        "trace": question.trace,
-    }
-    return {
-        part: Counter(dict(Counter(filter(_is_name, words_of(text))).most_common(_MOST_NAMES)))
-        for part, text in parts.items()
-    }
-
-
-def _is_name(word: str) -> bool:
-    lower = word.lower()
-    return (
-        len(word) > 2 and lower not in COMMON_WORDS and lower not in STOP_WORDS and lower not in _TOO_COMMON
-    )
-
-
 _PARTS = (("title", 3.0), ("ticked", 2.0), ("prose", 1.0), ("code", 1.0), ("trace", 0.5))
 
 
-def _weights(names: _Names) -> dict[str, float]:
+def _weights(names: QuestionNames) -> dict[str, float]:
     weights: dict[str, float] = {}
     for part, weight in _PARTS:
         for name in names[part]:
             weights[name] = weights.get(name, 0.0) + weight
-    return dict(sorted(weights.items(), key=lambda item: -item[1])[:_MOST_NAMES])
+    return dict(sorted(weights.items(), key=lambda item: -item[1])[:MOST_NAMES])
 
 
 def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
@@ -116,7 +87,7 @@ def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[s
     }
 
 
-def _uses(look: QuestionSearch, names: _Names, places: FoundPlaces) -> list[ContextFragment]:
+def _uses(look: QuestionSearch, names: QuestionNames, places: FoundPlaces) -> list[ContextFragment]:
     """Score files that contain a name of several words, which rarely happens by chance."""
     weights = {whole_of(name): weight for name, weight in _weights(names).items() if is_compound(name)}
     total: dict[int, float] = {}
@@ -132,7 +103,7 @@ def _by_path(look: QuestionSearch, scores: Mapping[int, float]) -> dict[str, flo
     return {path: score for document, score in scores.items() for path in look.paths[document]}
 
 
-def _definers(look: QuestionSearch, names: _Names) -> list[int]:
+def _definers(look: QuestionSearch, names: QuestionNames) -> list[int]:
     """Return the source files that most likely define the names, and those that are most relevant overall."""
     weights = _weights(names)
     wholes: dict[str, float] = {}
@@ -156,7 +127,9 @@ def _group(definition: Definition) -> str:
 class _Definitions:
     """The definitions in the analysed files. Not thread-safe: use it in the call that created it."""
 
-    def __init__(self, look: QuestionSearch, names: _Names, analyses: Mapping[int, FileAnalysis]) -> None:
+    def __init__(
+        self, look: QuestionSearch, names: QuestionNames, analyses: Mapping[int, FileAnalysis]
+    ) -> None:
         self._look = look
         self._names = names
         self._analyses = analyses
