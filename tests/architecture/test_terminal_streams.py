@@ -12,7 +12,7 @@ OUTPUT = "cli/output.py"
 # Modules that bypass the guard escape the text first; the tests of terminals run all of them.
 UNGUARDED = {OUTPUT, "cli/render/footer.py", "config/logging.py"}
 BYTES_TO_PIPES = {"cli/plan/view.py", "tools/files/regex_program.py"}
-STARTS_PAGER = {"cli/plan/view.py"}
+STARTS_PAGER = {"cli/plan/view.py", "cli/render/context_view.py"}
 
 
 @cache
