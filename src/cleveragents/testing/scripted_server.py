@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any, Self
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.models.script import ScriptRunner
 from cleveragents.models.script_document import load_script
-from cleveragents.testing.scripted_wire import Exchange, HttpRequest, NotHttp, Responder, read_request
+from cleveragents.testing.scripted_wire import (
+    Exchange,
+    HttpRequest,
+    NotHttp,
+    PromptCache,
+    Responder,
+    read_request,
+)
 
 if TYPE_CHECKING:
     from cleveragents.models.script import Script
@@ -58,6 +65,9 @@ class ServerStatistics:
 class ScriptedServer:
     """The server. Use it as a context manager; leaving the block ends it and its thread.
 
+    With `prompt_cache`, it counts input and cached tokens like a provider that caches prompts, instead of the
+    tokens of the script.
+
     Thread safety:
         Owner: the code that made it starts and closes it; any thread may read what it recorded.
         Lock: `_lock` guards the counts and the recorded requests, for arithmetic only.
@@ -73,11 +83,16 @@ class ScriptedServer:
         latency_seconds: float = 0.0,
         key: str | None = None,
         models: Sequence[str] = ("scripted",),
+        prompt_cache: bool = False,
     ) -> None:
         self._scripting = ScriptRunner(script)
         self._wanted_port = port
         self._responder = Responder(
-            self._scripting, latency_seconds=latency_seconds, key=key, models=tuple(models)
+            self._scripting,
+            latency_seconds=latency_seconds,
+            key=key,
+            models=tuple(models),
+            cache=PromptCache() if prompt_cache else None,
         )
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(("opened", "closed", "requests", "answered", "abandoned"), 0)

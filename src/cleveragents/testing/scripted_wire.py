@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,12 @@ from cleveragents.models.scripted_model import scripted_usage, written
 if TYPE_CHECKING:
     from cleveragents.models.script import ScriptedAnswer, ScriptedFault, ScriptRunner
 
-__all__ = ["Exchange", "HttpRequest", "NotHttp", "Responder", "read_request"]
+__all__ = ["Exchange", "HttpRequest", "NotHttp", "PromptCache", "Responder", "read_request"]
 
 _BODY_BOUND = 64 << 20
+_BYTES_A_TOKEN = 4
+_LEAST_CACHED = 1024
+_CACHED_STEP = 128
 
 
 class NotHttp(Exception):
@@ -108,6 +113,38 @@ class Exchange:
         await self._writer.drain()
 
 
+class PromptCache:
+    """A prompt cache like OpenAI's: the longest start that a request has in common with an earlier request.
+
+    A start consists of the model, the tools and whole messages, compared byte by byte. As at OpenAI, a start
+    of less than 1,024 tokens is not cached, and cached tokens are counted in steps of 128.
+
+    Thread safety:
+        Owner: the server that created it; any thread may ask.
+        Lock: `_lock` guards the known starts, for a look-up and an insertion.
+        Guarantee: a request finds every start of the requests that were counted before it.
+    Cancel safety: no call waits.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: set[bytes] = set()
+
+    def usage(self, body: Mapping[str, Any]) -> Usage:
+        """Return the input tokens of a request, cached and in all, and cache the request."""
+        start, total = b"", 0
+        starts: list[tuple[bytes, int]] = []
+        for part in (body.get("model"), body.get("tools"), *body["messages"]):
+            written = _json(part)
+            start = sha256(start + written).digest()
+            total += -(-len(written) // _BYTES_A_TOKEN)
+            starts.append((start, total))
+        with self._lock:
+            cached = max((tokens for start, tokens in starts if start in self._known), default=0)
+            self._known |= {start for start, _ in starts}
+        return Usage(total, 0, 0 if cached < _LEAST_CACHED else cached - cached % _CACHED_STEP)
+
+
 @dataclass(frozen=True, slots=True)
 class Responder:
     """Answers requests from a script. Any number concurrently."""
@@ -116,6 +153,7 @@ class Responder:
     latency_seconds: float
     key: str | None
     models: tuple[str, ...]
+    cache: PromptCache | None = None
 
     async def answer(self, request: HttpRequest, exchange: Exchange) -> bool:
         """Write the answer; return True if the connection continues, False if it must be cut."""
@@ -152,7 +190,10 @@ class Responder:
             await asyncio.sleep(self.latency_seconds + answer.delay_seconds)
         streams = bool(body.get("stream"))
         if not await _misbehaves(answer.fault, exchange, streams):
-            speech = _Speech(answer, model, scripted_usage(answer, messages), exchange)
+            usage = scripted_usage(answer, messages)
+            if self.cache is not None:
+                usage = replace(self.cache.usage(body), output_tokens=usage.output_tokens)
+            speech = _Speech(answer, model, usage, exchange)
             await (speech.stream() if streams else speech.whole())
 
 
