@@ -83,5 +83,5 @@ def test_costs_are_summed_by_each_group(
     assert sum(one.picodollars for one in sums) == 7 + 9 + 2 * 50
     assert sum(one.interrupted for one in sums) == 2
     [shop] = report.sums(by, since=NOW, until=NOW + DAY, project="shop", scope=frozenset({"shop"}))
-    assert shop == CostSum(shop.name, 2, 57, shop.input_tokens, shop.output_tokens, 0, 1)
+    assert shop == CostSum(shop.name, 2, 57, shop.input_tokens, shop.output_tokens, 0, 1, 5)
     assert list(report.sums(by, since=NOW, until=NOW + DAY, project=None, scope=frozenset())) == []

@@ -394,6 +394,7 @@ TESTS: dict[str, list[str]] = {
     "processes/process_tree.py": [f"{UNIT}process_environments.py"],
     "models/model_wrappers.py": [*MODELS, f"{UNIT}model_usage_limits.py"],
     "models/catalogue.py": MODELS,
+    "models/model/budget.py": [f"{UNIT}model_prices.py"],
     "models/provider.py": MODELS,
     "models/langchain_model.py": MODELS,
     "jobs/object_collector.py": [f"{UNIT}object_collector.py"],

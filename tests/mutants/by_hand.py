@@ -151,9 +151,13 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())",
         "True",
     ),
+    ("models/model/budget.py", "storing input in a cache"): (
+        "max(self.input, self.cached or 0, self.cache_write or 0)",
+        "self.input",
+    ),
     ("actors/graph/run_context.py", "the most expensive model may"): (
-        "max(_price(facts, self.usage) for facts in self.models)",
-        "_price(self.models[0], self.usage)",
+        "max(0 if facts.price is None else facts.price.worst(self.usage) for facts in self.models)",
+        "self.models[0].price.worst(self.usage)",
     ),
     ("context/index/view.py", "files that may be ignored"): (
         "sorted({*paths} - {*doubtful})",

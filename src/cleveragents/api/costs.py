@@ -30,6 +30,9 @@ class CostView:
     output_tokens: int = shown(examples=[8_000])
     unpriced: int = shown("calls whose price is unknown", examples=[0])
     interrupted: int = shown("calls that were interrupted: each counts with its highest cost", examples=[0])
+    cached_tokens: int = shown(
+        "input tokens that a provider read from its prompt cache", default=0, examples=[96_000]
+    )
 
 
 class Costs(Protocol):
@@ -88,6 +91,7 @@ class LocalCosts:
                 output_tokens=one.output_tokens,
                 unpriced=one.unpriced,
                 interrupted=one.interrupted,
+                cached_tokens=one.cached_tokens,
             )
             for one in sums
         )

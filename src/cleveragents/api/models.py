@@ -30,7 +30,7 @@ class ModelView:
 
     model: str = shown(examples=["anthropic/claude-sonnet-4-5"])
     input: float | None = shown(examples=[3.0])
-    cached: float | None = shown(examples=[0.3])
+    cached: float | None = shown("input that is read from the prompt cache", examples=[0.3])
     output: float | None = shown(examples=[15.0])
     context_tokens: int | None = shown(examples=[200_000])
     output_tokens: int | None = shown(examples=[64_000])
@@ -41,6 +41,11 @@ class ModelView:
         "how it makes tool calls; null: unknown until it is tested or first used",
         default=None,
         examples=["native"],
+    )
+    cache_write: float | None = shown(
+        "input that is stored in the prompt cache; null: the price of other input",
+        default=None,
+        examples=[3.75],
     )
 
 
@@ -217,6 +222,7 @@ def _model_view(facts: ModelFacts, catalogue: ModelCatalogue) -> ModelView:
         output_tokens=facts.output_tokens,
         key=key,
         tool_calls=None if facts.tool_calls is None else facts.tool_calls.value,
+        cache_write=None if price is None or price.cache_write is None else price.cache_write / _MILLION,
     )
 
 

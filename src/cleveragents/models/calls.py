@@ -256,7 +256,7 @@ class ModelCalls:
     def _reserve(self, model: Model, request: ModelRequest, read: int, name: CallName) -> Reservation:
         usage = Usage(read, request.max_output_tokens)
         price = model.facts.price
-        worst = Spend(0 if price is None else price.of(usage), usage.total, 1)
+        worst = Spend(0 if price is None else price.worst(usage), usage.total, 1)
         return self.budgets.reserve(
             self.root_id,
             self.plan_id,
@@ -278,7 +278,7 @@ class ModelCalls:
             bounds.append(view.limits.tokens - taken.tokens - read)
         price = model.facts.price
         if view.limits.picodollars is not None and price is not None and price.output:
-            left = view.limits.picodollars - taken.picodollars - price.of(Usage(read, 0))
+            left = view.limits.picodollars - taken.picodollars - price.worst(Usage(read, 0))
             bounds.append(left // price.output)
         return min(bounds, default=0)
 

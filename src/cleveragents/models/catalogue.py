@@ -59,8 +59,10 @@ UNKNOWN_CONTEXT = 32_768
 UNKNOWN_OUTPUT = 4_096
 """Limits assumed for unlisted models; all but the smallest models meet them."""
 _DATED = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|latest|\d{3}|0)$")
+_WRITES_CACHE = "anthropic/"
+"""Prefix of models whose provider charges 1.25 times the input price for input that it caches."""
 _PICODOLLARS_A_TOKEN = 10**6  # for a price of one dollar per million tokens
-_KEYS = {"input", "output", "cached", "context_tokens", "output_tokens", "tool_calls"}
+_KEYS = {"input", "output", "cached", "cache_write", "context_tokens", "output_tokens", "tool_calls"}
 
 
 class PriceList:
@@ -445,8 +447,12 @@ def _facts(name: str, entry: object, source: str) -> ModelFacts:
         raise ConfigurationError(where, "a price needs both input and output")
     price = None
     if "input" in entry:
-        cached = _per_token(entry["cached"], where) if "cached" in entry else None
-        price = Price(_per_token(entry["input"], where), _per_token(entry["output"], where), cached)
+        cached, write = (
+            _per_token(entry[key], where) if key in entry else None for key in ("cached", "cache_write")
+        )
+        price = Price(_per_token(entry["input"], where), _per_token(entry["output"], where), cached, write)
+        if write is None and name.startswith(_WRITES_CACHE):  # guard: a cache write is never underestimated
+            price = replace(price, cache_write=-(-price.input * 5 // 4))
     return ModelFacts(
         name,
         _tokens(entry.get("context_tokens", UNKNOWN_CONTEXT), where),

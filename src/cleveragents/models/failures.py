@@ -1,8 +1,11 @@
 """Translation of provider errors into CleverAgents errors.
 
 Only this module knows how libraries and providers report errors. Libraries use different classes but agree on
-HTTP, so the first HTTP status in the chain of causes decides. An error without a status is a failed
-connection or an invalid response; both may be retried. A refusal by the provider is not retried.
+HTTP, so the first HTTP status in the chain of causes decides. An error within a stream has no HTTP status;
+the provider's name for it decides instead. Any other error is a failed connection or an invalid response;
+both may be retried. A refusal by the provider is not retried.
+
+Every message says what happened, with the provider's status and words, and what to do about it.
 """
 
 from __future__ import annotations
@@ -40,12 +43,40 @@ _TOO_LONG = re.compile(
 _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\d)")
 _RETRY_DELAY = re.compile(r"retryDelay\W{1,6}(\d+(?:\.\d+)?)s")
 _WRONG_KEY = ("API key not valid", "API_KEY_INVALID")
+_FILTERED = (
+    "content_filter",
+    "content_policy_violation",
+    "ResponsibleAIPolicyViolation",
+    "PROHIBITED_CONTENT",
+    "blocked by content filtering policy",
+)
+_NO_ANSWER = 451
+"""The status for a request that a content filter rejected. Providers use 400 for it."""
 _REMEDIES = {
     401: "the API key was rejected; check {keys}",
-    402: "the account has no credit left",
-    403: "the API key lacks permission; check {keys}",
+    402: "the account has no credit left; add credit at the provider, or choose another model",
+    403: "the API key lacks permission; check {keys}, and whether its account may use the model",
     404: "model not found; check its name and the base URL",
+    _NO_ANSWER: "the content filter of the provider rejected the request; rephrase it",
 }
+_NAMED = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "insufficient_quota": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The HTTP statuses of errors within a stream, by their names at Anthropic and OpenAI."""
 _NOT_SENT = (
     "ClientConnector",
     "ConnectError",
@@ -110,7 +141,7 @@ def may_have_cost(error: Exception) -> bool:
     """Return whether the provider may charge for the call: it received the whole request and did not refuse
     it.
     """
-    if _status(error) is not None:
+    if _http_status(error) is not None:
         return False
     names = {type(cause).__name__ for cause in _causes(error)}
     return not any(name.startswith(_NOT_SENT) for name in names)
@@ -125,28 +156,39 @@ def failure_of_status(
 ) -> CleverAgentsError:
     """Return the error for an HTTP status. `limit` is the usage limit that the response reports."""
     said = _shortened(said)
-    if status in (400, 413, 422, 500) and _TOO_LONG.search(said):
+    if status == 413 or (status in (400, 422, 500) and _TOO_LONG.search(said)):
         return _too_long(subject, said)
     meant = _meant(status, said)
     # An account without credit gets none by waiting, unless the provider states when.
     if limit is not None and (limit.seconds is not None or meant != 402):
-        return UsageLimited(subject.model, said, limit.seconds)
+        return UsageLimited(subject.model, said, limit.seconds, status=status)
     if meant in _AGAIN or meant >= 500:
-        what = "too many requests" if status == 429 else f"HTTP {status}"
-        return ModelUnavailable(subject.model, f"{what} ({said})", retry_after)
+        problem = f"{_temporary(status, said)} (HTTP {status}: {said})"
+        return ModelUnavailable(subject.model, problem, retry_after, status=status)
     remedy = _REMEDIES.get(meant, "the provider rejected the request")
     near = PriceList().nearest(subject.model) if meant == 404 and not subject.place else None
     if near is not None:
         remedy += f"; did you mean {near}?"
     keys = " or ".join(subject.keys) or "its key"
-    return ModelRefused(subject.model, f"{remedy.format(keys=keys)} (HTTP {status}: {said})")
+    return ModelRefused(subject.model, f"{remedy.format(keys=keys)} (HTTP {status}: {said})", status=meant)
+
+
+def _temporary(status: int, said: str) -> str:
+    """Return what happened, for a failure that passes by itself."""
+    if status == 429:
+        return "too many requests"
+    if status == 529 or "overloaded" in said.lower():
+        return "the provider is overloaded"
+    return "the provider failed" if status >= 500 else "the provider did not accept the request"
 
 
 def _meant(status: int, said: str) -> int:
     """Return the usual status for this error. Providers use different statuses for the same problem."""
     if any(word in said for word in _NO_CREDIT):
         return 402
-    return 401 if any(word in said for word in _WRONG_KEY) else status
+    if any(word in said for word in _WRONG_KEY):
+        return 401
+    return _NO_ANSWER if status == 400 and any(word in said for word in _FILTERED) else status
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -159,13 +201,28 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: Exception) -> int | None:
+    """Return the HTTP status, or the one that fits the name of an error within a stream."""
+    found = _http_status(error)
+    inners = [_inner(getattr(cause, "body", None)) for cause in _causes(error)]
+    names = [inner.get(key) for inner in inners for key in ("code", "type")]
+    named = (_NAMED[name] for name in names if isinstance(name, str) and name in _NAMED)
+    return found if found is not None else next(named, None)
+
+
+def _http_status(error: Exception) -> int | None:
     for cause in _causes(error):
-        body = getattr(cause, "body", None)
-        inner = body.get("code") if isinstance(body, Mapping) else None
-        for found in (getattr(cause, "status_code", None), getattr(cause, "code", None), inner):
+        inner = _inner(getattr(cause, "body", None))
+        reported = (getattr(cause, "status_code", None), getattr(cause, "code", None), inner.get("code"))
+        for found in reported:
             if isinstance(found, int) and 400 <= found <= 599:
                 return found
     return None
+
+
+def _inner(body: object) -> Mapping[str, Any]:
+    """Return the error in the body of a response; empty if there is none."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _headers(error: Exception) -> Mapping[str, str]:
@@ -251,8 +308,7 @@ def _brief(error: BaseException) -> str:
 def _message(error: BaseException) -> str | None:
     """Return the provider's message inside the library's error."""
     for said in (getattr(error, "body", None), getattr(error, "details", None)):
-        inner = said.get("error", said) if isinstance(said, Mapping) else None
-        message = inner.get("message") if isinstance(inner, Mapping) else None
+        message = _inner(said).get("message")
         if isinstance(message, str) and message:
             return message
     return None

@@ -7,6 +7,9 @@ LangChain would complete a half-written call and return it as valid.
 Outgoing names and ids are restricted to what every provider accepts: letters, digits, `_` and `-` in names,
 and unique ids. Tool requests are numbered anew from the start of the conversation for each call, so that the
 same conversation is always sent as the same bytes and provider caches keep working.
+
+Reasoning blocks of an answer are kept with it and sent back unchanged to the same model, as Anthropic and
+Google require. Gemini signs tool calls; such a signature is kept as a block of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import JsonValue, freeze, thaw, unkeepable
 from cleveragents.models.failures import FailedCall, may_have_cost, translated
-from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, Thought, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.tokens import Estimator
 
@@ -38,6 +41,7 @@ __all__ = [
     "ReplyChunk",
     "RequestNumbers",
     "StreamsChunks",
+    "ThoughtChunk",
     "ToolNames",
     "lc_messages",
     "lc_tools",
@@ -51,7 +55,12 @@ _CUT_OFF = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
 _FILTERED = frozenset(
     {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
 )
-_BROKEN = frozenset({"malformed_function_call", "unexpected_tool_call", "error", "other"})
+_BROKEN = frozenset(
+    {"malformed_function_call", "malformed_response", "unexpected_tool_call", "too_many_tool_calls"}
+    | {"missing_thought_signature", "language", "error", "other"}
+)
+_CACHE_WRITES = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+"""LangChain's names for tokens stored in a prompt cache. It reports each token under one of them."""
 _SCHEMA_REFUSED = re.compile(
     r"response_?(?:format|schema|mime_?type)|json_?(?:schema|object)|structured output|grammar", re.IGNORECASE
 )
@@ -59,6 +68,10 @@ _CHARACTERS_A_TOKEN = 64
 _CHARACTERS_SPARE = 65_536
 _REPEATED, _LONGEST_PERIOD = 3_000, 500
 Options = Callable[[ModelRequest], Mapping[str, Any]]
+
+_GEMINI_SIGNATURES = "__gemini_function_call_thought_signatures__"
+_CALL_SIGNATURE = "function_call_signature"
+"""LangChain's names for the signatures of Gemini's tool calls, in an answer and in a request."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -157,7 +170,8 @@ class LangChainModel:
         if request.schema is not None and (self._tells_schema or self._refuses_schema):
             messages.append(_schema_in_words(request.schema))
         asked = replace(request, schema=None) if self._refuses_schema else request
-        return self._speak(ChatInput(messages, names, lc_tools(request, names), self._options(asked)))
+        tools = lc_tools(request, names)
+        return self._speak(ChatInput(messages, names, tools, self._options(asked), self._facts.name))
 
 
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
@@ -176,7 +190,22 @@ class _Writing:
 
     id: str = ""
     tool: str = ""
+    signature: str = ""
     written: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Thinking:
+    """A reasoning block that is still being received. `at` is as in `Thought`."""
+
+    at: int
+    block: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, piece: Mapping[str, Any]) -> None:
+        for name, value in piece.items():
+            before = self.block.get(name)
+            joined = isinstance(value, str) and isinstance(before, str) and name != "type"
+            self.block[name] = before + value if joined else value
 
 
 class ToolNames:
@@ -214,6 +243,8 @@ class _Heard:
     text: list[str] = field(default_factory=list)
     calls: list[_Writing] = field(default_factory=list)
     open: dict[object, _Writing] = field(default_factory=dict)
+    thoughts: dict[object, _Thinking] = field(default_factory=dict)
+    text_length: int = 0
     usage: Usage | None = None
     ended: str | None = None
     length: int = 0
@@ -246,19 +277,24 @@ class _Heard:
         text = piece.text
         if text:
             self.text.append(text)
+            self.text_length += len(text)
             self.length += len(text)
             self.tail = (self.tail + text)[-_REPEATED:]
+        for thought in piece.thoughts:
+            self.thoughts.setdefault(thought.index, _Thinking(self.text_length)).take(thought.block)
+            self.length += sum(len(value) for value in thought.block.values() if isinstance(value, str))
         began = [self._take_call(call) for call in piece.calls]
         if text:
             return text
         return "" if any(began) else None
 
     @property
-    def took(self) -> tuple[int, int, int] | None:
+    def took(self) -> tuple[int, int, int, int] | None:
         """Return the usage that the provider reported; None before the end, when the usage is incomplete."""
         if self.usage is None or self.ended is None:
             return None
-        return self.usage.input_tokens, self.usage.output_tokens, self.usage.cached_tokens
+        usage = self.usage
+        return usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.written_tokens
 
     def charged(self, failure: CleverAgentsError, error: Exception) -> CleverAgentsError:
         """Return the error, marked as charged, with the usage, if the provider may charge for the call."""
@@ -280,6 +316,7 @@ class _Heard:
             self.calls.append(writing)
         writing.id = writing.id or call.id
         writing.tool += call.tool
+        writing.signature = call.signature or writing.signature
         writing.written.append(call.written)
         self.length += len(call.written)
         return began
@@ -295,7 +332,9 @@ class _Heard:
             raise ModelUnavailable(model, lost, charged=True)
         text = well_formed("".join(self.text))
         if self.ended in _FILTERED:
-            stopped = f"the provider stopped the answer ({self.ended}); rephrase the request"
+            stopped = (
+                f"the content filter of the provider stopped the answer ({self.ended}); rephrase the request"
+            )
             raise ModelRefused(model, stopped, charged=True, took=self.took)
         if self.ended in _BROKEN and not self.calls:
             broken = f"the answer ended early ({self.ended})"
@@ -310,8 +349,18 @@ class _Heard:
             )
             for number, call in enumerate(self.calls)
         )
-        message = Message(MessageRole.ASSISTANT, text, requests)
+        message = Message(MessageRole.ASSISTANT, text, requests, thoughts=self._kept_thoughts(model))
         return ModelReply(message, model, self.usage, cut_off)
+
+    def _kept_thoughts(self, model: str) -> tuple[Thought, ...]:
+        blocks = [(one.at, one.block) for one in self.thoughts.values()]
+        blocks += [
+            (self.text_length, {"type": _CALL_SIGNATURE, "index": number, "signature": call.signature})
+            for number, call in enumerate(self.calls)
+            if call.signature
+        ]
+        # A block that no checkpoint could keep is dropped: the answer is worth more.
+        return tuple(Thought(model, at, block) for at, block in blocks if unkeepable(block) is None)
 
 
 def _fitting(name: str) -> str:
@@ -342,8 +391,11 @@ class RequestNumbers:
         return waiting.popleft() if waiting else original
 
 
-def lc_messages(messages: Sequence[Message], names: ToolNames) -> list[BaseMessage]:
-    """Convert a conversation to LangChain messages, with all system messages joined into one at the start."""
+def lc_messages(messages: Sequence[Message], names: ToolNames, model: str = "") -> list[BaseMessage]:
+    """Convert a conversation to LangChain messages, with all system messages joined into one at the start.
+
+    `model` is the receiver, which gets its own reasoning back.
+    """
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
     numbering = RequestNumbers()
@@ -366,8 +418,28 @@ def lc_messages(messages: Sequence[Message], names: ToolNames) -> list[BaseMessa
                 }
                 for request in message.requests
             ]
-            told.append(AIMessage(message.text, tool_calls=calls))
+            told.append(AIMessage(_content(message, model), tool_calls=calls))
     return told
+
+
+def _content(message: Message, model: str) -> str | list[str | dict[Any, Any]]:
+    """Return the text of an answer, with the reasoning of `model` at its places."""
+    calls = len(message.requests)
+    own = [
+        thought
+        for thought in message.thoughts
+        if thought.model == model and (thought.block.get("type") != _CALL_SIGNATURE or calls)
+    ]
+    if not own:
+        return message.text
+    blocks: list[str | dict[Any, Any]] = []
+    done = 0
+    for thought in own:
+        blocks.append({"type": "text", "text": message.text[done : thought.at]})
+        blocks.append({name: thaw(value) for name, value in thought.block.items()})
+        done = max(done, thought.at)
+    blocks.append({"type": "text", "text": message.text[done:]})
+    return [block for block in blocks if not isinstance(block, dict) or block != {"type": "text", "text": ""}]
 
 
 def lc_tools(request: ModelRequest, names: ToolNames) -> list[dict[str, Any]]:
@@ -437,6 +509,16 @@ class CallChunk:
     id: str
     tool: str
     written: str
+    signature: str = ""
+    """The provider's signature of the reasoning behind the call."""
+
+
+@dataclass(slots=True)
+class ThoughtChunk:
+    """A piece of a reasoning block. All pieces of one block have the same `index`; their texts are joined."""
+
+    index: object
+    block: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -447,18 +529,20 @@ class ReplyChunk:
     ended: str | None = None
     usage: Usage | None = None
     calls: Sequence[CallChunk] = ()
+    thoughts: Sequence[ThoughtChunk] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChatInput:
     """The input of one call: `tools` in LangChain's format for all providers, `options` as keyword arguments
-    of the chat model.
+    of the chat model. `model` is the receiver, as `provider/name`.
     """
 
     messages: Sequence[Message]
     names: ToolNames
     tools: list[dict[str, Any]]
     options: Mapping[str, Any]
+    model: str = ""
 
 
 @runtime_checkable
@@ -473,7 +557,7 @@ class StreamsChunks(Protocol):
 async def pieces_of(chat: BaseChatModel, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
     """Stream the pieces of any LangChain chat model, like `StreamsChunks.pieces`."""
     speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
-    stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
+    stream = speaker.astream(lc_messages(talk.messages, talk.names, talk.model), **talk.options)
     async with aclosing(stream):
         async for chunk in stream:
             yield _piece(chunk)
@@ -482,11 +566,39 @@ async def pieces_of(chat: BaseChatModel, talk: ChatInput) -> AsyncGenerator[Repl
 def _piece(chunk: AIMessageChunk) -> ReplyChunk:
     metadata = chunk.response_metadata
     ended = metadata.get("finish_reason") or metadata.get("stop_reason")
+    if (metadata.get("prompt_feedback") or {}).get("block_reason"):  # Gemini blocked the request itself
+        ended = "content_filter"
+    signed: Mapping[str, str] = chunk.additional_kwargs.get(_GEMINI_SIGNATURES) or {}
     calls = [
-        CallChunk(call.get("index"), call.get("id") or "", call.get("name") or "", call.get("args") or "")
+        CallChunk(
+            call.get("index"),
+            call.get("id") or "",
+            call.get("name") or "",
+            call.get("args") or "",
+            signed.get(call.get("id") or "", ""),
+        )
         for call in chunk.tool_call_chunks
     ]
-    return ReplyChunk(str(chunk.text), str(ended) if ended else None, _usage(chunk), calls)
+    thoughts = _thoughts(chunk.content)
+    return ReplyChunk(str(chunk.text), str(ended) if ended else None, _usage(chunk), calls, thoughts)
+
+
+def _thoughts(content: str | list[str | dict[Any, Any]]) -> list[ThoughtChunk]:
+    """Return the reasoning in a chunk: thinking blocks, and the signature of a text, which stays without its
+    text.
+    """
+    found: list[ThoughtChunk] = []
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            kept = {name: value for name, value in block.items() if name != "index"}
+            found.append(ThoughtChunk(block.get("index", object()), kept))
+        elif block.get("type") == "text" and (block.get("extras") or {}).get("signature"):
+            signature = block["extras"]["signature"]
+            kept = {"type": "text", "text": "", "extras": {"signature": signature}}
+            found.append(ThoughtChunk(object(), kept))
+    return found
 
 
 def _usage(chunk: AIMessageChunk) -> Usage | None:
@@ -494,4 +606,5 @@ def _usage(chunk: AIMessageChunk) -> Usage | None:
     if not said:
         return None
     details: Mapping[str, Any] = said.get("input_token_details") or {}
-    return Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0))
+    written = sum(int(details.get(name) or 0) for name in _CACHE_WRITES)
+    return Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0), written)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from functools import cached_property
 from math import isfinite
 from typing import Any
@@ -26,14 +26,16 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from cleveragents.core.json_value import thaw
-from cleveragents.models.langchain_model import CallChunk, ChatInput, ReplyChunk, RequestNumbers, ToolNames
-from cleveragents.models.model.conversation import Message, MessageRole, Usage
+from cleveragents.models.langchain_model import CallChunk, ChatInput, ReplyChunk, RequestNumbers, ThoughtChunk
+from cleveragents.models.model.conversation import Message, MessageRole, Thought, Usage
 
 __all__ = ["DONE", "EventLines", "PlainChatOpenAI", "StreamFailed", "piece_of"]
 
 
 _DEVELOPED = re.compile(r"^o\d")
 """Models whose system role is called `developer`."""
+
+_REASONING = "reasoning_content"
 
 DONE = b"[DONE]"
 """The data of the last event of a stream."""
@@ -82,7 +84,7 @@ class PlainChatOpenAI(ChatOpenAI):
         )
         body.update(body.pop("extra_body", None) or {})
         system = "developer" if _DEVELOPED.match(self.model_name) else "system"
-        body["messages"] = _messages(talk.messages, talk.names, system)
+        body["messages"] = _messages(talk, system)
         if talk.tools:
             body["tools"] = talk.tools
         return msgspec.json.encode(body)
@@ -102,11 +104,11 @@ class PlainChatOpenAI(ChatOpenAI):
         return {name: value for name, value in headers.items() if value is not None}
 
 
-def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> list[dict[str, Any]]:
+def _messages(talk: ChatInput, system: str) -> list[dict[str, Any]]:
     """Return the conversation in the protocol's format, with all system messages joined into one at the
     start.
     """
-    numbers = RequestNumbers()
+    numbers, messages, names = RequestNumbers(), talk.messages, talk.names
     told: list[dict[str, Any]] = []
     said = [message.text for message in messages if message.role is MessageRole.SYSTEM]
     if said:
@@ -129,10 +131,25 @@ def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> lis
                 }
                 for request in message.requests
             ]
-            told.append({"content": message.text or None, "role": "assistant", "tool_calls": calls})
+            answer = {"content": message.text or None, "role": "assistant", "tool_calls": calls}
+            told.append(answer | _reasoning(message, talk.model))
         elif message.role is MessageRole.ASSISTANT and message.text:
             told.append({"content": message.text, "role": "assistant"})
     return told
+
+
+def _reasoning(message: Message, model: str) -> dict[str, str]:
+    """Return the reasoning that `model` wrote before its tool calls.
+
+    DeepSeek and Kimi reject a tool loop without it. Servers that never write `reasoning_content` never
+    receive it: some of them reject the field.
+    """
+    own = [str(thought.block[_REASONING]) for thought in message.thoughts if _is_own(thought, model)]
+    return {_REASONING: "".join(own)} if own else {}
+
+
+def _is_own(thought: Thought, model: str) -> bool:
+    return thought.model == model and _REASONING in thought.block
 
 
 def _refused(response: Any) -> openai.APIStatusError:
@@ -205,13 +222,15 @@ def piece_of(data: bytes) -> ReplyChunk:
     chunk = _chunk(data)
     if chunk.error:
         raise StreamFailed(chunk.error)
-    piece = ReplyChunk(usage=_taken(chunk.usage))
+    piece = ReplyChunk(usage=_taken(chunk.usage, chunk.timings))
     if chunk.choices:
         choice = chunk.choices[0]
         piece.ended = choice.finish_reason or None
         delta = choice.delta or _Delta()
         piece.text = _text(delta.content)
         piece.calls = [_call(call) for call in delta.tool_calls or ()]
+        if isinstance(delta.reasoning_content, str) and delta.reasoning_content:
+            piece.thoughts = [ThoughtChunk(_REASONING, {_REASONING: delta.reasoning_content})]
     return piece
 
 
@@ -243,6 +262,7 @@ class _Part(msgspec.Struct):
 class _Delta(msgspec.Struct):
     content: str | list[_Part] | None = None
     tool_calls: list[_Call] | None = None
+    reasoning_content: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -253,6 +273,7 @@ class _Choice(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: Any = None
+    timings: Any = None
     error: Any = None
 
 
@@ -270,12 +291,19 @@ def _call(call: _Call) -> CallChunk:
     return CallChunk(call.index, call.id or "", function.name or "", function.arguments or "")
 
 
-def _taken(said: object) -> Usage | None:
-    """Return the usage as far as it is readable. A malformed usage must not discard the answer."""
+def _taken(said: object, timings: object) -> Usage | None:
+    """Return the usage as far as it is readable. A malformed usage must not discard the answer.
+
+    Older versions of llama.cpp report cached tokens only in their `timings`, DeepSeek beside the usage.
+    """
     if not isinstance(said, dict):
         return None
     details = said.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    if cached is None:
+        cached = said.get("prompt_cache_hit_tokens")
+    if cached is None and isinstance(timings, dict):
+        cached = timings.get("cache_n")
     return Usage(_count(said.get("prompt_tokens")), _count(said.get("completion_tokens")), _count(cached))
 
 

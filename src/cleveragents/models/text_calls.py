@@ -416,10 +416,12 @@ class TextCallingModel:
         used, price = reply.usage, self.facts.price
         if used is None:
             return reply
-        worst = Usage.sum([used, Usage(self._model.count_tokens(_probe_request()), _PROBE_TOKENS)])
+        more = Usage(self._model.count_tokens(_probe_request()), _PROBE_TOKENS)
         reserved = Usage(self._model.count_tokens(request), request.max_output_tokens)
-        costs_more = price is not None and price.of(worst) > price.of(reserved)
-        if worst.total > reserved.total or costs_more:  # guard: a budget is not exceeded by a probe
+        costs_more = price is not None and price.of(used) + price.worst(more) > price.worst(reserved)
+        if (
+            used.total + more.total > reserved.total or costs_more
+        ):  # guard: a budget is not exceeded by a probe
             return reply
         try:
             mode, took = await probe(self._model)

@@ -84,6 +84,8 @@ def estimate_request(request: ModelRequest) -> int:
         total += _MESSAGE + estimate_text(message.text)
         for asked in message.requests:
             total += _MESSAGE + estimate_text(asked.tool) + _estimate_json(asked.arguments)
+        for thought in message.thoughts:
+            total += _MESSAGE + _estimate_json(thought.block)
     for tool in request.tools:
         total += _estimate_tool(tool)
     if request.schema is not None:

@@ -43,7 +43,7 @@ def recorded(server: PlanServer, foreign: str) -> None:
             model=model,
             now=when,
         )
-        budgets.settle(reserved, Spend(spent, 10, 1), Usage(7, 3), now=when, priced=priced)
+        budgets.settle(reserved, Spend(spent, 10, 1), Usage(7, 3, 4), now=when, priced=priced)
     lost = budgets.reserve(
         near, near, Spend(cents, 10, 1), key="lost", actor="a/c", node="n", model="openai/a", now=NOON
     )
@@ -69,6 +69,7 @@ def test_costs_are_summed_by_day_model_and_actor(server: PlanServer, client: Cli
         1,
         1,
     )
+    assert days[1].cached_tokens == 8
     models = client.costs.list("model", **DAYS)
     assert [(one.name, one.calls) for one in models] == [("openai/a", 2), ("openai/b", 2)]
     assert [one.name for one in client.costs.list("actor", **DAYS)] == ["a/b", "a/c"]

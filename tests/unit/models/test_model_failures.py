@@ -352,7 +352,7 @@ def test_accepted_requests_may_be_charged(chunks: tuple[object, ...], charged: b
 def test_the_usage_of_a_broken_answer_is_reported_at_its_end(ended: str) -> None:
     with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
         heard(piece(usage=5), piece(ended=ended, usage=7))
-    assert (failed.value.charged, failed.value.took) == (True, (12, 2, 0))
+    assert (failed.value.charged, failed.value.took) == (True, (12, 2, 0, 0))
 
 
 def test_a_conversation_that_is_too_long_costs_nothing() -> None:

@@ -21,6 +21,33 @@ def test_a_million_tokens_cost_what_the_list_says() -> None:
     assert price.of(Usage(10**6, 0, 10**6)) == 1.25 * PICODOLLARS
 
 
+def test_input_that_a_provider_caches_has_its_own_prices() -> None:
+    price = PriceList().facts("anthropic/claude-sonnet-4-5").price
+    assert price is not None
+    assert price.of(Usage(10**6, 0, 10**6)) == 0.3 * PICODOLLARS
+    assert price.of(Usage(10**6, 0, 0, 10**6)) == 3.75 * PICODOLLARS
+    assert price.of(Usage(3 * 10**6, 0, 10**6, 10**6)) == (3 + 0.3 + 3.75) * PICODOLLARS
+    assert price.of(Usage(0, 0, 10**6)) == 0.3 * PICODOLLARS
+
+
+@pytest.mark.parametrize("price", [Price(8, 5), Price(8, 5, 2), Price(8, 5, 2, 10), Price(8, 5, 9)])
+@pytest.mark.parametrize("usage", [Usage(6, 2), Usage(6, 2, 6), Usage(6, 2, 0, 6), Usage(6, 2, 2, 3)])
+def test_no_call_costs_more_than_its_worst_case(price: Price, usage: Usage) -> None:
+    assert price.of(usage) <= price.worst(Usage(6, 2))
+
+
+def test_a_cache_write_at_anthropic_is_never_taken_for_ordinary_input(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[models."anthropic/new"]\ninput = 4\noutput = 5\n'
+        '[models."anthropic/other"]\ninput = 4\noutput = 5\ncache_write = 6\n'
+        '[models."openai/new"]\ninput = 4\noutput = 5\n'
+    )
+    names = ("anthropic/new", "anthropic/other", "openai/new")
+    prices = [PriceList(str(own)).facts(name).price for name in names]
+    assert [price.cache_write for price in prices if price] == [5_000_000, 6_000_000, None]
+
+
 def test_every_shipped_model_has_a_price_and_sensible_limits() -> None:
     listed = PriceList().known()
     assert len(listed) > 15
@@ -83,7 +110,7 @@ def test_the_users_price_list_takes_precedence_and_adds_models(tmp_path: Path) -
         ('[models."a/b"]\ninput = "1"\noutput = 1', "must be a number"),
         ('[models."a/b"]\ninput = true\noutput = 1', "must be a number"),
         ('[models."a/b"]\ncontext_tokens = 0', "whole number greater than 0"),
-        ('[models."a/b"]\nprice = 0', "unknown key 'price'; known: cached, context_tokens"),
+        ('[models."a/b"]\nprice = 0', "unknown key 'price'; known: cache_write, cached"),
     ],
 )
 def test_an_invalid_price_list_names_the_place(tmp_path: Path, text: str, problem: str) -> None:

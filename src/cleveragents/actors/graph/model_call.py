@@ -276,7 +276,7 @@ def _parts(messages: list[Message]) -> tuple[list[Message], list[list[Message]]]
 
 def _cut(exchange: list[Message], characters: int) -> list[Message]:
     return [
-        _shortened(message, characters) if message.role is MessageRole.TOOL else message
+        _shortened(message, characters) if message.role is MessageRole.TOOL else replace(message, thoughts=())
         for message in exchange
     ]
 

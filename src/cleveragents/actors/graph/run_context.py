@@ -354,7 +354,7 @@ class CallCost:
         if priced and unpriced:  # guard: a limit that cannot be enforced is refused
             raise PriceUnknown(unpriced[0].name)
         # guard: the most expensive model may be the one that answers
-        money = max(_price(facts, self.usage) for facts in self.models)
+        money = max(0 if facts.price is None else facts.price.worst(self.usage) for facts in self.models)
         return Spend(money, self.usage.total, 1)
 
     def of(self, reply: ModelReply) -> Spend:
@@ -363,13 +363,11 @@ class CallCost:
         """
         usage = reply.usage or self.usage
         answering = [facts for facts in self.models if facts.name == reply.model] or self.models
-        return Spend(_price(answering[0], usage), usage.total, 1)
+        price = answering[0].price
+        cost = 0 if price is None else price.worst(usage) if reply.usage is None else price.of(usage)
+        return Spend(cost, usage.total, 1)
 
 
 def written(spent: Spend) -> dict[str, Any]:
     """Return the spend as an update of the account in the state."""
     return {ACCOUNT: {"steps": spent.steps, "tokens": spent.tokens, "money": spent.picodollars}}
-
-
-def _price(facts: ModelFacts, usage: Usage) -> int:
-    return 0 if facts.price is None else facts.price.of(usage)

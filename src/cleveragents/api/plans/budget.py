@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import RequestRefused
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend
+from cleveragents.models.model.conversation import Usage
 from cleveragents.plans.family import below, spend_of
 
 if TYPE_CHECKING:
@@ -153,10 +154,13 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
     # The cost of a running call is unknown and not included.
     known = all(call.picodollars is not None for call in calls if call.ended_at is not None)
     cut_off = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
+    used = Usage.sum(call.usage for call in calls if call.usage is not None)
     return {
         "model_calls": len(calls),
         "tokens": spent.tokens,
         "reserved_tokens": view.reserved.tokens,
+        "input_tokens": used.input_tokens,
+        "cached_tokens": used.cached_tokens,
         "usd": spent.picodollars / PICODOLLARS if known else None,
         "models": tuple(sorted({call.model for call in calls})),
         "limits": limits_in_usd(view.limits),

@@ -257,12 +257,12 @@ class SpendingView:
     model_calls: int | None = shown(default=None, examples=[12])
     tokens: int | None = shown(default=None, examples=[34_567])
     reserved_tokens: int | None = shown(default=None, examples=[0])
+    input_tokens: int | None = shown(default=None, examples=[30_000])
+    cached_tokens: int | None = shown("read from a prompt cache", default=None, examples=[24_000])
     usd: float | None = shown(default=None, description="null if a price is unknown", examples=[0.0123])
     models: tuple[str, ...] = shown(default=(), examples=[["openai/gpt-4.1"]])
     limits: LimitsView | None = None
-    at_most: bool = shown(
-        "whether the amounts are an upper bound, because an interrupted call counts in full", default=False
-    )
+    at_most: bool = shown("upper bounds, because an interrupted call counts in full", default=False)
 
 
 @view

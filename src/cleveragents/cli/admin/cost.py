@@ -49,7 +49,7 @@ def cost(
     first, last = (None if day is None else day.date() for day in (since, until))
     found = session.client().costs.list(by, since=first, until=last, project=project)
     rows = [_row(one, by, output) for one in found]
-    columns = [by, "usd", "calls", "input_tokens", "output_tokens"]
+    columns = [by, "usd", "calls", "input_tokens", "cached_tokens", "output_tokens"]
     output.table(rows, columns, empty="no model calls in these days")
     if found and not output.machine_readable:
         unpriced = sum(one.unpriced for one in found)

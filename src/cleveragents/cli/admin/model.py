@@ -120,4 +120,6 @@ def _row(known: ModelView, output: Output) -> dict[str, JsonValue]:
     said = as_json(known)
     if output.machine_readable:
         return said
+    if known.cache_write is None:  # as other input
+        del said["cache_write"]
     return {name: "unknown" if name in _PRICES and value is None else value for name, value in said.items()}

@@ -166,12 +166,14 @@ def _works_on(plan: PlanView) -> str:
 
 
 def spending_text(spending: SpendingView) -> str | None:
-    """Return `12 model calls, 34,567 tokens, $0.0123`; None without a model call."""
+    """Return `12 model calls, 34,567 tokens (24,000 cached), $0.0123`; None without a model call."""
     from cleveragents.models.model.budget import PICODOLLARS, dollars
 
     if spending.model_calls is None or spending.tokens is None:
         return None
     calls, tokens = counted(spending.model_calls, "model call"), counted(spending.tokens, "token")
+    if spending.cached_tokens:
+        tokens += f" ({spending.cached_tokens:,} cached)"
     known = spending.usd is not None
     price = "unknown price" if spending.usd is None else dollars(round(spending.usd * PICODOLLARS))
     if not spending.at_most:

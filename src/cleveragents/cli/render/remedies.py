@@ -70,6 +70,7 @@ _CHOSEN = {
 _VALUES = {
     "audit.anchor": "TARGET",
     "models.default": "PROVIDER/NAME",
+    "models.fallback": "PROVIDER/NAME",
     "models.prices": "FILE",
     "sandbox.quota_bytes": "BYTES",
 }

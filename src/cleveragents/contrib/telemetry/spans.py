@@ -34,6 +34,11 @@ _PROCESSING = "processing"
 _WORD = re.compile(r"[\w./:@+-]+")
 # Names of the semantic conventions that differ from ours.
 _PROVIDERS = {"google": "gcp.gemini"}
+_USAGE = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cached_tokens": "cache_read.input_tokens",
+}
 _JOB_ENDS = {
     EventType.JOB_SUCCEEDED: None,
     EventType.JOB_CANCELLED: None,
@@ -210,8 +215,8 @@ class SpanBook:
     def _model_answered(self, event: DomainEvent) -> list[Span]:
         facts = event.payload
         used = {
-            f"gen_ai.usage.{name}": _number(facts[name])
-            for name in ("input_tokens", "output_tokens")
+            f"gen_ai.usage.{attribute}": _number(facts[name])
+            for name, attribute in _USAGE.items()
             if facts.get(name) is not None
         }
         # A call without an answer counts no tokens.

@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+def _another_model(key: str, text: str) -> Remedy:
+    return Remedy("config.set", options={"key": key, "value": None}, text=text)
+
+
 @dataclass(eq=False)
 class UnknownActor(InvalidRequest):
     """There is no actor with this name."""
@@ -71,16 +75,26 @@ class UnknownModel(InvalidRequest):
 
 @dataclass(eq=False)
 class ModelRefused(InvalidRequest):
-    """The provider rejected the request: a wrong key, no credit or an unknown model.
+    """The provider rejected the request: a wrong key, no credit, an unknown model or a content filter.
 
-    `charged` and `took` are as in `ModelUnavailable`.
+    `charged` and `took` are as in `ModelUnavailable`. `status` is the HTTP status that fits the problem, even
+    if the provider used another one; None if the provider stopped its answer later.
     """
 
     message = "{model}: {problem}"
     model: str
     problem: str
     charged: bool = False
-    took: tuple[int, int, int] | None = None
+    took: tuple[int, int, int, int] | None = None
+    status: int | None = None
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        if self.status in (401, 403):
+            return (Remedy("model.test", options={"name": self.model}, text="Test it with another key"),)
+        if self.status == 404:
+            return (Remedy("model.list", text="List the models"),)
+        return (_another_model("models.default", "Choose another model"),)
 
 
 @dataclass(eq=False)
@@ -94,6 +108,10 @@ class ContextTooLong(InvalidRequest):
     model: str
     needed: int
     limit: int
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("model.list", text="List the models and their context windows"),)
 
 
 @dataclass(eq=False)
@@ -134,14 +152,20 @@ class ModelUnavailable(Unavailable):
     """The model did not answer after all retries: too many requests, a timeout or a server error.
 
     `charged` is true if the provider may still bill the call, because it received the request and did not
-    reject it. `took` holds the tokens that the provider reported: input, output and cached input.
+    reject it. `took` holds the tokens that the provider reported: input, output, and the input that it read
+    from and stored in its prompt cache. `status` is the HTTP status of the provider, if it sent one.
     """
 
     model: str
     problem: str
     retry_after_seconds: float | None = None
     charged: bool = False
-    took: tuple[int, int, int] | None = None
+    took: tuple[int, int, int, int] | None = None
+    status: int | None = None
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (_another_model("models.fallback", "Use another model when this one does not answer"),)
 
     def __str__(self) -> str:
         wait = ceil(self.retry_after_seconds or 0)

@@ -26,17 +26,33 @@ PICODOLLARS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a model, in picodollars per token."""
+    """The price of a model, in picodollars per token.
+
+    `cached` is the price of input that the provider reads from its prompt cache, `cache_write` of input that
+    it stores there. None means the price of other input.
+    """
 
     input: int
     output: int
     cached: int | None = None
+    cache_write: int | None = None
 
     def of(self, usage: Usage) -> int:
-        """Return the cost of the tokens. Cached tokens cost as much as input if their price is unknown."""
+        """Return the cost of the tokens."""
         cached = self.input if self.cached is None else self.cached
-        fresh = usage.input_tokens - usage.cached_tokens
-        return fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
+        written = self.input if self.cache_write is None else self.cache_write
+        # Some servers report more cached tokens than input tokens.
+        fresh = max(0, usage.input_tokens - usage.cached_tokens - usage.written_tokens)
+        read = fresh * self.input + usage.cached_tokens * cached + usage.written_tokens * written
+        return read + usage.output_tokens * self.output
+
+    def worst(self, usage: Usage) -> int:
+        """Return the highest possible cost of the tokens: nothing is known about the prompt cache before a
+        call, so every input token counts at the highest price of input.
+        """
+        # guard: storing input in a cache can cost more than reading it
+        dearest = max(self.input, self.cached or 0, self.cache_write or 0)
+        return usage.input_tokens * dearest + usage.output_tokens * self.output
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 
-__all__ = ["Message", "MessageRole", "ToolRequest", "Usage"]
+__all__ = ["Message", "MessageRole", "Thought", "ToolRequest", "Usage"]
 
 
 class MessageRole(str, Enum):
@@ -44,6 +44,22 @@ class ToolRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """A block of a model's reasoning, in the format of its provider, usually signed or encrypted.
+
+    It is sent back unchanged to the model that wrote it, and to no other model: some providers reject a
+    conversation without it. `at` is its place in the message: the number of characters of the text before it.
+    """
+
+    model: str
+    at: int
+    block: Mapping[str, JsonValue]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "block", FrozenObject(self.block))
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message. An assistant message may request tool calls; a tool message answers the request
     `request_id`.
@@ -53,6 +69,7 @@ class Message:
     text: str = ""
     requests: tuple[ToolRequest, ...] = ()
     request_id: str | None = None
+    thoughts: tuple[Thought, ...] = ()
 
     def to_json(self) -> JsonValue:
         """Return the message as a checkpoint stores it, without empty fields."""
@@ -64,6 +81,8 @@ class Message:
             ]
         if self.request_id is not None:
             kept["request_id"] = self.request_id
+        if self.thoughts:
+            kept["thoughts"] = [{"model": t.model, "at": t.at, "block": t.block} for t in self.thoughts]
         return freeze(kept)
 
     @classmethod
@@ -77,16 +96,22 @@ class Message:
                 for r in kept.get("requests", ())
             ),
             request_id=kept.get("request_id"),
+            thoughts=tuple(Thought(t["model"], t["at"], t["block"]) for t in kept.get("thoughts", ())),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or of several. `input_tokens` includes `cached_tokens`."""
+    """Tokens of one call, or of several.
+
+    `input_tokens` includes `cached_tokens`, which the provider read from its prompt cache, and
+    `written_tokens`, which it stored there at an extra price.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    written_tokens: int = 0
 
     @property
     def total(self) -> int:
@@ -100,4 +125,5 @@ class Usage:
             sum(usage.input_tokens for usage in every),
             sum(usage.output_tokens for usage in every),
             sum(usage.cached_tokens for usage in every),
+            sum(usage.written_tokens for usage in every),
         )

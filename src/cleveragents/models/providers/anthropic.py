@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from cleveragents.models.ports import Model, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
-__all__ = ["PROVIDER"]
+__all__ = ["PROVIDER", "options"]
 
 _VARIABLE = "ANTHROPIC_API_KEY"
 _HERE = "https://api.anthropic.com"
+_TAKES_TEMPERATURE = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-6])?(?:-\d{8}|-latest)?$)")
+"""Models that accept a temperature. Newer ones reject it."""
 
 
 def _open(opening: ModelSpec) -> Model:
-    from langchain_anthropic import ChatAnthropic
     from pydantic import SecretStr
 
+    from cleveragents.models.cached_chat_anthropic import CachedChatAnthropic
     from cleveragents.models.langchain_model import LangChainModel
 
-    chat = ChatAnthropic(
+    chat = CachedChatAnthropic(
         model_name=opening.model,
         api_key=SecretStr(opening.key or "none"),
         base_url=opening.base_url or _HERE,
@@ -29,12 +32,17 @@ def _open(opening: ModelSpec) -> Model:
         timeout=opening.timeout_seconds,
         stop=None,
     )
-    return LangChainModel(chat, opening.facts, _options, keys=(_VARIABLE,), tells_schema=True)
+
+    def options_for(request: ModelRequest) -> Mapping[str, Any]:
+        return options(request, opening.model)
+
+    return LangChainModel(chat, opening.facts, options_for, keys=(_VARIABLE,), tells_schema=True)
 
 
-def _options(request: ModelRequest) -> Mapping[str, Any]:
+def options(request: ModelRequest, model: str) -> Mapping[str, Any]:
+    """Return the arguments of LangChain's client."""
     options: dict[str, Any] = {"max_tokens": request.max_output_tokens}
-    if request.temperature is not None:
+    if request.temperature is not None and _TAKES_TEMPERATURE.match(model):
         options["temperature"] = request.temperature
     return options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from cleveragents.core.json_value import thaw
 from cleveragents.models.ports import Model, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
-__all__ = ["PROVIDER"]
+__all__ = ["PROVIDER", "options"]
 
 _CONNECT_SECONDS = 15.0
 _VARIABLE = "OPENAI_API_KEY"
@@ -17,6 +18,8 @@ _PLACE_VARIABLE = "OPENAI_BASE_URL"
 _HOST = "api.openai.com"
 _HERE = f"https://{_HOST}/v1"
 _NO_KEY = "models.key_variable, which names the variable with the key for models.base_url; no key was sent"
+_NO_TEMPERATURE = re.compile(r"o\d|gpt-[5-9](?!.*chat)")
+"""Reasoning models, which reject a temperature."""
 
 
 def _open(opening: ModelSpec) -> Model:
@@ -38,20 +41,21 @@ def _open(opening: ModelSpec) -> Model:
         openai_proxy=None,
     )
 
-    def options(request: ModelRequest) -> Mapping[str, Any]:
-        return _options(request, elsewhere)
+    def options_for(request: ModelRequest) -> Mapping[str, Any]:
+        return options(request, opening.model, elsewhere=elsewhere)
 
     place = f"{opening.base_url} (from models.base_url or {_PLACE_VARIABLE})" if elsewhere else ""
     keys = opening.key_variables or (_NO_KEY if elsewhere else _VARIABLE,)
-    return LangChainModel(chat, opening.facts, options, keys=keys, place=place, sums_usage=False)
+    return LangChainModel(chat, opening.facts, options_for, keys=keys, place=place, sums_usage=False)
 
 
-def _options(request: ModelRequest, elsewhere: bool) -> Mapping[str, Any]:
+def options(request: ModelRequest, model: str, *, elsewhere: bool) -> Mapping[str, Any]:
+    """Return the arguments of LangChain's client. `elsewhere`: the server is not OpenAI's."""
     options: dict[str, Any] = {"max_tokens": request.max_output_tokens}
     body: dict[str, Any] = {}
     if elsewhere:
         body["max_tokens"] = request.max_output_tokens  # older servers only know this name
-    if request.temperature is not None:
+    if request.temperature is not None and (elsewhere or not _NO_TEMPERATURE.match(model)):
         options["temperature"] = request.temperature
     if request.schema is not None:
         # Passed in the body: the library validates answers to its own `response_format` and raises.

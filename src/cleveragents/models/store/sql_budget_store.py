@@ -33,7 +33,7 @@ __all__ = ["AMOUNTS", "BudgetStatements", "SqlBudgetStore", "budget_statements"]
 
 
 _WARN_AT = 0.9
-_TOLD = ("input_tokens", "output_tokens")
+_TOLD = ("input_tokens", "output_tokens", "cached_tokens")
 
 AMOUNTS = ("picodollars", "tokens", "steps")
 

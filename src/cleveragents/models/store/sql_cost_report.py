@@ -35,6 +35,7 @@ class CostSum:
     output_tokens: int
     unpriced: int
     interrupted: int
+    cached_tokens: int
 
 
 class SqlCostReport:
@@ -64,6 +65,7 @@ class SqlCostReport:
                 func.coalesce(func.sum(model_calls.c.output_tokens), 0),
                 func.sum(_one_if((model_calls.c.state == "settled") & model_calls.c.picodollars.is_(None))),
                 func.sum(_one_if(lost)),
+                func.coalesce(func.sum(model_calls.c.cached_tokens), 0),
             )
             .join(plans, plans.c.id == model_calls.c.plan_id)
             .where(

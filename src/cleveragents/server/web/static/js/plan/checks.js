@@ -56,6 +56,10 @@ export function Budget({ plan, rev, asking }) {
     may &&
     html`<${RaiseForm} ...${{ plan, budget: data, asking }} place="budget" onDone=${() => setRaising(false)} />`}
     ${(plan.spending?.models || []).length > 0 &&
-    html`<p class="p-muted">${count(plan.spending.model_calls)} model calls: ${plan.spending.models.map(shortModel).join(", ")}</p>`}
+    html`<p class="p-muted">
+      ${count(plan.spending.model_calls)} model calls: ${plan.spending.models.map(shortModel).join(", ")}
+      ${plan.spending.cached_tokens > 0 &&
+      html`<br />${count(plan.spending.cached_tokens)} of ${count(plan.spending.input_tokens)} input tokens cached`}
+    </p>`}
   <//>`;
 }

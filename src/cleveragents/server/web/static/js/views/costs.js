@@ -49,6 +49,7 @@ function Report({ costs, span, since }) {
         <div><dt>Total</dt><dd>${money(sum("usd"))}</dd></div>
         <div><dt>Model calls</dt><dd>${count(sum("calls"))}</dd></div>
         <div><dt>Input tokens</dt><dd>${count(sum("input_tokens"))}</dd></div>
+        <div><dt>Cached input</dt><dd>${count(sum("cached_tokens"))}</dd></div>
         <div><dt>Output tokens</dt><dd>${count(sum("output_tokens"))}</dd></div>
       </dl>
       <${Bars} days=${costs.day} span=${span} since=${since} />
@@ -85,6 +86,7 @@ function Group({ by, rows }) {
     { name: "usd", label: "Cost", number: true, cell: (row) => (row.unpriced === row.calls ? "unknown" : money(row.usd)) },
     { name: "calls", label: "Calls", number: true, cell: (row) => count(row.calls) },
     { name: "input", label: "Input tokens", number: true, cell: (row) => count(row.input_tokens) },
+    { name: "cached", label: "Cached input", number: true, cell: (row) => count(row.cached_tokens) },
     { name: "output", label: "Output tokens", number: true, cell: (row) => count(row.output_tokens) },
   ];
   return html`<section aria-labelledby=${`cost-${by}`}>
