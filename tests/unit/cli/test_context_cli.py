@@ -118,6 +118,8 @@ def test_a_terminal_shows_one_screen_of_definitions_and_files(agents: Agents, sc
     assert "hmac" not in ended.out
     assert "--all" in ended.err
     assert screen == []
+    taken = agents("context", "Who takes articles off the shelf?", "--format", "rich").out.splitlines()
+    assert taken[taken.index("definitions") + 3].startswith("take ")  # without its class
 
 
 def test_all_shows_the_code_as_well_in_a_pager(

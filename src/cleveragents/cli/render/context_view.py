@@ -113,7 +113,7 @@ def _listed(answer: ContextView) -> list[str]:
 
 def _definition_row(one: DefinitionView) -> dict[str, JsonValue]:
     return {
-        "definition": one.name,
+        "definition": one.name.rpartition(".")[2],  # with its class, it would be cut
         "place": f"{one.path}:{one.lines[0]}",
         "score": f"{one.score:.2f}",
         "reason": "; ".join(one.reasons),

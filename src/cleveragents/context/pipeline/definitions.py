@@ -137,13 +137,12 @@ def is_related(look: QuestionSearch) -> bool:
     question = look.question
     if any(look.ends.meant(path) for path in (*question.paths, *(frame.path for frame in question.frames))):
         return True
-    for kind in (FileKind.SOURCE, FileKind.TEXT, FileKind.TEST):
+    # Texts and tests contain more words by chance, so they must contain twice the share.
+    for kind, times in ((FileKind.SOURCE, 1), (FileKind.TEXT, 2), (FileKind.TEST, 2)):
         table = look.table(kind, documents=True)
-        covered = {
-            part: float(table.coverage(look.queries[part]).max(initial=0.0)) for part in ("title", "weighed")
-        }
-        if covered["title"] >= _LEAST_TITLE or covered["weighed"] >= _LEAST_WORDS:
-            return True
+        for part, least in (("title", _LEAST_TITLE), ("weighed", _LEAST_WORDS)):
+            if table.coverage(look.queries[part]).max(initial=0.0) >= times * least:
+                return True
     found = look.found(FileKind.SOURCE)
     held = {found.terms[number] for number in np.unique(found.term).tolist()}
     weights = look.queries["weighed"]
