@@ -64,6 +64,8 @@ _EDIT, _WRITE, _NOT_FOUND = "edit", "write", "`old`"
 _FAILED_EDITS = 2
 
 _NEARBY = 10
+_SAME_NOTED = 3
+_MOST_SAME = 8
 """Number of calls after which an earlier failure is forgotten: a longer cycle does not count as a loop."""
 _SHOWN = 120
 
@@ -288,9 +290,9 @@ class ToolLoop:
     async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
         """Make the first call that has no answer yet.
 
-        Return the update of the state, and whether more calls are pending. Too many identical failures end
-        the run with `ActorStopped`, but only at the next step. By then the answer is stored in the state, and
-        the model sees it if the run is resumed.
+        Return the update of the state, and whether more calls are pending. Too many identical failures, or
+        the same call with the same result again and again, end the run with `ActorStopped`, but only at the
+        next step. By then the answer is stored in the state, and the model sees it if the run is resumed.
         """
         name = self._node.name
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, name))
@@ -308,10 +310,15 @@ class ToolLoop:
             async with place.context.account.actor_spending(self._actor, state).reserved(A_STEP):
                 answer = await _used(request, place, str(talk["calls"]))
         writes = any(spec.writes for spec in specs if spec.name == request.tool)
+        same = _same_in_a_row(talk, request, answer)
         problem = _repeated(talk, request, answer, writes=writes)
+        if same >= _MOST_SAME:  # guard: a model that loops would go on to the limits of the plan
+            problem = f"the call of {request.tool} was made {same} times in a row with the same result"
         if problem is not None:
             place.context.stopped[place.path] = problem
         text = answer.text + _advice(talk, request, answer, specs)
+        if same >= _SAME_NOTED:
+            text += f"\nThis call was made {same} times in a row with the same result. Do something else."
         told = Message(MessageRole.TOOL, text, (), request.id).to_json()
         return {**update, **said(name, [told], talk)}, bool(others)
 
@@ -346,6 +353,14 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
         talk["failures"] = {**failures, failing: [times, number]}
         return None
     return f"the call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
+
+
+def _same_in_a_row(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) -> int:
+    """Return how many calls in a row, up to this one, were the same and had the same result."""
+    digest = _digest(request, answer.text)
+    before, times = talk.get("last_call", ("", 0))
+    talk["last_call"] = [digest, times + 1 if before == digest else 1]
+    return int(talk["last_call"][1])
 
 
 def _advice(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, specs: Sequence[ToolSpec]) -> str:
