@@ -47,7 +47,7 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.storage.columns import kept_text
 from cleveragents.storage.idempotency import IdempotencyClaim
 
-__all__ = ["PlanComments"]
+__all__ = ["PlanComments", "ensure_open"]
 
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _TOLD = 300
@@ -185,7 +185,7 @@ class PlanComments:
                 continue
             made = NewAnswer(state, actor, reason, by_actor=True, call=call)
             with suppress(PlanError):
-                self.store.answer(plan.id, number, made, now=self.clock.now(), ensure=_ensure_open)
+                self.store.answer(plan.id, number, made, now=self.clock.now(), ensure=ensure_open)
 
     def _last_change(self, plan: Plan, comment: Comment) -> int | None:
         """Return the number of the last call that changed files since the comment."""
@@ -256,7 +256,8 @@ def _place(
     return lines_now(anchor, None if state is None else state.content, content)
 
 
-def _ensure_open(comment: Comment) -> None:
+def ensure_open(comment: Comment) -> None:
+    """Raise `PlanError` if the comment is resolved or declined."""
     if not comment.is_open:  # guard: a person settled the comment meanwhile
         raise PlanError(comment.plan_id, f"comment {comment.number} is already {comment.state.value}")
 
