@@ -68,15 +68,11 @@ _JOB = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
 _MOMENT = "2026-11-15T12:00:00Z"
 
 Needs = Literal["approval", "question", "budget", "conflict", "error", "review"]
-
-
 _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
 def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
-    """Return whether a worker runs the plan now, or will run it. A waiting plan that needs no person waits
-    for its sub-plans.
-    """
+    """Return whether a worker runs the plan now or later. A waiting plan may need no person."""
     between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
     return state.running or between or (state is PlanState.WAITING and needs is None)
 

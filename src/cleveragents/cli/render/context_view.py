@@ -34,7 +34,7 @@ _LEAST_LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """What to show of an answer."""
+    """The parts of an answer to show."""
 
     only_files: bool = False
     everything: bool = False
