@@ -20,6 +20,7 @@ import pytest
 from cleveragents.app.container import Container
 from cleveragents.cli import main
 from cleveragents.config.loader import load_configuration
+from cleveragents.conversations.model import NewConversation, NewTurn, TurnState
 from cleveragents.jobs.model.job import NewJob
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Terminal, git, paint_shop, use_home
@@ -174,10 +175,21 @@ def _fill(home: HostileHome, patch: pytest.MonkeyPatch) -> None:
     with Container(load_configuration(os.environ, shop).settings) as container:
         job = NewJob("evil\x1b[8m", {"said": EVIL_LINE}, queue="nobody")
         home.plans["job"] = container.jobs.submit(job, now=container.clock.now()).id
+        home.plans["session"] = _session(container, home.root / "shop")
 
 
 _RENAMES = """mv "$2" "renamed $2";"""
 _PRINTS = """printf '%s\\n' "$1" | tee -a copied;"""
+
+
+def _session(container: Container, repository: Path) -> str:
+    """Return the id of a session whose question, answer and error are hostile."""
+    store, now = container.conversations.store, container.clock.now()
+    talk = store.create(NewConversation("default", str(repository), created_by=EVIL_LINE), now=now)
+    owner = container.conversations.owner
+    held = store.begin(talk.id, NewTurn(EVIL_LINE, author=EVIL_LINE), owner, now=now)
+    store.end(held.held, TurnState.FAILED, answer=EVIL_LINE, error=EVIL_LINE, now=now)
+    return talk.id
 
 
 def _script(path: Path, *more: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
+from cleveragents.conversations.model import Conversation, NewConversation
 from cleveragents.core.command_rule import CommandRule
 from cleveragents.jobs.model.job import Job
 from cleveragents.plans.model.plan import Plan
@@ -81,6 +82,11 @@ class Tenants:
         """Return an approval rule of the plan's project."""
         new = NewRule(RuleScope(plan.project), CommandRule.parse("pytest *"))
         return self.container.plan_parts.rules.add(new, now=self.container.clock.now())
+
+    def conversation(self, plan: Plan) -> Conversation:
+        """Return a conversation of the plan's project."""
+        new = NewConversation(plan.project, plan.resource, f"{plan.project}-main")
+        return self.container.conversations.store.create(new, now=self.container.clock.now())
 
     def remove(self, name: str, project: str = OURS) -> None:
         self.container.members.remove(project, name, now=self.container.clock.now())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.actors.streams.message import StreamMessage
     from cleveragents.api.async_client import AsyncClient, connect_async
     from cleveragents.api.client import Client, HttpClient, LocalClient, connect
+    from cleveragents.api.conversations.client import ConversationRequest
     from cleveragents.api.plans.request import Limits, PlanRequest
     from cleveragents.app.engine_parts import open_worker
     from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
@@ -45,6 +46,7 @@ _NAMES = {
     "HttpClient": "api.client",
     "LocalClient": "api.client",
     "connect": "api.client",
+    "ConversationRequest": "api.conversations.client",
     "Limits": "api.plans.request",
     "PlanRequest": "api.plans.request",
     "CleverAgentsError": "core.errors",
@@ -79,6 +81,7 @@ __all__ = [
     "Client",
     "ContextFragment",
     "ContextRequest",
+    "ConversationRequest",
     "DomainEvent",
     "EventType",
     "HttpClient",

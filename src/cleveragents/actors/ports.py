@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from cleveragents.actors.model.actor import Actor, Progress, ProgressKind
-from cleveragents.core.identifiers import Fence
+from cleveragents.core.identifiers import Fence, TurnFence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
@@ -162,7 +162,7 @@ class ActorRequest:
     inputs: Mapping[str, JsonValue]
     host: ActorHost
     stop: StopSignal
-    fence: Fence | None = None
+    fence: Fence | TurnFence | None = None
     answer: QuestionAnswer | None = None
     seconds: float | None = None
     told: Callable[[Progress], None] | None = None

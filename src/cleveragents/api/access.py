@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.access.model.project import Project, Resource
     from cleveragents.access.model.user import Token
     from cleveragents.app.container import Container
+    from cleveragents.conversations.model import Conversation
     from cleveragents.jobs.model.job import Job
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.store.sql_rule_store import ApprovalRule
@@ -148,6 +149,15 @@ class Access:
             raise RequestRefused(f"{rule_id!r} stands for {len(found)} rules; pass more of the id", "rule_id")
         self.ensure(needed, found[0].scope.project)
         return found[0]
+
+    def conversation(self, conversation_id: str, needed: Role) -> Conversation:
+        """Return the conversation with this id, or this beginning or end of an id.
+
+        Raises `UnknownConversation`, `NotAllowed`; `RequestRefused` if several conversations match.
+        """
+        found = self.container.conversations.store.find(conversation_id, scope=self.scope)
+        self.ensure(needed, found.project)
+        return found
 
     def projects(self) -> Sequence[Project]:
         """Return the projects that the user can see, by name."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cleveragents.api.actions import Actions, HttpActions, LocalActions
     from cleveragents.api.actors import Actors, HttpActors, LocalActors
     from cleveragents.api.context import Context, HttpContext, LocalContext
+    from cleveragents.api.conversations.client import Conversations
+    from cleveragents.api.conversations.http import HttpConversations
+    from cleveragents.api.conversations.local import LocalConversations
     from cleveragents.api.costs import Costs, HttpCosts, LocalCosts
     from cleveragents.api.events import Events, HttpEvents, LocalEvents
     from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
@@ -106,6 +109,10 @@ class Client(Protocol):
     @property
     def context(self) -> Context:
         """The search for code relevant to a question."""
+
+    @property
+    def conversations(self) -> Conversations:
+        """Conversations with an assistant about a repository."""
 
     @property
     def costs(self) -> Costs:
@@ -222,6 +229,12 @@ class LocalClient:
         from cleveragents.api.context import LocalContext
 
         return LocalContext(self.access)
+
+    @property
+    def conversations(self) -> LocalConversations:
+        from cleveragents.api.conversations.local import LocalConversations
+
+        return LocalConversations(self.access, self.plans, self._sleep)
 
     @property
     def costs(self) -> LocalCosts:
@@ -346,6 +359,12 @@ class HttpClient:
         from cleveragents.api.context import HttpContext
 
         return HttpContext(self.http)
+
+    @property
+    def conversations(self) -> HttpConversations:
+        from cleveragents.api.conversations.http import HttpConversations
+
+        return HttpConversations(self.http)
 
     @property
     def costs(self) -> HttpCosts:

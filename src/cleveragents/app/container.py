@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from cleveragents.actors.bridge.bridge import Graph, RxPyLangGraphBridge
     from cleveragents.actors.runner import BridgeActorRunner
     from cleveragents.app.context_parts import ContextParts
+    from cleveragents.app.conversation_parts import ConversationParts
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.context.executor import ParallelStrategyExecutor
     from cleveragents.contrib.temporal.connection import TemporalConnection
+    from cleveragents.conversations.running_turns import RunningTurns
     from cleveragents.events.anchors.audit_anchors import AuditAnchors
     from cleveragents.events.audit import DurableAuditLog
     from cleveragents.events.reactive import ReactiveEventBus
@@ -115,6 +117,7 @@ class Container:
     def _telemetry(self) -> Telemetry:
         from cleveragents.contrib.telemetry.otlp import OtlpTelemetry
         from cleveragents.contrib.telemetry.spans import SpanBook
+        from cleveragents.core.errors import UnknownPlan
         from cleveragents.jobs.store.sql_job_store import SqlJobStore
         from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
@@ -125,7 +128,13 @@ class Container:
             plan_id = jobs.get(job_id).payload.get("plan_id")
             return plan_id if isinstance(plan_id, str) else None
 
-        book = SpanBook(lambda plan_id: plans.get(plan_id).root, plan_of_job)
+        def root_of(plan_id: str) -> str:
+            try:
+                return plans.get(plan_id).root
+            except UnknownPlan:  # model calls of a conversation have its id, and a trace of their own
+                return plan_id
+
+        book = SpanBook(root_of, plan_of_job)
         return OtlpTelemetry(self.settings.telemetry, book, self.clock)
 
     @shared(lambda stop: stop())
@@ -393,6 +402,22 @@ class Container:
         from cleveragents.app.plan_parts import PlanParts
 
         return PlanParts(self)
+
+    @Once
+    def conversations(self) -> ConversationParts:
+        """The components of conversations."""
+        from cleveragents.app.conversation_parts import ConversationParts
+
+        return ConversationParts(self)
+
+    @shared(lambda turns: turns.close())
+    def running_turns(self) -> RunningTurns:
+        """The turns of conversations that this process runs."""
+        from cleveragents.conversations.running_turns import RunningTurns
+
+        _ = self.actor_runner  # built before it, and therefore closed after all turns have ended
+        parts = self.conversations
+        return RunningTurns(parts.store, parts.output, self.clock, parts.terms)
 
     @property
     def state_directory(self) -> Path:

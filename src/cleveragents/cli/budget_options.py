@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 import click
 
 from cleveragents.api.plans.budget import limits_of
+from cleveragents.api.plans.request import Limits
 from cleveragents.cli.duration import Duration
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 
-__all__ = ["budget_options"]
+__all__ = ["budget_options", "given_limits"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,3 +45,9 @@ def budget_options(command: _Command) -> _Command:
             flag, name, type=kind, metavar=metavar, expose_value=False, callback=collect, help=text
         )(command)
     return command
+
+
+def given_limits(limits: BudgetLimits) -> Limits:
+    """Return the limits as a client takes them."""
+    usd = None if limits.picodollars is None else limits.picodollars / PICODOLLARS
+    return Limits(usd=usd, tokens=limits.tokens, steps=limits.steps, seconds=limits.seconds)

@@ -17,6 +17,14 @@ _COMMANDS = {
         f"{_HERE}.run.command:run",
         "Run a goal or an action as a plan, in a sandbox.",
     ),
+    "ask": (
+        f"{_HERE}.conversation.ask:ask",
+        "Ask a question about a repository, and print the answer.",
+    ),
+    "session": (
+        f"{_HERE}.conversation.group:session",
+        "Talk with an assistant about a repository.",
+    ),
     "context": (
         f"{_HERE}.context:context",
         "Find the code relevant to a question.",
@@ -67,6 +75,9 @@ _COMMANDS = {
 @click.group(
     cls=RootGroup,
     lazy_commands=_COMMANDS,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a person, 75 try again, 130 interrupted.",
 )
@@ -85,14 +96,16 @@ _COMMANDS = {
     metavar="URL",
     help="Server to use. Default: server.address. `local` means this machine.",
 )
+@click.option("--continue", "continues", is_flag=True, help="Continue the latest session of this repository.")
 @click.pass_context
-def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None) -> None:
+def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None, continues: bool) -> None:
     """Run many AI agent plans in parallel on real repositories, and lose nothing.
 
     \b
     Example:
       agents run "Add a --json flag to the export command" --check "pytest -q"
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
+      agents ask "Where is the session cookie signed?"
       agents demo
       agents --set log.level=debug doctor
       agents --server https://agents.example plan list
@@ -100,3 +113,12 @@ def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None) -> N
     from cleveragents.cli.session import Session
 
     ctx.obj = ctx.obj or Session(overrides)
+    if ctx.invoked_subcommand is not None:
+        if continues:
+            raise click.UsageError("--continue takes no command; use it alone, or `agents session resume`")
+        return
+    if not continues:
+        raise click.UsageError("Missing command.")
+    from cleveragents.cli.conversation.talk import continue_latest
+
+    continue_latest(ctx.obj)

@@ -98,13 +98,13 @@ def context(
     show_answer(answer, output, wanted)
 
 
-def question_of(given: str | None, file: str | None) -> str:
+def question_of(given: str | None, file: str | None, *, command: str = "context") -> str:
     """Return the question from the argument, a file or stdin. Raises `click.UsageError`."""
     if given is not None and file is not None:
         raise click.UsageError("pass the question or --file, not both")
     if given is None and file is None:
         raise click.UsageError(
-            'missing question: pass agents context "QUESTION", --file FILE, or `-` for stdin'
+            f'missing question: pass agents {command} "QUESTION", --file FILE, or `-` for stdin'
         )
     if given is not None and given != "-":
         return given

@@ -26,6 +26,7 @@ Usage: agents [OPTIONS] COMMAND [ARGS]...
   Example:
     agents run "Add a --json flag to the export command" --check "pytest -q"
     agents run --action builtin/command -- sed -i s/colour/color/ README.md
+    agents ask "Where is the session cookie signed?"
     agents demo
     agents --set log.level=debug doctor
     agents --server https://agents.example plan list
@@ -36,11 +37,14 @@ Options:
                    settings with `agents config list`.
   --server URL     Server to use. Default: server.address. `local` means this
                    machine.
+  --continue       Continue the latest session of this repository.
   -h, --help       Show this message and exit.
 
 Commands:
   init        Set up a provider, its key and a default model, and test them.
   run         Run a goal or an action as a plan, in a sandbox.
+  ask         Ask a question about a repository, and print the answer.
+  session     Talk with an assistant about a repository.
   context     Find the code relevant to a question.
   plan        Show, review, apply and undo plans.
   action      Create, list and delete actions: plan templates.

@@ -9,9 +9,10 @@ from cleveragents.cli.lazy import LazyGroup
 __all__ = ["RootGroup"]
 
 _SERVED = (
-    *("acp", "action", "actor", "completion", "context", "cost", "events", "jobs", "login", "logout", "mcp"),
+    *("acp", "action", "actor", "ask", "completion", "context", "cost", "events", "jobs", "login", "logout"),
+    "mcp",
     "model",
-    *("plan", "project", "resource", "run", "trust", "user"),
+    *("plan", "project", "resource", "run", "session", "trust", "user"),
 )
 """Commands that can use a server."""
 

@@ -12,6 +12,7 @@ __all__ = [
     "MARKER_VARIABLE",
     "Fence",
     "IdentifierSource",
+    "TurnFence",
     "UlidSource",
     "WorkerIdentity",
     "acting_as",
@@ -60,6 +61,15 @@ class Fence:
     """The right to write: the worker that owns this job under this fencing token."""
 
     job_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFence:
+    """The right to write: the process that runs this turn of a conversation under this fencing token."""
+
+    conversation_id: str
+    turn: int
     token: int
 
 

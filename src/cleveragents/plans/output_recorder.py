@@ -89,7 +89,10 @@ class OutputRecorder:
 
     def watch(self, plan: Plan) -> PlanWatch:
         """Return a watch for the plan; it uses no memory before the first report."""
-        plan_id = plan.id
+        return self.watch_id(plan.id)
+
+    def watch_id(self, plan_id: str) -> PlanWatch:
+        """Return a watch for the plan, or for the conversation, with this id."""
         return PlanWatch(
             # One line each: a name with a line break cannot pass for another message.
             progress=lambda line: self._add(plan_id, _PROGRESS, f"{' '.join(line.splitlines())}\n"),

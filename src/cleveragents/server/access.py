@@ -31,6 +31,9 @@ __all__ = [
     "AdminClient",
     "AnyClient",
     "AnyUser",
+    "ConversationId",
+    "ConversationOperator",
+    "ConversationViewer",
     "JobId",
     "JobOperator",
     "JobViewer",
@@ -57,6 +60,15 @@ RuleId = Annotated[
         pattern=r"^[0-9A-Za-z]+$",
         description="the id of a rule, or an unambiguous beginning or end of it",
         examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"],
+    ),
+]
+ConversationId = Annotated[
+    str,
+    Path(
+        max_length=64,
+        pattern=r"^[0-9A-Za-z]+$",
+        description="the id of a conversation, or an unambiguous beginning or end of it",
+        examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1E"],
     ),
 ]
 JobId = Annotated[str, Path(max_length=100, pattern=r"^[!-~]+$", examples=[_EXAMPLE_JOB])]
@@ -145,6 +157,13 @@ class _RuleClient(AccessRule):
 
 
 @dataclass(frozen=True, slots=True)
+class _ConversationClient(AccessRule):
+    def __call__(self, access: AnyUser, conversation_id: ConversationId) -> LocalClient:
+        access.conversation(conversation_id, self.role)  # guard: refused before the body is read
+        return _client_of(access)
+
+
+@dataclass(frozen=True, slots=True)
 class _OfPlan(AccessRule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> Plan:
         return access.plan(plan_id, self.role)
@@ -197,4 +216,6 @@ ProjectViewer = Annotated[LocalClient, Depends(_ProjectClient(Role.VIEWER, "proj
 ProjectAdmin = Annotated[LocalClient, Depends(_ProjectClient(Role.ADMIN, "project"))]
 ResourceAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "project"))]
 RuleOperator = Annotated[LocalClient, Depends(_RuleClient(Role.OPERATOR, "project"))]
+ConversationViewer = Annotated[LocalClient, Depends(_ConversationClient(Role.VIEWER, "project"))]
+ConversationOperator = Annotated[LocalClient, Depends(_ConversationClient(Role.OPERATOR, "project"))]
 ResourceServerAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "server"))]

@@ -31,6 +31,7 @@ ROUTES: tuple[str, ...] = (
     "users",
     "jobs",
     "context",
+    "conversations",
     "library",
     "projects",
     "rules",

@@ -31,6 +31,7 @@ _TAGS: Final = {
     "plans": "Plans: run in a sandbox, reviewed, applied, undone.",
     "events": "The audit log and the live stream.",
     "jobs": "Jobs and workers.",
+    "conversations": "Sessions: conversations with an assistant about a repository.",
     "context": "Code relevant to a question.",
     "actors": "Actors: agents as graphs of models and tools.",
     "actions": "Templates of plans.",

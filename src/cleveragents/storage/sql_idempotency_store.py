@@ -22,7 +22,7 @@ from cleveragents.storage.idempotency import IdempotencyClaim, StoredResponse
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import idempotency_keys
 
-__all__ = ["SqlIdempotencyStore", "claimed", "keep_made", "kept_key"]
+__all__ = ["SqlIdempotencyStore", "claim_in", "claimed", "keep_made", "kept_key"]
 
 
 KEPT = timedelta(hours=24)
@@ -50,19 +50,11 @@ class SqlIdempotencyStore:
         self, user_id: str, key: str, request: str, *, now: datetime
     ) -> IdempotencyClaim | StoredResponse:
         claim = IdempotencyClaim(user_id, key, microseconds(now))
-        kept = kept_key(key)
-        row = {"user_id": user_id, "key": kept, "request": request, "created_at": claim.stamp}
 
         def unit(connection: Connection) -> IdempotencyClaim | StoredResponse:
             old = _ROWS.created_at < microseconds(now - KEPT)
             connection.execute(delete(idempotency_keys).where(_ROWS.user_id == user_id, old))
-            if connection.execute(_keeping(connection.dialect.name), row).first() is not None:
-                return claim
-            held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == kept)
-            found = connection.execute(held.with_for_update()).first()
-            if found is None:
-                raise RequestUnderWay(key)  # the claim was released at this moment
-            return _judged(connection, found, request, claim, now)
+            return claim_in(connection, claim, request, waits_until=microseconds(now - PATIENCE))
 
         return self._database.write(unit)
 
@@ -83,8 +75,27 @@ class SqlIdempotencyStore:
         self._database.write(lambda connection: connection.execute(delete(idempotency_keys).where(*unmade)))
 
 
+def claim_in(
+    connection: Connection, claim: IdempotencyClaim, request: str, *, waits_until: int | None
+) -> IdempotencyClaim | StoredResponse:
+    """Return the stored response, or the claim, taken over if its owner claimed it before `waits_until`; None
+    takes it over at once, which only a caller may do that locked out all other owners.
+
+    Raises `KeyReused`, `RequestUnderWay`.
+    """
+    kept = kept_key(claim.key)
+    row = {"user_id": claim.user_id, "key": kept, "request": request, "created_at": claim.stamp}
+    if connection.execute(_keeping(connection.dialect.name), row).first() is not None:
+        return claim
+    held = select(idempotency_keys).where(_ROWS.user_id == claim.user_id, _ROWS.key == kept)
+    found = connection.execute(held.with_for_update()).first()
+    if found is None:
+        raise RequestUnderWay(claim.key)  # the claim was released at this moment
+    return _judged(connection, found, request, claim, waits_until)
+
+
 def _judged(
-    connection: Connection, found: Any, request: str, claim: IdempotencyClaim, now: datetime
+    connection: Connection, found: Any, request: str, claim: IdempotencyClaim, waits_until: int | None
 ) -> IdempotencyClaim | StoredResponse:
     if found.request != request:  # guard: one key, one request
         raise KeyReused(claim.key)
@@ -92,7 +103,7 @@ def _judged(
         status, media_type, body, location = json.loads(found.answer)
         return StoredResponse(status, media_type, body.encode("utf-8", "surrogateescape"), location)
     # A claim with an object can create nothing more: alive or not, the next owner finds the same object.
-    waits = found.made is None and found.created_at > microseconds(now - PATIENCE)
+    waits = found.made is None and waits_until is not None and found.created_at > waits_until
     if waits:  # guard: two servers never work on it at the same time
         raise RequestUnderWay(claim.key)
     # guard: two claims never look the same, whatever the clock says

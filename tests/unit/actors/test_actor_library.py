@@ -23,7 +23,12 @@ from cleveragents.testing.clock import FakeClock
 from cleveragents.tools.registry import ToolRegistry
 
 OURS = ".cleveragents/actors"
-SHIPPED = ["builtin/executor", "builtin/reviewer", "builtin/solo", "builtin/strategist"]
+SHIPPED = [
+    f"builtin/{name}"
+    for name in ("assistant", "compactor", "executor", "reader", "reviewer", "solo", "strategist")
+]
+SESSION = {"builtin/assistant": {"*_plan", "*_plans"}, "builtin/reader": set(), "builtin/compactor": set()}
+"""The actors of sessions, and the patterns of tools that only sessions have."""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,13 @@ def test_built_in_actors_use_existing_tools_and_respect_read_only(library: Actor
         "edit_blocks",
         "show_files",
     }
+    for name, patterns in SESSION.items():
+        (node,) = found[name].nodes
+        assert isinstance(node, LlmNode)
+        assert {tool for tool in node.tools if "*" in tool} == patterns
+        assert not any(registry.get(tool).spec.writes for tool in node.tools if "*" not in tool)
+        assert library.get(name) == found[name]
+        assert found.pop(name).read_only
     for name, actor in found.items():
         (node,) = actor.nodes
         assert isinstance(node, LlmNode)

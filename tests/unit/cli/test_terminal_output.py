@@ -61,6 +61,14 @@ READERS: dict[str, list[tuple[str, ...]]] = {
         (EVIL_LINE, "--actor", "me/asker"),
         (EVIL_LINE, "--model", EVIL_LINE),
     ],
+    "ask": [(EVIL_LINE,), (EVIL_LINE, "--session", "{session}", "--model", EVIL_LINE)],
+    "session start": [("--model", EVIL_LINE)],
+    "session list": [(), ("--all", "--format", "json"), ("--format", "plain")],
+    "session show": [("{session}",), ("{session}", "--format", "json"), (EVIL_LINE,)],
+    "session resume": [("{session}",), (EVIL_LINE,)],
+    "session fork": [("{session}",), (EVIL_LINE,)],
+    "session compact": [("{session}",), (EVIL_LINE,)],
+    "session delete": [("{session}",), (EVIL_LINE,)],
     "context": [("EVIL colour", "--explain"), ("colour", "--files"), ("colour", "--format", "json")],
     "plan list": [(), ("--all", "--format", "json"), ("--format", "plain"), ("--state", EVIL)],
     "plan show": [("{goal}",), ("{ready}",), ("{failed}",), ("{asking}",), ("{approval}",), (EVIL_LINE,)],
@@ -167,7 +175,8 @@ READERS: dict[str, list[tuple[str, ...]]] = {
 }
 """Arguments with which each command shows stored texts, or answers hostile ones with an error."""
 
-SHOWS_LINES = {"plan diff", "context", "actor show", "model test", "tool run"}
+SHOWS_LINES = {"plan diff", "context", "actor show", "model test", "tool run", "session show"}
+SHOWS_LINES |= {"session resume"}
 """Commands that show texts with their lines, such as the contents of files, some of them below a title."""
 
 

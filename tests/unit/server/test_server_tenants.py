@@ -21,8 +21,10 @@ from starlette.routing import Route
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import Access
+from cleveragents.conversations.model import NewConversation
 from cleveragents.core.errors import (
     NotAllowed,
+    UnknownConversation,
     UnknownJob,
     UnknownPlan,
     UnknownProject,
@@ -60,6 +62,7 @@ ROUTES: dict[str, Where] = {
     "getSession": "user",
     "logOut": "user",
     "listWorkers": "user",
+    "listConversations": "user",
     "listModels": "user",
     "listProfiles": "user",
     "tryModel": "user",
@@ -99,8 +102,18 @@ ROUTES: dict[str, Where] = {
     "getPlanOutput": "viewer",
     "comparePlans": "viewer",
     "getJob": "viewer",
+    "getConversation": "viewer",
+    "listTurns": "viewer",
+    "getTurnOutput": "viewer",
     "listMembers": "viewer",
     "createPlan": "operator",
+    "createConversation": "operator",
+    "sendTurn": "operator",
+    "resumeTurn": "operator",
+    "stopTurn": "operator",
+    "forkConversation": "operator",
+    "compactConversation": "operator",
+    "deleteConversation": "operator",
     "findContext": "operator",
     "deletePlan": "operator",
     "cancelPlan": "operator",
@@ -143,6 +156,7 @@ anybody."""
 
 QUERIES: dict[str, dict[str, str]] = {"readPlanFile": {"path": "a"}}
 MISSING = {"unknown-plan", "unknown-job", "unknown-project", "unknown-resource", "unknown-rule"}
+MISSING |= {"unknown-conversation"}
 
 
 class Operation(NamedTuple):
@@ -182,6 +196,7 @@ def ask(two: Tenants, operation: Operation, name: str | None, plan: Plan | None)
         "namespace": "builtin",
         "token_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A",
         "rule_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A" if plan is None else two.rule(plan).id,
+        "conversation_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A" if plan is None else two.conversation(plan).id,
     }
     of_resource = operation.path.startswith("/api/resources/")
     path = operation.path
@@ -256,7 +271,8 @@ def test_an_object_of_another_project_is_as_one_that_does_not_exist(
         if ROUTES[one.id] not in ("viewer", "operator", "admin") and one.id != "trustBroughtAlong":
             continue
         foreign, missing = ask(two, one, name, plan), ask(two, one, name, None)
-        if one.id in ("createPlan", "findContext", "addRule") and not operates(name):
+        creates = one.id in ("createPlan", "createConversation", "findContext", "addRule")
+        if creates and not operates(name):
             assert code_of(foreign) == (403, "not-allowed"), one.id
         else:
             assert foreign.status_code == 404, (one.id, foreign.text)
@@ -517,6 +533,17 @@ def test_a_project_with_plans_is_not_removed(two: Tenants) -> None:
     assert (refused.status_code, "plans" in refused.json()["detail"]) == (409, True)
 
 
+def test_a_project_with_sessions_is_not_removed(two: Tenants) -> None:
+    admin = two.client("admin")
+    assert admin.post("/api/projects", json={"name": "epsilon"}).status_code == 201
+    new = NewConversation("epsilon", "/nowhere")
+    talk = two.container.conversations.store.create(new, now=two.container.clock.now())
+    refused = admin.delete("/api/projects/epsilon")
+    assert (refused.status_code, "sessions" in refused.json()["detail"]) == (409, True)
+    assert admin.delete(f"/api/conversations/{talk.id}").status_code == 204
+    assert admin.delete("/api/projects/epsilon").status_code == 204
+
+
 def test_a_new_project_with_an_old_name_tells_nothing_of_the_old_one(two: Tenants) -> None:
     admin = two.client("admin")
 
@@ -562,6 +589,7 @@ def test_objects_of_other_projects_are_reported_as_unknown(two: Tenants) -> None
         "project": (ours.project, UnknownProject),
         "resource": (f"{ours.project}-main", UnknownResource),
         "rule": (two.rule(ours).id, UnknownRule),
+        "conversation": (two.conversation(ours).id, UnknownConversation),
     }
     users = {user.name: user for user in two.container.users.list()}
     for name in OTHERS:

@@ -41,6 +41,7 @@ from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.storage.columns import ensure_storable, is_storable, microseconds
+from cleveragents.storage.conversation_tables import conversations
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
@@ -75,6 +76,10 @@ _OF_PROJECTS = (
     EventType.MEMBER_REMOVED,
     EventType.RULE_ADDED,
     EventType.RULE_REVOKED,
+    EventType.CONVERSATION_STARTED,
+    EventType.CONVERSATION_DELETED,
+    EventType.TURN_STARTED,
+    EventType.TURN_ENDED,
 )
 _OF_RESOURCES = (EventType.RESOURCE_ADDED, EventType.RESOURCE_REMOVED)
 
@@ -154,7 +159,8 @@ class SqlProjectStore:
     def remove(self, name: str, *, now: datetime) -> None:
         """Remove the project with its memberships.
 
-        Raises `UnknownProject`; `StillUsed` while it has resources or plans, and for the default project.
+        Raises `UnknownProject`; `StillUsed` while it has resources, plans or conversations, and for the
+        default project.
         """
         if name == DEFAULT_PROJECT:  # guard: plans without a project use it
             raise StillUsed("project", name, "it is the default project of plans")
@@ -169,6 +175,9 @@ class SqlProjectStore:
             theirs = connection.execute(select(plans.c.id).where(plans.c.project == name).limit(1)).first()
             if theirs is not None:  # guard: a new project of that name must not get these plans
                 raise StillUsed("project", name, "delete its plans first")
+            talks = select(conversations.c.id).where(conversations.c.project == name).limit(1)
+            if connection.execute(talks).first() is not None:  # guard: nor these conversations
+                raise StillUsed("project", name, "delete its sessions first")
             connection.execute(delete(members).where(members.c.project == name))
             # guard: a new project of that name must not get these rules
             connection.execute(delete(approval_rules).where(approval_rules.c.project == name))

@@ -43,7 +43,7 @@ from typing_extensions import override
 from cleveragents.actors.store.checkpoint_rows import Blob, StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import InvalidPayload
-from cleveragents.core.identifiers import Fence
+from cleveragents.core.identifiers import Fence, TurnFence
 
 __all__ = ["DatabaseCheckpointSaver", "PlainSerializer"]
 
@@ -103,7 +103,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
     """
 
     def __init__(
-        self, store: SqlCheckpointStore, *, fence: Fence | None = None, history: bool = True
+        self, store: SqlCheckpointStore, *, fence: Fence | TurnFence | None = None, history: bool = True
     ) -> None:
         super().__init__(serde=PlainSerializer())
         self._store = store

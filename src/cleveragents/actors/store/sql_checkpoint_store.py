@@ -37,7 +37,7 @@ from cleveragents.actors.store.checkpoint_rows import (
     write_rows,
 )
 from cleveragents.core.errors import StaleFence, UnknownPlan
-from cleveragents.core.identifiers import Fence
+from cleveragents.core.identifiers import Fence, TurnFence
 from cleveragents.jobs.store.rows import RUNS
 from cleveragents.storage.actor_tables import (
     graph_checkpoints,
@@ -45,6 +45,7 @@ from cleveragents.storage.actor_tables import (
     graph_writes,
 )
 from cleveragents.storage.columns import is_storable
+from cleveragents.storage.conversation_tables import ensure_turn_held
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.prepared_statement import PreparedStatement
@@ -80,8 +81,9 @@ class SqlCheckpointStore:
     """Checkpoints by thread. Every method is one atomic step; when it has returned, its effect survives kill
     -9.
 
-    A write with a fence raises `StaleFence` unless the job still runs under that token; this is checked in
-    the same transaction. Stateless except for the database, so any thread may share it.
+    A write with a fence raises `StaleFence` or `StaleTurn` unless the job or turn still runs under that
+    token; this is checked in the same transaction. Stateless except for the database, so any thread may share
+    it.
 
     In `put`, a value with an empty format (`("", b"")`) was already stored with an earlier checkpoint of the
     thread: only its version is recorded.
@@ -135,7 +137,7 @@ class SqlCheckpointStore:
                 return
             last = rows[-1]
 
-    def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
+    def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | TurnFence | None = None) -> None:
         """Store a checkpoint and its new values; `writes` is ignored.
 
         A superseding checkpoint deletes everything before its parent in its namespace, and the namespaces
@@ -157,7 +159,7 @@ class SqlCheckpointStore:
         writes: Sequence[StoredWrite],
         *,
         replace: bool,
-        fence: Fence | None = None,
+        fence: Fence | TurnFence | None = None,
         checkpoint: StoredCheckpoint | None = None,
     ) -> None:
         """Store writes. An existing one (same task and index) is replaced only if `replace` is set.
@@ -217,8 +219,11 @@ class SqlCheckpointStore:
 
         return put
 
-    def _ensure_owned(self, connection: Connection, fence: Fence | None) -> None:
+    def _ensure_owned(self, connection: Connection, fence: Fence | TurnFence | None) -> None:
         if fence is None:
+            return
+        if isinstance(fence, TurnFence):
+            ensure_turn_held(connection, fence)
             return
         running = self._runs.run(connection, {"job_id": fence.job_id, "token": fence.token}).first()
         if running is None:  # guard: a worker that lost the job writes nothing more

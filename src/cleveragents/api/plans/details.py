@@ -65,6 +65,7 @@ __all__ = [
     "part_rows",
     "place_of",
     "resource_label",
+    "shown_resource",
     "unpassed_checks",
     "verdict_text",
 ]
@@ -126,8 +127,13 @@ def place_of(parts: PlanParts, plan: Plan) -> str:
 
 def resource_label(plan: Plan) -> str:
     """Return the resource; for a remote, without its credentials."""
-    remote = remote_of(plan.resource)
-    return plan.resource if remote is None else f"{remote.shown}#{remote.branch}"
+    return shown_resource(plan.resource)
+
+
+def shown_resource(resource: str) -> str:
+    """Return a stored resource as people see it: for a remote, without its credentials."""
+    remote = remote_of(resource)
+    return resource if remote is None else f"{remote.shown}#{remote.branch}"
 
 
 def details_of(parts: PlanParts, plan: Plan) -> Row:

@@ -157,13 +157,16 @@ class LocalPlans:
 
     def create(self, request: PlanRequest, *, claim: IdempotencyClaim | None = None) -> PlanView:
         from cleveragents.api.plans.create import ensure_new_branch
-        from cleveragents.api.server_requests import requested_by, requested_in
+        from cleveragents.api.server_requests import made_before, requested_by, requested_in
         from cleveragents.plans.jobs.names import client_queue, home_queue
 
         self._access.ensure_anywhere(Role.OPERATOR)
         if request.resource is not None:
             return self._queued(requested_by(self._access, request.asked(), claim=claim))
         self._access.ensure_server_admin()  # guard: users of a server name no directory of its machine
+        again = made_before(self._container, claim)
+        if again is not None:  # guard: an existing plan is not created again
+            return self._queued(again)
         asked, directory = request.asked(), Path(request.repository).absolute()
         if not directory.is_dir():
             raise RequestRefused(f"{directory} is not a directory", "repository")
@@ -173,9 +176,11 @@ class LocalPlans:
         new = requested_in(self._container, asked, directory)
         queue_at = home_queue if self._start_worker is None else client_queue  # guard: others leave ours
         queued = {"queue": queue_at(self._container.home), "by": self._access.user.name}
+        if not self._shared:  # the caller runs it
+            queued = {}
         chosen = {} if asked.apply is None else {"apply": asked.apply}
         new = replace(new, request={**new.request, **queued, **chosen})
-        return self._queued(self._parts.lifecycle.create(new))
+        return self._queued(self._parts.lifecycle.create(new, claim))
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id = self._read(plan_id).id

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command_line", "remedy_lines", "step_pairs"]
 
-_SERVED = ("action", "actor", "job", "model", "plan", "policy", "project", "resource", "user")
+_SERVED = ("action", "actor", "job", "model", "plan", "policy", "project", "resource", "session", "user")
 """Commands that act on a server; all others act on this machine."""
 
 _COMMANDS_OF_PLANS = {"reject": "discard", "reread": "capture"}

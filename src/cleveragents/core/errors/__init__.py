@@ -60,6 +60,7 @@
     * UnknownProject
     * UnknownResource
     * UnknownRule
+    * UnknownConversation
     * AlreadyThere
     * KeyReused
     * NotAuthenticated
@@ -83,6 +84,8 @@
     * StillUsed
     * ChangedMeanwhile
     * RequestUnderWay
+    * ConversationBusy
+    * StaleTurn
     * ServerFailed
     * RemoteMoved
       * RemoteHeld
@@ -230,6 +233,7 @@ from cleveragents.core.errors.service import (
     AlreadyThere,
     ChangedMeanwhile,
     ConfigurationError,
+    ConversationBusy,
     EngineUnavailable,
     InvalidName,
     InvalidResource,
@@ -243,8 +247,10 @@ from cleveragents.core.errors.service import (
     RequestUnderWay,
     ServerFailed,
     ServerUnreachable,
+    StaleTurn,
     StillUsed,
     TooManyRequests,
+    UnknownConversation,
     UnknownProject,
     UnknownResource,
     UnknownRule,
@@ -278,6 +284,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "ContextTooLong",
+    "ConversationBusy",
     "DatabaseFailed",
     "DatabaseUnreachable",
     "DatabaseUnusable",
@@ -342,6 +349,7 @@ __all__ = [
     "SpendingUncounted",
     "StaleFence",
     "StalePlan",
+    "StaleTurn",
     "StillUsed",
     "StoreBusy",
     "StoreFull",
@@ -355,6 +363,7 @@ __all__ = [
     "UnknownChangeset",
     "UnknownCheckpoint",
     "UnknownComment",
+    "UnknownConversation",
     "UnknownDecision",
     "UnknownEventType",
     "UnknownFile",

@@ -10,6 +10,7 @@ from cleveragents.core.errors.remedy import Remedy
 __all__ = [
     "AlreadyThere",
     "ConfigurationError",
+    "ConversationBusy",
     "EngineUnavailable",
     "InvalidName",
     "InvalidResource",
@@ -23,8 +24,10 @@ __all__ = [
     "RequestUnderWay",
     "ServerFailed",
     "ServerUnreachable",
+    "StaleTurn",
     "StillUsed",
     "TooManyRequests",
+    "UnknownConversation",
     "UnknownProject",
     "UnknownResource",
     "UnknownRule",
@@ -98,6 +101,37 @@ class UnknownRule(InvalidRequest):
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         return (Remedy("policy.list", text="List the rules"),)
+
+
+@dataclass(eq=False)
+class UnknownConversation(InvalidRequest):
+    """There is no conversation with this id."""
+
+    message = "there is no session {conversation_id!r}"
+    conversation_id: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("session.list", text="List the sessions"),)
+
+
+@dataclass(eq=False)
+class ConversationBusy(Conflict):
+    """Another turn of the conversation runs; a conversation has one turn at a time."""
+
+    message = "session {conversation_id} is busy: turn {turn} is running; wait for it, or stop it"
+    exit_code = 75
+    conversation_id: str
+    turn: int
+
+
+@dataclass(eq=False)
+class StaleTurn(Conflict):
+    """Another process continued the turn, so a write of this process was refused."""
+
+    message = "session {conversation_id}: another process continued turn {turn}; the write was refused"
+    conversation_id: str
+    turn: int
 
 
 @dataclass(eq=False)

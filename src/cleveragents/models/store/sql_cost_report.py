@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, case, func, select
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.storage.actor_tables import model_calls
 from cleveragents.storage.columns import is_storable, microseconds
+from cleveragents.storage.conversation_tables import conversations
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import plans
 
@@ -22,6 +23,7 @@ CostGroup = Literal["day", "project", "model", "actor"]
 _DAY = 86_400_000_000
 _MOST = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PROJECT = func.coalesce(plans.c.project, conversations.c.project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,9 @@ class CostSum:
 
 
 class SqlCostReport:
-    """Reads the costs of the stored plans. Stateless but for the database, so any thread may share it."""
+    """Reads the costs of the stored plans and conversations. Stateless but for the database, so any thread
+    may share it.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -67,8 +71,10 @@ class SqlCostReport:
                 func.sum(_one_if(lost)),
                 func.coalesce(func.sum(model_calls.c.cached_tokens), 0),
             )
-            .join(plans, plans.c.id == model_calls.c.plan_id)
+            .outerjoin(plans, plans.c.id == model_calls.c.plan_id)
+            .outerjoin(conversations, conversations.c.id == model_calls.c.plan_id)
             .where(
+                _PROJECT.is_not(None),
                 model_calls.c.state.in_(("settled", "forfeited")),
                 model_calls.c.started_at >= microseconds(since),
                 model_calls.c.started_at < microseconds(until),
@@ -78,9 +84,9 @@ class SqlCostReport:
             .limit(_MOST)
         )
         if scope is not None:
-            query = query.where(plans.c.project.in_(scope))
+            query = query.where(_PROJECT.in_(scope))
         if project is not None:
-            query = query.where(plans.c.project == project)
+            query = query.where(_PROJECT.in_((project,)))
         with self._database.read() as connection:
             return [
                 CostSum(_name(by, name), *(int(number) for number in numbers))
@@ -89,7 +95,11 @@ class SqlCostReport:
 
 
 def _group(by: CostGroup) -> ColumnElement[Any]:
-    columns = {"project": plans.c.project, "model": model_calls.c.model, "actor": model_calls.c.actor}
+    columns: dict[str, ColumnElement[Any]] = {
+        "project": _PROJECT,
+        "model": model_calls.c.model,
+        "actor": model_calls.c.actor,
+    }
     if by == "day":
         # No bound parameter: PostgreSQL must see the same expression in SELECT and GROUP BY.
         from sqlalchemy import literal_column

@@ -24,7 +24,7 @@ from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource
 from cleveragents.tools.tool_results import cut, result_text
 
-__all__ = ["EVERY_TOOL", "ActorTools", "JoinedTools", "PlanActorHost", "SelectingTools"]
+__all__ = ["EVERY_TOOL", "ActorTools", "JoinedTools", "ModelHost", "PlanActorHost", "SelectingTools"]
 
 
 EVERY_TOOL = "*"
@@ -146,17 +146,14 @@ class ActorTools:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanActorHost:
-    """`ActorHost` of one run. `part` names the run within its plan and prefixes the names of its calls, so
-    that calls of two runs never collide. `model` is for nodes that name no model. Without `agents`, external
-    agents are refused.
+class ModelHost:
+    """The model calls of an `ActorHost`. `part` names the run and prefixes the names of its calls, so that
+    calls of two runs never collide. `model` is for nodes that name no model.
     """
 
     part: str
     model: str
     calls: ModelCalls
-    tools: ActorTools
-    agents: Agents | None = None
 
     def facts(self, model: str | None) -> ModelFacts:
         return self.calls.models.facts(model or self.model)
@@ -191,6 +188,18 @@ class PlanActorHost:
         name = CallName(f"{self.part}.{key}", actor, node)
         return await self.calls.reply(model or self.model, request, name, on_token)
 
+    def _answering(self, model: str | None) -> Sequence[str]:
+        name, second = model or self.model, self.calls.fallback
+        return (name,) if second is None or second == name else (name, second)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanActorHost(ModelHost):
+    """`ActorHost` of one run of a plan. Without `agents`, external agents are refused."""
+
+    tools: ActorTools
+    agents: Agents | None = None
+
     def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
         return self.tools.specs(names)
 
@@ -221,10 +230,6 @@ class PlanActorHost:
             raise ToolRefused(request.name, "external agents are not available here")
         sessions = AgentSessions(self.agents, self.tools)
         return sessions.converse(request, step=f"{self.part}.{step}", told=told, seconds_left=seconds_left)
-
-    def _answering(self, model: str | None) -> Sequence[str]:
-        name, second = model or self.model, self.calls.fallback
-        return (name,) if second is None or second == name else (name, second)
 
 
 class JoinedTools:

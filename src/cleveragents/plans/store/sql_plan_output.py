@@ -1,7 +1,7 @@
-"""Output of plans in a database: numbered and bounded in the transaction that adds it.
+"""Output of plans and conversations in a database: numbered and bounded in the transaction that adds it.
 
-The row of the plan is locked during the transaction. So concurrent appends are numbered one after the other,
-and a deleted plan gets no more output, which would never be removed.
+The row of the plan or conversation is locked during the transaction. So concurrent appends are numbered one
+after the other, and a deleted plan gets no more output, which would never be removed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, Table, bindparam, delete, select
 
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.ports.plans import OutputPiece
@@ -26,7 +26,6 @@ OUTPUT_BYTES = 256 * 1024
 _LONGEST_PIECE = 16 * 1024
 _MOST_READ = 1000
 
-_HOLD = select(plans.c.id).where(plans.c.id == bindparam("plan_id")).with_for_update()
 _OF_PLAN = plan_output.c.plan_id == bindparam("plan_id")
 _LAST = (
     select(plan_output.c.number, plan_output.c.ends_at)
@@ -44,11 +43,14 @@ _FORGET = delete(plan_output).where(_OF_PLAN, plan_output.c.number < bindparam("
 
 
 class SqlPlanOutput:
-    """`PlanOutput` on a `Database`. Has no other state, so any thread may share it."""
+    """`PlanOutput` on a `Database`, for the objects in the table `owners`. Has no other state, so any thread
+    may share it.
+    """
 
-    def __init__(self, database: Database, *, bound_bytes: int = OUTPUT_BYTES) -> None:
+    def __init__(self, database: Database, *, bound_bytes: int = OUTPUT_BYTES, owners: Table = plans) -> None:
         self._database = database
         self._bound = bound_bytes
+        self._hold = select(owners.c.id).where(owners.c.id == bindparam("plan_id")).with_for_update()
 
     def append(self, plan_id: str, pieces: Sequence[tuple[str, str]], *, now: datetime) -> None:
         # Mask before the cut: a secret must not cross the border of two pieces.
@@ -77,7 +79,9 @@ class SqlPlanOutput:
     def _add(
         self, connection: Connection, plan_id: str, texts: Sequence[tuple[str, str]], now: datetime
     ) -> None:
-        if connection.execute(_HOLD, {"plan_id": plan_id}).first() is None:  # guard: nothing outlives a plan
+        if (
+            connection.execute(self._hold, {"plan_id": plan_id}).first() is None
+        ):  # guard: nothing outlives a plan
             return
         number, end = connection.execute(_LAST, {"plan_id": plan_id}).first() or (0, 0)
         rows: list[dict[str, Any]] = []

@@ -1,0 +1,1 @@
+"""Conversations: create, continue, fork and delete them, and send turns."""

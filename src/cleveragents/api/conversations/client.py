@@ -1,0 +1,202 @@
+"""Conversations about a repository: the interface of both clients, its request and its views."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from cleveragents.api.plans.client import LOOK_SECONDS
+from cleveragents.api.plans.request import Limits
+from cleveragents.api.plans.views import LimitsView
+from cleveragents.api.views import Page, shown, view
+from cleveragents.conversations.model import TurnState
+
+__all__ = [
+    "ConversationRequest",
+    "ConversationView",
+    "Conversations",
+    "TurnOutputView",
+    "TurnView",
+    "followed",
+]
+
+EXAMPLE_CONVERSATION = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1E"
+_MOMENT = "2026-11-15T12:00:00Z"
+_LONGEST_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationRequest:
+    """A request for a conversation about `repository`, a directory of this machine, or about `resource`, a
+    registered repository; a server accepts only the latter.
+
+    `limits` bound all model calls of the conversation, and each plan that it starts. `limits.seconds` is the
+    time of one turn.
+    """
+
+    repository: str | os.PathLike[str] = "."
+    resource: str | None = None
+    model: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@view
+class ConversationView:
+    """A conversation, without its turns."""
+
+    id: str = shown(examples=[EXAMPLE_CONVERSATION])
+    title: str = shown("the first words of the first question", examples=["Where is the cookie signed?"])
+    state: TurnState | None = shown("the state of the last turn; null without turns", examples=["answered"])
+    turns: int = shown("number of turns", examples=[3])
+    project: str = shown(examples=["shop"])
+    resource: str = shown("the repository or directory", examples=["/srv/shop"])
+    resource_name: str | None = shown("the name of the resource", examples=["shop-main"])
+    model: str | None = shown("null: the default model", examples=["openai/gpt-4.1"])
+    by: str | None = shown("the user who started it; null for the owner of the machine", examples=["ada"])
+    created: datetime = shown(examples=[_MOMENT])
+    updated: datetime = shown(examples=[_MOMENT])
+    forked_from: str | None = shown("the conversation it is a copy of", examples=[None])
+    compacted: int = shown("the turns up to this one are summarised in prompts", examples=[0])
+    plans: tuple[str, ...] = shown("the plans that it started", examples=[["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"]])
+    model_calls: int = shown(examples=[4])
+    tokens: int = shown(examples=[34_567])
+    usd: float | None = shown("null if a price is unknown", examples=[0.0123])
+    limits: LimitsView = shown("limits of its model calls; `seconds` of one turn")
+
+
+@view
+class TurnView:
+    """A question and its answer."""
+
+    conversation_id: str = shown(examples=[EXAMPLE_CONVERSATION])
+    number: int = shown("counts from 1", examples=[1])
+    question: str = shown(examples=["Where is the session cookie signed?"])
+    answer: str = shown(
+        "Markdown; of a turn that is not answered, what the model said so far",
+        examples=["In `src/session.py:12`."],
+    )
+    state: TurnState = shown(examples=["answered"])
+    error: str | None = shown("why the turn failed", examples=[None])
+    by: str | None = shown("the user who sent it; null for the owner of the machine", examples=["ada"])
+    read_only: bool = shown("the turn could not start plans", examples=[False])
+    plans: tuple[str, ...] = shown("the plans that the turn started or corrected", examples=[[]])
+    created: datetime = shown(examples=[_MOMENT])
+    ended: datetime | None = shown(examples=[_MOMENT])
+
+
+@view
+class TurnOutputView:
+    """A piece of the output of a conversation."""
+
+    conversation_id: str = shown(examples=[EXAMPLE_CONVERSATION])
+    number: int = shown("counts from 1 for each conversation", examples=[12])
+    kind: str = shown(
+        "model (what the assistant says), progress (lines for people, such as a tool call), "
+        "node (JSON: which `actor` is at which `node`)",
+        examples=["model"],
+    )
+    text: str = shown(examples=["The cookie is signed in"])
+    time: datetime = shown(examples=[_MOMENT])
+
+
+class Conversations(Protocol):
+    """The conversations that the acting user can see. A conversation is named by its id, or by an unambiguous
+    part of it.
+
+    Every method may raise `UnknownConversation` and `NotAllowed`. A conversation has one turn at a time:
+    methods that change it raise `ConversationBusy` while another turn runs.
+    """
+
+    def create(self, request: ConversationRequest) -> ConversationView:
+        """Start a conversation without turns.
+
+        Raises `RequestRefused`, `UnknownResource`, `UnknownModel`, `ConfigurationError` without a model.
+        """
+
+    def list(
+        self,
+        *,
+        project: str | None = None,
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[ConversationView]:
+        """Return one page of conversations, newest first. `resource` is the name of a resource; on this
+        machine, also the path of a repository.
+        """
+
+    def get(self, conversation_id: str) -> ConversationView:
+        """Return a conversation without its turns."""
+
+    def turns(self, conversation_id: str, *, limit: int = 100, after: str | None = None) -> Page[TurnView]:
+        """Return one page of the turns, in order."""
+
+    def send(self, conversation_id: str, text: str, *, read_only: bool = False) -> TurnView:
+        """Store a question and start its turn. Returns at once; `watch` yields the answer as it arrives, and
+        `wait` returns the turn when it has ended.
+
+        A `read_only` turn cannot start plans. Plans that a turn starts belong to the acting user. Raises
+        `ConversationBusy`; `RequestRefused` for an empty or too long text.
+        """
+
+    def resume(self, conversation_id: str) -> TurnView:
+        """Continue the last turn, which was interrupted, stopped or failed. Finished calls are not repeated.
+
+        Raises `RequestRefused` if the last turn is answered.
+        """
+
+    def stop(self, conversation_id: str) -> ConversationView:
+        """Stop the running turn, so that it can be resumed. Returns at once; `wait` returns when the turn has
+        ended.
+        """
+
+    def watch(self, conversation_id: str) -> Iterator[TurnOutputView]:
+        """Yield the output of the last turn from its beginning, until the turn ends."""
+
+    def wait(self, conversation_id: str, *, timeout: float | None = None) -> TurnView:
+        """Wait until the last turn ends, and return it. Raises `DeadlineExceeded`; `RequestRefused` without
+        turns.
+        """
+
+    def output(self, conversation_id: str, *, after: int = 0, limit: int = 500) -> tuple[TurnOutputView, ...]:
+        """Return the output after output number `after`, oldest first. Old output is dropped."""
+
+    def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
+        """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. Its plans stay
+        with the source.
+        """
+
+    def compact(self, conversation_id: str) -> ConversationView:
+        """Summarise all but the recent turns for later prompts, with one model call. The turns stay readable,
+        and open plans stay known. Returns when it is done.
+        """
+
+    def delete(self, conversation_id: str) -> None:
+        """Delete a conversation with its turns. Its plans stay."""
+
+
+def followed(
+    ended: Callable[[], bool],
+    output: Callable[[int], Sequence[TurnOutputView]],
+    sleep: Callable[[float], None],
+    *,
+    after: int,
+) -> Iterator[TurnOutputView]:
+    """Yield the output after number `after` until the turn ends. All its output is stored before its end."""
+    pause = LOOK_SECONDS
+    while True:
+        over = ended()  # read before the output, or its end is missed
+        pieces = output(after)
+        for piece in pieces:
+            after = piece.number
+            yield piece
+        if pieces:
+            pause = LOOK_SECONDS
+        elif over:
+            return
+        else:
+            sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)

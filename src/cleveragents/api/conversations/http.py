@@ -1,0 +1,103 @@
+"""Conversations of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cleveragents.api.conversations.client import (
+    ConversationRequest,
+    ConversationView,
+    TurnOutputView,
+    TurnView,
+    followed,
+)
+from cleveragents.api.plans.client import until
+from cleveragents.api.views import Page, understood, view_of
+from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import RequestRefused, UnknownConversation
+
+if TYPE_CHECKING:
+    from cleveragents.api.transport import HttpTransport
+
+__all__ = ["HttpConversations"]
+
+
+class HttpConversations:
+    """Conversations of a server."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def create(self, request: ConversationRequest) -> ConversationView:
+        if request.resource is None:
+            raise RequestRefused("a server knows registered resources only: name one", "resource")
+        body = {"resource": request.resource, "model": request.model, "limits": request.limits.body()}
+        return view_of(ConversationView, self._http.post("/conversations", body))
+
+    def list(
+        self,
+        *,
+        project: str | None = None,
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[ConversationView]:
+        query = {"project": project, "resource": resource}
+        return self._http.page(ConversationView, "/conversations", limit, after, **query)
+
+    def get(self, conversation_id: str) -> ConversationView:
+        return view_of(ConversationView, self._http.get(_path(conversation_id)))
+
+    def turns(self, conversation_id: str, *, limit: int = 100, after: str | None = None) -> Page[TurnView]:
+        return self._http.page(TurnView, _path(conversation_id, "turns"), limit, after)
+
+    def send(self, conversation_id: str, text: str, *, read_only: bool = False) -> TurnView:
+        body = {"text": text, "read_only": read_only}
+        return view_of(TurnView, self._http.post(_path(conversation_id, "turns"), body))
+
+    def resume(self, conversation_id: str) -> TurnView:
+        return view_of(TurnView, self._http.post(_path(conversation_id, "resume")))
+
+    def stop(self, conversation_id: str) -> ConversationView:
+        return view_of(ConversationView, self._http.post(_path(conversation_id, "stop")))
+
+    def watch(self, conversation_id: str) -> Iterator[TurnOutputView]:
+        said = self._http.get(_path(conversation_id, "output"), limit=1)
+        begins = int(said["begins"])
+        yield from followed(
+            lambda: self.get(conversation_id).state is not TurnState.RUNNING,
+            lambda after: self.output(conversation_id, after=after),
+            self._http.sleep,
+            after=begins,
+        )
+
+    def wait(self, conversation_id: str, *, timeout: float | None = None) -> TurnView:
+        for _ in until(timeout, f"waiting for session {conversation_id}", self._http.sleep):
+            found = self.get(conversation_id)
+            if found.state is not TurnState.RUNNING:
+                break
+        last = self.turns(conversation_id, limit=1, after=str(max(0, found.turns - 1))).items
+        if not last:
+            raise RequestRefused(f"session {found.id} has no turns", "conversation_id")
+        return last[0]
+
+    def output(self, conversation_id: str, *, after: int = 0, limit: int = 500) -> tuple[TurnOutputView, ...]:
+        said = self._http.get(_path(conversation_id, "output"), after=after, limit=min(limit, 1000))
+        with understood(said.status):
+            return tuple(view_of(TurnOutputView, piece) for piece in said["items"])
+
+    def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
+        return view_of(ConversationView, self._http.post(_path(conversation_id, "fork"), {"turn": turn}))
+
+    def compact(self, conversation_id: str) -> ConversationView:
+        return view_of(ConversationView, self._http.post(_path(conversation_id, "compact")))
+
+    def delete(self, conversation_id: str) -> None:
+        self._http.delete(_path(conversation_id))
+
+
+def _path(conversation_id: str, part: str = "") -> str:
+    if not conversation_id.isalnum() or not conversation_id.isascii():  # guard: not another address
+        raise UnknownConversation(conversation_id)
+    return f"/conversations/{conversation_id}{f'/{part}' if part else ''}"

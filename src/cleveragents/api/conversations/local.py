@@ -1,0 +1,394 @@
+"""Conversations in the database of this process, whose turns this process runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.project import DEFAULT_PROJECT, resource_of
+from cleveragents.access.model.user import Role
+from cleveragents.api.access import OWNER
+from cleveragents.api.conversations.client import (
+    ConversationRequest,
+    ConversationView,
+    TurnOutputView,
+    TurnView,
+    followed,
+)
+from cleveragents.api.plans.client import until
+from cleveragents.api.plans.details import shown_resource
+from cleveragents.api.plans.views import LimitsView
+from cleveragents.api.views import Page
+from cleveragents.conversations.model import (
+    LONGEST_QUESTION,
+    Conversation,
+    NewConversation,
+    NewTurn,
+    Observed,
+    PlanLink,
+    Turn,
+    TurnState,
+)
+from cleveragents.core.errors import ConfigurationError, ConversationBusy, Remedy, RequestRefused
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.models.model.budget import PICODOLLARS
+from cleveragents.storage.columns import kept_text
+
+if TYPE_CHECKING:
+    from cleveragents.actors.model.actor import Progress
+    from cleveragents.api.access import Access
+    from cleveragents.api.plans.local import LocalPlans
+    from cleveragents.app.conversation_parts import ConversationParts
+    from cleveragents.conversations.running_turns import TurnWork
+    from cleveragents.jobs.worker.async_worker import CancellationToken
+    from cleveragents.storage.idempotency import IdempotencyClaim
+
+__all__ = ["LocalConversations"]
+
+_MODEL = "model"
+_MOST_PIECES = 1000
+
+
+class LocalConversations:
+    """Conversations in the database of this process. Any thread may use it.
+
+    `plans` acts for the same user. `sleep` raises `Closed` when the client is closed.
+    """
+
+    def __init__(
+        self, access: Access, plans: LocalPlans, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._access = access
+        self._container = access.container
+        self._plans = plans
+        self._sleep = sleep
+
+    @property
+    def _parts(self) -> ConversationParts:
+        return self._container.conversations
+
+    @property
+    def _by(self) -> str | None:
+        """The acting user of a server; None without a server."""
+        name = self._access.user.name
+        return None if name == OWNER and self._access.is_owner else name
+
+    def create(
+        self, request: ConversationRequest, *, claim: IdempotencyClaim | None = None
+    ) -> ConversationView:
+        self._access.ensure_anywhere(Role.OPERATOR)
+        if claim is not None and claim.made is not None:  # guard: created once
+            return self.get(claim.made)
+        model = request.model or self._container.settings.models.default
+        if not model:
+            raise _no_model()
+        facts = self._container.models.facts(model)
+        limits = request.limits.counted()
+        if limits.picodollars is not None and facts.price is None:  # guard: refused before the start
+            from cleveragents.core.errors import PriceUnknown
+
+            raise PriceUnknown(model)
+        new = replace(self._place(request), model=request.model, created_by=self._by)
+        now = self._container.clock.now()
+        made = self._parts.store.create(new, now=now, claim=claim)
+        self._container.plan_parts.actor_parts.budgets.open(made.id, limits, now=now)
+        return self._view(made)
+
+    def list(
+        self,
+        *,
+        project: str | None = None,
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[ConversationView]:
+        found = self._parts.store.list(
+            project=project, resource=resource, scope=self._access.scope, limit=limit + 1, after=after
+        )
+        items = tuple(self._view(one) for one in found[:limit])
+        return Page(items=items, next=items[-1].id if len(found) > limit else None)
+
+    def get(self, conversation_id: str) -> ConversationView:
+        return self._view(self._read(conversation_id))
+
+    def turns(self, conversation_id: str, *, limit: int = 100, after: str | None = None) -> Page[TurnView]:
+        found = self._read(conversation_id)
+        if not (after or "0").isdigit():
+            raise RequestRefused("`after` is the number of a turn", "after")
+        turns = self._parts.store.turns(found.id, after=int(after or 0), limit=limit + 1)
+        links = self._parts.store.plans_of(found.id)
+        items = tuple(self._turn_view(found, turn, links) for turn in turns[:limit])
+        return Page(items=items, next=str(items[-1].number) if len(turns) > limit else None)
+
+    def send(
+        self,
+        conversation_id: str,
+        text: str,
+        *,
+        read_only: bool = False,
+        claim: IdempotencyClaim | None = None,
+    ) -> TurnView:
+        found = self._operated(conversation_id)
+        if claim is not None and claim.made is not None:  # guard: sent once
+            return self._turn(found.id, int(claim.made))
+        question = kept_text(redact_text(text)).strip()
+        if not question or len(question) > LONGEST_QUESTION:
+            raise RequestRefused(f"a question has 1 to {LONGEST_QUESTION:,} characters", "text")
+        root = self._ready(found)
+        new = NewTurn(question, self._by, read_only, self._parts.output.last(found.id))
+        begin = partial(self._parts.store.begin, found.id, new, self._parts.owner, claim=claim)
+        held = self._take(found.id, begin)
+        return self._started(held, root)
+
+    def resume(self, conversation_id: str) -> TurnView:
+        found = self._operated(conversation_id)
+        root = self._ready(found)
+        held = self._take(found.id, partial(self._parts.store.resume, found.id, self._parts.owner))
+        return self._started(held, root)
+
+    def stop(self, conversation_id: str) -> ConversationView:
+        found = self._operated(conversation_id)
+        if self._parts.store.request_stop(found.id):
+            self._container.running_turns.stop(found.id)
+        return self.get(found.id)
+
+    def watch(self, conversation_id: str) -> Iterator[TurnOutputView]:
+        found = self._read(conversation_id)
+        yield from followed(
+            lambda: self._state(self._read(found.id)) is not TurnState.RUNNING,
+            lambda after: self.output(found.id, after=after),
+            self._sleep,
+            after=self.begins(found.id),
+        )
+
+    def begins(self, conversation_id: str) -> int:
+        """Return the number of the last piece of output before the last turn."""
+        found = self._read(conversation_id)
+        last = self._parts.store.turns(found.id, after=max(0, found.turns - 1))
+        return last[-1].first_output if last else 0
+
+    def wait(self, conversation_id: str, *, timeout: float | None = None) -> TurnView:
+        found = self._read(conversation_id)
+        if not found.turns:
+            raise RequestRefused(f"session {found.id} has no turns", "conversation_id")
+        for _ in until(timeout, f"waiting for session {found.id}", self._sleep):
+            found = self._read(found.id)
+            if self._state(found) is not TurnState.RUNNING:
+                break
+        return self._turn(found.id, found.turns)
+
+    def output(self, conversation_id: str, *, after: int = 0, limit: int = 500) -> tuple[TurnOutputView, ...]:
+        found = self._read(conversation_id)
+        pieces = self._parts.output.read(found.id, after=after, limit=limit)
+        return tuple(
+            TurnOutputView(
+                conversation_id=found.id,
+                number=piece.number,
+                kind=piece.kind,
+                text=piece.text,
+                time=piece.written_at.replace(microsecond=0),
+            )
+            for piece in pieces
+        )
+
+    def fork(
+        self, conversation_id: str, *, turn: int | None = None, claim: IdempotencyClaim | None = None
+    ) -> ConversationView:
+        found = self._operated(conversation_id)
+        if claim is not None and claim.made is not None:  # guard: forked once
+            return self.get(claim.made)
+        now = self._container.clock.now()
+        made = self._parts.store.fork(found.id, turn=turn, by=self._by, now=now, claim=claim)
+        budgets = self._container.plan_parts.actor_parts.budgets
+        budgets.open(made.id, budgets.view(found.id).limits, now=now)
+        return self._view(made)
+
+    def compact(self, conversation_id: str) -> ConversationView:
+        found = self._operated(conversation_id)
+        root = self._ready(found)
+        running = self._container.running_turns
+        held = self._take(found.id, partial(self._parts.store.take, found.id, self._parts.owner))
+
+        def work(stop: CancellationToken) -> None:
+            from cleveragents.api.conversations.plans import LocalConversationPlans
+            from cleveragents.conversations.turn import compacted
+
+            summary: tuple[str, int] | None = None
+            try:
+                plans = LocalConversationPlans(self._container, self._plans, held)
+                environment = self._parts.environment(held, root, plans, stop, lambda line: None)
+                summary = compacted(environment, held, self._parts.store.turns(held.id), stop)
+            finally:
+                self._parts.store.release(held.held, summary=summary)
+
+        running.run(held, work)
+        return self.get(found.id)
+
+    def delete(self, conversation_id: str) -> None:
+        found = self._operated(conversation_id)
+        abandoned = self._parts.observer.abandoned(found)
+        self._parts.store.delete(found.id, now=self._container.clock.now(), abandoned=abandoned)
+
+    def _place(self, request: ConversationRequest) -> NewConversation:
+        """Return the repository of a new conversation. Raises `NotAllowed`, `UnknownResource`."""
+        if request.resource is not None:
+            resource = self._access.resource(request.resource, Role.OPERATOR)
+            return NewConversation(resource.project, resource_of(resource), resource.name)
+        self._access.ensure_server_admin()  # guard: users of a server name no directory of its machine
+        directory = Path(request.repository).absolute()
+        if not directory.is_dir():
+            raise RequestRefused(f"{directory} is not a directory", "repository")
+        from cleveragents.sandboxes.resources import find_resource
+
+        return NewConversation(DEFAULT_PROJECT, str(find_resource(directory)[0]))
+
+    def _ready(self, conversation: Conversation) -> Path:
+        """Return the directory of the repository after checking that a turn could run."""
+        if not (conversation.model or self._container.settings.models.default):
+            raise _no_model()
+        root = self._root(conversation)
+        self._container.running_turns.ensure_room()
+        return root
+
+    def _root(self, conversation: Conversation) -> Path:
+        """Return the directory of this machine with the files of the conversation's repository.
+
+        Raises `UnknownResource` if the resource was removed; `SandboxRefused`, `RemoteUnreachable`.
+        """
+        if conversation.resource_name is not None:
+            from cleveragents.api.resources import place_of
+
+            return place_of(self._container, self._access.resource(conversation.resource_name, Role.OPERATOR))
+        self._access.ensure_server_admin()  # guard: only the owner reads directories of the machine
+        directory = Path(conversation.resource)
+        if not directory.is_dir():
+            raise RequestRefused(f"{directory} is not a directory any more", "repository")
+        return directory
+
+    def _take(self, conversation_id: str, take: Callable[..., Conversation]) -> Conversation:
+        """Take the conversation, at once or from an owner that died. The owner may be on another machine:
+        then wait for its next heartbeat, for a lease at most. Raises `ConversationBusy`.
+        """
+        first: Observed | None = None
+        observer, processes = self._parts.observer, self._container.processes
+        while True:
+            seen = self._parts.store.get(conversation_id)
+            abandoned = observer.abandoned(seen)
+            try:
+                return take(now=self._container.clock.now(), abandoned=abandoned)
+            except ConversationBusy:
+                first = first or seen.observed
+                elsewhere = seen.owner is not None and processes.is_alive(seen.owner) is None
+                if not elsewhere or seen.observed != first:  # guard: a living owner keeps the conversation
+                    raise
+            self._sleep(0.5)
+
+    def _started(self, held: Conversation, root: Path) -> TurnView:
+        self._container.running_turns.start(held, self._work(held, root), by=self._by)
+        return self._turn(held.id, held.turns)
+
+    def _work(self, held: Conversation, root: Path) -> TurnWork:
+        def work(stop: CancellationToken, told: Callable[[Progress], None]) -> str:
+            from cleveragents.api.conversations.plans import LocalConversationPlans
+            from cleveragents.conversations.turn import run_turn
+
+            plans = LocalConversationPlans(self._container, self._plans, held)
+            environment = self._parts.environment(held, root, plans, stop, lambda line: None)
+            *earlier, turn = [self._with_partial(one) for one in self._parts.store.turns(held.id)]
+            return run_turn(environment, held, turn, earlier, stop, told)
+
+        return work
+
+    def _read(self, conversation_id: str) -> Conversation:
+        return self._access.conversation(conversation_id, Role.VIEWER)
+
+    def _operated(self, conversation_id: str) -> Conversation:
+        return self._access.conversation(conversation_id, Role.OPERATOR)
+
+    def _state(self, conversation: Conversation) -> TurnState | None:
+        """Return the state of the last turn; a turn whose owner is dead is interrupted."""
+        last = self._parts.store.turns(conversation.id, after=max(0, conversation.turns - 1))
+        return self._state_of(conversation, last[-1]) if last else None
+
+    def _state_of(self, conversation: Conversation, turn: Turn) -> TurnState:
+        if turn.state is not TurnState.RUNNING or turn.number != conversation.turns:
+            return turn.state
+        lost = conversation.owner is None or self._parts.observer.abandoned(conversation) is not None
+        return TurnState.INTERRUPTED if lost else TurnState.RUNNING
+
+    def _with_partial(self, turn: Turn) -> Turn:
+        """Return the turn; without an answer, with what the model said so far."""
+        if turn.answer or turn.state is TurnState.ANSWERED:
+            return turn
+        following = self._parts.store.turns(turn.conversation_id, after=turn.number, limit=1)
+        last = following[0].first_output if following else None
+        pieces = self._parts.output.read(turn.conversation_id, after=turn.first_output, limit=_MOST_PIECES)
+        said = [one.text for one in pieces if one.kind == _MODEL and (last is None or one.number <= last)]
+        return replace(turn, answer="".join(said).strip())
+
+    def _turn(self, conversation_id: str, number: int) -> TurnView:
+        found = self._read(conversation_id)
+        turns = self._parts.store.turns(found.id, after=number - 1, limit=1)
+        return self._turn_view(found, turns[0], self._parts.store.plans_of(found.id))
+
+    def _turn_view(self, conversation: Conversation, turn: Turn, links: Sequence[PlanLink]) -> TurnView:
+        shown = self._with_partial(turn)
+        return TurnView(
+            conversation_id=conversation.id,
+            number=turn.number,
+            question=turn.question,
+            answer=shown.answer,
+            state=self._state_of(conversation, turn),
+            error=turn.error,
+            by=turn.author,
+            read_only=turn.read_only,
+            plans=tuple(dict.fromkeys(link.plan_id for link in links if link.turn == turn.number)),
+            created=turn.created_at.replace(microsecond=0),
+            ended=None if turn.ended_at is None else turn.ended_at.replace(microsecond=0),
+        )
+
+    def _view(self, conversation: Conversation) -> ConversationView:
+        budget = self._container.plan_parts.actor_parts.budgets.view(conversation.id)
+        limits, spent = budget.limits, budget.spent
+        links = self._parts.store.plans_of(conversation.id)
+        model = conversation.model or self._container.settings.models.default
+        priced = bool(model) and self._container.models.facts(model).price is not None
+        return ConversationView(
+            id=conversation.id,
+            title=conversation.title,
+            state=self._state(conversation),
+            turns=conversation.turns,
+            project=conversation.project,
+            resource=shown_resource(conversation.resource),
+            resource_name=conversation.resource_name,
+            model=conversation.model,
+            by=conversation.created_by,
+            created=conversation.created_at.replace(microsecond=0),
+            updated=conversation.updated_at.replace(microsecond=0),
+            forked_from=conversation.forked_from,
+            compacted=conversation.summary_turn,
+            plans=tuple(dict.fromkeys(link.plan_id for link in links if link.tool == "start_plan")),
+            model_calls=spent.steps,
+            tokens=spent.tokens,
+            usd=spent.picodollars / PICODOLLARS if priced else None,
+            limits=LimitsView(
+                usd=None if limits.picodollars is None else limits.picodollars / PICODOLLARS,
+                tokens=limits.tokens,
+                steps=limits.steps,
+                seconds=limits.seconds,
+            ),
+        )
+
+
+def _no_model() -> ConfigurationError:
+    default = {"key": "models.default", "value": None}
+    remedies = (
+        Remedy("init", text="Set up a provider and a model"),
+        Remedy("config.set", options=default, text="Set the default model"),
+        Remedy("model.list", text="List the models"),
+    )
+    return ConfigurationError("models.default", "no default model; name a model", remedies)

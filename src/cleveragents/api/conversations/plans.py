@@ -1,0 +1,169 @@
+"""The plans of a conversation, as its tools reach them: through the client of the acting user.
+
+Only these methods of `Plans` are used: `create`, `correct`, `revise`, `get` and `summary`. The result of a
+plan that a conversation starts always waits for a person, whatever the profile says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.details import shown_resource
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.conversations.model import PlanLink
+from cleveragents.conversations.plan_tools import PlanNote
+from cleveragents.core.errors import NotAllowed, ToolRefused, UnknownPlan
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.local import LocalPlans
+    from cleveragents.api.plans.views import PlanSummary, PlanView
+    from cleveragents.app.container import Container
+    from cleveragents.conversations.model import Conversation
+    from cleveragents.storage.idempotency import IdempotencyClaim
+
+__all__ = ["LocalConversationPlans", "left_for_plan"]
+
+_START, _CORRECT = "start_plan", "correct_plan"
+_MOST_LISTED = 20
+_MOST_FILES = 40
+_MOST_CHARACTERS = 4_000
+
+
+class LocalConversationPlans:
+    """`ConversationPlans` for one turn. `plans` acts for the person whose turn it is."""
+
+    def __init__(self, container: Container, plans: LocalPlans, held: Conversation) -> None:
+        self._container = container
+        self._plans = plans
+        self._held = held
+
+    def start(self, goal: str, checks: Sequence[str], *, step: str) -> PlanNote:
+        claim = self._claim(step, _START, goal, *checks)
+        held = self._held
+        request = PlanRequest(
+            goal=goal,
+            repository=held.resource,
+            resource=held.resource_name,
+            checks=tuple(checks),
+            model=held.model,
+            limits=Limits() if claim.made is not None else self._limits(),
+            apply="review",  # a person reviews what a conversation started
+        )
+        return _note(self._plans.create(request, claim=claim))
+
+    def list(self) -> Sequence[PlanNote]:
+        found: list[PlanNote] = []
+        for plan_id in reversed(self._started()):
+            try:
+                found.append(_note(self._plans.summary(plan_id)))
+            except (UnknownPlan, NotAllowed):  # deleted, or moved out of reach
+                continue
+            if len(found) == _MOST_LISTED:
+                break
+        return found
+
+    def show(self, plan_id: str) -> PlanNote:
+        view = self._plans.get(plan_id)
+        ours = (self._held.project, shown_resource(self._held.resource))
+        if (view.project, view.resource) != ours:  # guard: a talk is about one repository
+            raise UnknownPlan(plan_id)
+        return _note(view)
+
+    def correct(self, plan_id: str, message: str, *, step: str) -> PlanNote:
+        view = self._plans.get(plan_id)
+        if view.id not in self._started():  # guard: a talk changes its own plans only
+            raise ToolRefused(_CORRECT, f"this session did not start plan {view.id}; a person can correct it")
+        claim = self._claim(step, _CORRECT, view.id, message)
+        if claim.made is None and "revise" in view.can:
+            return _note(self._plans.revise(view.id, message, claim=claim))
+        return _note(self._plans.correct(view.id, message, claim=claim))
+
+    def _started(self) -> Sequence[str]:
+        links = self._container.conversations.store.plans_of(self._held.id)
+        return [link.plan_id for link in links if link.tool == _START]
+
+    def _claim(self, step: str, tool: str, *arguments: str) -> IdempotencyClaim:
+        digest = sha256("\0".join(arguments).encode("utf-8", "surrogatepass")).hexdigest()
+        link = PlanLink("", tool, self._held.turns, digest)
+        container = self._container
+        return container.conversations.store.claim(self._held.held, step, link, now=container.clock.now())
+
+    def _limits(self) -> Limits:
+        """Return what the budget of the conversation leaves for one more plan. Raises `ToolRefused`."""
+        budgets = self._container.plan_parts.actor_parts.budgets
+        own = budgets.view(self._held.id)
+        taken = []
+        for note in self.list():
+            state = budgets.view(note.id)
+            taken.append((state.limits, state.spent, note.status in _FINAL))
+        left = left_for_plan(
+            own.limits,
+            (own.spent.picodollars, own.spent.tokens, own.spent.steps),
+            [
+                (spent.picodollars, spent.tokens, spent.steps)
+                if final
+                else (limits.picodollars or 0, limits.tokens or 0, limits.steps or 0)
+                for limits, spent, final in taken
+            ],
+        )
+        if left is None:
+            raise ToolRefused(_START, "the budget of the session has nothing left for a plan")
+        return Limits(
+            usd=None if left.picodollars is None else left.picodollars / PICODOLLARS,
+            tokens=left.tokens,
+            steps=left.steps,
+        )
+
+
+_FINAL = frozenset({"applied", "undone", "discarded", "failed", "cancelled", "unchanged"})
+
+
+def left_for_plan(
+    limits: BudgetLimits, own: tuple[int, int, int], plans: Sequence[tuple[int, int, int]]
+) -> BudgetLimits | None:
+    """Return the limits of one more plan: those of the conversation, less what its turns spent and what its
+    plans may spend or have spent. The amounts are picodollars, tokens and steps. None if nothing is left.
+    """
+    most = (limits.picodollars, limits.tokens, limits.steps)
+    left: list[int | None] = []
+    for number, limit in enumerate(most):
+        if limit is None:
+            left.append(None)
+            continue
+        rest = limit - own[number] - sum(amounts[number] for amounts in plans)
+        if rest <= 0:
+            return None
+        left.append(rest)
+    return BudgetLimits(*left)
+
+
+def _note(view: PlanView | PlanSummary) -> PlanNote:
+    from cleveragents.api.plans.views import PlanView
+
+    short = PlanNote(
+        id=view.id,
+        goal=view.goal[:_MOST_CHARACTERS],
+        status=view.status.value,
+        needs=view.meaning if view.needs is not None else "",
+        error=(view.error or "")[:_MOST_CHARACTERS],
+    )
+    if not isinstance(view, PlanView):
+        return short
+    return PlanNote(
+        id=short.id,
+        goal=short.goal,
+        status=short.status,
+        needs=short.needs,
+        error=short.error,
+        answer=(view.answer or "")[:_MOST_CHARACTERS],
+        files=tuple(
+            f"{one.path} ({one.change}, +{one.added or 0} -{one.removed or 0})"
+            for one in view.changes[:_MOST_FILES]
+        ),
+        checks=tuple(
+            f"{one.name}: {one.verdict}{' (out of date)' if one.stale else ''}" for one in view.checks
+        ),
+    )

@@ -1,0 +1,1 @@
+"""`agents ask` and `agents session`: conversations about a repository."""

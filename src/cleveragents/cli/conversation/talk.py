@@ -1,0 +1,200 @@
+"""`agents session start|resume` and `agents --continue`: a session in the terminal, line by line."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.cli.budget_options import budget_options, given_limits
+from cleveragents.cli.completion import complete_model
+from cleveragents.cli.output import Output, Styled, progress, write
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import CleverAgentsError, RequestRefused
+from cleveragents.models.model.budget import BudgetLimits
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+
+__all__ = ["continue_latest", "resume_session", "start_session", "talk"]
+
+_PROMPT = "> "
+_HELP = """\
+/plans     list the plans of this session
+/compact   summarise the old turns for later prompts
+/help      show these commands
+/quit      leave the session, as Ctrl-D does
+Ctrl-C stops the answer and keeps the session. An empty line continues a turn that was not answered."""
+
+
+@click.command("start")
+@click.option("--in", "directory", metavar="DIRECTORY", help="Talk about the repository of this directory.")
+@click.option("--resource", metavar="NAME", help="Talk about this resource of the server.")
+@click.option(
+    "--model",
+    metavar="PROVIDER/NAME",
+    shell_complete=complete_model,
+    help="Model. Default: models.default.",
+)
+@budget_options
+@pass_session
+def start_session(
+    session: Session, directory: str | None, resource: str | None, model: str | None, limits: BudgetLimits
+) -> None:
+    """Start a session in this terminal.
+
+    Type a question or a request; Ctrl-C stops the answer, Ctrl-D leaves. Each line of stdin is one message if
+    it is not a terminal. The limits apply to the model calls of the session, and to each of its plans.
+    --timeout limits each turn.
+
+    \b
+    Example:
+      agents session start
+      agents session start --model openai/gpt-4.1 --max-usd 2
+    """
+    from cleveragents.cli.conversation.place import new_request
+
+    client = session.client()
+    request = new_request(session, client, directory, resource, model, given_limits(limits))
+    talk(client, client.conversations.create(request).id)
+
+
+@click.command("resume")
+@click.argument("session_id", metavar="[SESSION]", required=False)
+@pass_session
+def resume_session(session: Session, session_id: str | None) -> None:
+    """Continue a session in this terminal.
+
+    Without SESSION, continue the latest one of this repository. A turn that was interrupted continues after
+    its last finished call when you send an empty line.
+
+    \b
+    Example:
+      agents session resume
+      agents session resume 7QX2
+    """
+    client = session.client()
+    if session_id is None:
+        continue_latest(session, client)
+    else:
+        talk(client, client.conversations.get(session_id).id)
+
+
+def continue_latest(session: Session, client: Client | None = None) -> None:
+    """Continue the latest session of the current repository. Raises `click.UsageError` if there is none."""
+    from cleveragents.cli.conversation.place import repository_of
+
+    client = client or session.client()
+    found = client.conversations.list(resource=repository_of(session, client)).items
+    if not found:
+        raise click.UsageError("this repository has no session; start one with `agents session start`")
+    talk(client, max(found, key=lambda one: one.updated).id)
+
+
+def talk(client: Client, session_id: str) -> None:
+    """Read messages and show the answers, until the input ends."""
+    terminal = sys.stdin.isatty()
+    if terminal:
+        _greet(client, session_id)
+    while True:
+        try:
+            line = _read_line(terminal)
+        except KeyboardInterrupt:
+            write("", err=True)
+            progress("Ctrl-D leaves the session")
+            continue
+        if line is None or line.strip() == "/quit":
+            break
+        with suppress(KeyboardInterrupt):  # Ctrl-C stops the answer, not the session
+            _answer(client, session_id, line.strip(), terminal)
+    if terminal:
+        progress(f"left session {session_id}; continue with `agents session resume {session_id}`")
+
+
+def _greet(client: Client, session_id: str) -> None:
+    from cleveragents.cli.conversation.sessions import print_turn
+
+    found = client.conversations.get(session_id)
+    progress(f"session {found.id} about {found.resource_name or found.resource}; /help shows the commands")
+    last = client.conversations.turns(found.id, limit=1, after=str(max(0, found.turns - 1))).items
+    for turn in last:
+        print_turn(Output("plain"), turn)
+        if turn.state.resumable:
+            progress(f"turn {turn.number} was not answered; send an empty line to continue it")
+
+
+def _read_line(terminal: bool) -> str | None:
+    """Return the next line; None at the end of the input."""
+    if not terminal:
+        return sys.stdin.readline() or None
+    with suppress(ImportError):
+        import_module("readline")  # lets `input` edit the line
+    try:
+        return input(_PROMPT)
+    except EOFError:
+        write("", err=True)
+        return None
+
+
+def _answer(client: Client, session_id: str, line: str, terminal: bool) -> None:
+    from cleveragents.cli.failure import say_error
+
+    try:
+        if line.startswith("/"):
+            _command(client, session_id, line)
+            return
+        if line:
+            client.conversations.send(session_id, line)
+        elif client.conversations.get(session_id).state in (None, TurnState.ANSWERED):
+            return
+        else:
+            client.conversations.resume(session_id)
+        _show(client, session_id)
+    except CleverAgentsError as error:
+        say_error(str(error))
+        if not terminal:  # a script learns of it by the exit code
+            raise
+
+
+def _show(client: Client, session_id: str) -> None:
+    from cleveragents.cli.conversation.follow import follow_turn, run_started_plans
+    from cleveragents.cli.failure import say_error
+
+    try:
+        turn = follow_turn(client, session_id, streamed=True)
+    except KeyboardInterrupt:
+        write("")
+        progress("stopped; send an empty line to continue, or another message")
+        raise
+    write("")
+    if turn.state is not TurnState.ANSWERED:
+        say_error(turn.error or f"the turn is {turn.state.value}; send an empty line to continue")
+    run_started_plans(client, turn)
+
+
+def _command(client: Client, session_id: str, line: str) -> None:
+    if line == "/help":
+        write(_HELP, err=True)
+    elif line == "/plans":
+        _list_plans(client, session_id)
+    elif line == "/compact":
+        found = client.conversations.compact(session_id)
+        progress(
+            f"turns up to {found.compacted} are summarised" if found.compacted else "nothing to summarise"
+        )
+    else:
+        raise RequestRefused(f"unknown command {line.split()[0]}; /help shows the commands", "text")
+
+
+def _list_plans(client: Client, session_id: str) -> None:
+    plans = client.conversations.get(session_id).plans
+    if not plans:
+        progress("this session has started no plan")
+    for plan_id in plans:
+        with suppress(CleverAgentsError):  # deleted meanwhile
+            plan = client.plans.summary(plan_id)
+            write(Styled(plan.status.value.ljust(10), bold=True), f" {plan.id}  {plan.goal}")

@@ -1,0 +1,181 @@
+"""Conversations and turns: their states, and the transcript of earlier turns in a prompt.
+
+Authors are stored, never read from a text. A text that claims another author stays the text of its author.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from cleveragents.core.identifiers import TurnFence, WorkerIdentity
+
+__all__ = [
+    "LONGEST_QUESTION",
+    "Conversation",
+    "NewConversation",
+    "NewTurn",
+    "Observed",
+    "PlanLink",
+    "Turn",
+    "TurnState",
+    "kept_turns",
+    "title_of",
+    "transcript_of",
+]
+
+LONGEST_QUESTION = 100_000
+_TITLE_CHARACTERS = 80
+_RECENT_TURNS = 4
+
+
+class TurnState(str, Enum):
+    """The state of a turn. `interrupted` and `stopped` turns can be continued."""
+
+    RUNNING = "running"
+    ANSWERED = "answered"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the turn can be continued where it stopped."""
+        return self in (TurnState.STOPPED, TurnState.INTERRUPTED, TurnState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class NewConversation:
+    """A conversation to start. `resource` is the directory or the address of the repository."""
+
+    project: str
+    resource: str
+    resource_name: str | None = None
+    model: str | None = None
+    created_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The lease of a conversation as it was read: an owner that writes nothing more keeps it unchanged."""
+
+    fence: int
+    beat: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A conversation. `owner` is the process that runs its turn; None if no turn runs."""
+
+    id: str
+    project: str
+    resource: str
+    resource_name: str | None
+    title: str
+    model: str | None
+    forked_from: str | None
+    summary: str
+    summary_turn: int
+    turns: int
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    fence: int
+    beat: int
+    owner: WorkerIdentity | None = None
+    stop_requested: bool = False
+
+    @property
+    def observed(self) -> Observed:
+        return Observed(self.fence, self.beat)
+
+    @property
+    def held(self) -> TurnFence:
+        """The right to write of the process that took the conversation with this fence."""
+        return TurnFence(self.id, self.turns, self.fence)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A question to store. `author` is the user of a server; None for the owner of this machine."""
+
+    question: str
+    author: str | None = None
+    read_only: bool = False
+    first_output: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A question and its answer. `answer` is empty until the turn ends."""
+
+    conversation_id: str
+    number: int
+    question: str
+    answer: str
+    state: TurnState
+    error: str | None
+    author: str | None
+    read_only: bool
+    first_output: int
+    created_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLink:
+    """A tool call of a turn that started or corrected a plan. `plan_id` is empty before the call is made.
+
+    `digest` tells calls with different arguments apart.
+    """
+
+    plan_id: str
+    tool: str
+    turn: int
+    digest: str = ""
+
+    @property
+    def request(self) -> str:
+        """The call as the claim stores it."""
+        return f"{self.tool} {self.turn} {self.digest}"
+
+    @classmethod
+    def of(cls, plan_id: str, request: str) -> PlanLink:
+        """Restore a link from the plan and the request of its claim."""
+        tool, turn, digest = request.split(" ", 2)
+        return cls(plan_id, tool, int(turn), digest)
+
+
+def title_of(question: str) -> str:
+    """Return the title of a conversation that starts with this question: its first words, on one line."""
+    words = " ".join(question.split())
+    return words if len(words) <= _TITLE_CHARACTERS else f"{words[: _TITLE_CHARACTERS - 1]}…"
+
+
+def kept_turns(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the recent turns, which a compaction leaves as they are."""
+    return turns[-_RECENT_TURNS:]
+
+
+def transcript_of(turns: Iterable[Turn], characters: int) -> str:
+    """Return earlier turns for a prompt, one JSON object per line, oldest first, in at most `characters`.
+
+    The quoting of JSON keeps each text inside its field: an answer that imitates a question of the user
+    remains an answer. The oldest turns are left out first.
+    """
+    lines: list[str] = []
+    room = characters
+    for turn in reversed(list(turns)):
+        told = {"turn": turn.number, "user": turn.question, "assistant": turn.answer}
+        if turn.state is not TurnState.ANSWERED:
+            told["state"] = turn.state.value
+        line = json.dumps(told, ensure_ascii=False)
+        if len(line) > room:
+            lines.append(json.dumps({"note": f"turns up to {turn.number} are left out"}))
+            break
+        lines.append(line)
+        room -= len(line) + 1
+    return "\n".join(reversed(lines))

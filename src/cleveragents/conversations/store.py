@@ -1,0 +1,522 @@
+"""Conversations in a database: turns, the lease of the running turn, and the plans that turns started.
+
+Every write of a running turn checks its fence in the same transaction. So a process that lost the turn, for
+example because it was suspended for longer than a lease, can change nothing more.
+
+A tool call with effects is claimed before it is made. The claim belongs to the call's permanent name. The
+transaction that creates a plan stores the plan's id with the claim, and fails if another process has claimed
+the call since. So a call that is made again after a crash finds its plan and creates no second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, delete, insert, or_, select, update
+
+from cleveragents.access.model.user import ProjectScope
+from cleveragents.access.store.sql_project_store import hold_project
+from cleveragents.conversations.model import (
+    Conversation,
+    NewConversation,
+    NewTurn,
+    Observed,
+    PlanLink,
+    Turn,
+    TurnState,
+    title_of,
+)
+from cleveragents.core.errors import ConversationBusy, RequestRefused, UnknownConversation
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.identifiers import IdentifierSource, TurnFence, WorkerIdentity
+from cleveragents.core.json_value import JsonValue
+from cleveragents.storage.actor_tables import (
+    budgets,
+    graph_checkpoints,
+    graph_values,
+    graph_writes,
+    model_calls,
+)
+from cleveragents.storage.columns import ensure_storable, is_storable, microseconds
+from cleveragents.storage.conversation_tables import conversation_turns, conversations, ensure_turn_held
+from cleveragents.storage.database import Database
+from cleveragents.storage.idempotency import IdempotencyClaim
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.rows import record_in, row_of
+from cleveragents.storage.service_tables import idempotency_keys, plan_output
+from cleveragents.storage.sql_idempotency_store import claim_in, keep_made
+
+__all__ = ["SqlConversationStore"]
+
+_LONGEST_ID = 26
+_NO_OWNER = {"owner_id": None, "owner_host": None, "owner_pid": None, "owner_started_ticks": None}
+
+
+class SqlConversationStore:
+    """Conversations and their turns. Every method is one transaction with its events. Stateless except for
+    the database, so any thread may share it.
+    """
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def create(
+        self, new: NewConversation, *, now: datetime, claim: IdempotencyClaim | None = None
+    ) -> Conversation:
+        """Store a conversation without turns; with a claim, as the result of that request. Raises
+        `UnknownProject`; `RequestUnderWay` if another request took the claim over.
+        """
+        made = Conversation(
+            id=self._identifiers.new(),
+            project=new.project,
+            resource=new.resource,
+            resource_name=new.resource_name,
+            title="",
+            model=new.model,
+            forked_from=None,
+            summary="",
+            summary_turn=0,
+            turns=0,
+            created_by=new.created_by,
+            created_at=now,
+            updated_at=now,
+            fence=0,
+            beat=0,
+        )
+
+        def unit(connection: Connection) -> Conversation:
+            keep_made(connection, claim, made.id)  # guard: a repeated request creates nothing twice
+            self._add(connection, made, now)
+            return made
+
+        return self._database.write(unit)
+
+    def fork(
+        self,
+        conversation_id: str,
+        *,
+        turn: int | None,
+        by: str | None,
+        now: datetime,
+        claim: IdempotencyClaim | None = None,
+    ) -> Conversation:
+        """Store a copy of the conversation up to a turn, or up to the last ended turn, and return it. A
+        running turn is not copied, and plans stay with the source.
+
+        Raises `UnknownConversation`; `RequestRefused` if there is no such turn; `RequestUnderWay`.
+        """
+
+        def unit(connection: Connection) -> Conversation:
+            source = _held(connection, conversation_id)
+            every = [one for one in _turns(connection, source.id) if one.state is not TurnState.RUNNING]
+            if turn is not None and turn not in [one.number for one in every]:
+                raise RequestRefused(f"session {source.id} has no ended turn {turn}", "turn")
+            kept = [one for one in every if turn is None or one.number <= turn]
+            last = kept[-1].number if kept else 0
+            # A summary of later turns would reveal what the fork leaves out.
+            summary = (source.summary, source.summary_turn) if source.summary_turn <= last else ("", 0)
+            made = replace(
+                source,
+                id=self._identifiers.new(),
+                forked_from=source.id,
+                summary=summary[0],
+                summary_turn=summary[1],
+                turns=last,
+                created_by=by,
+                created_at=now,
+                updated_at=now,
+                fence=0,
+                beat=0,
+                owner=None,
+                stop_requested=False,
+            )
+            keep_made(connection, claim, made.id)
+            self._add(connection, made, now)
+            copies = [replace(one, conversation_id=made.id, first_output=0) for one in kept]
+            if copies:
+                connection.execute(insert(conversation_turns), [row_of(one) for one in copies])
+            return made
+
+        return self._database.write(unit)
+
+    def get(self, conversation_id: str) -> Conversation:
+        """Return the conversation with this id. Raises `UnknownConversation`."""
+        with self._database.read() as connection:
+            return _read(connection, conversation_id)
+
+    def find(self, part: str, *, scope: ProjectScope = None) -> Conversation:
+        """Return the only conversation in the projects of `scope` whose id begins or ends with `part`.
+
+        Raises `UnknownConversation`; `RequestRefused` if there are several.
+        """
+        if not part.isalnum() or not part.isascii() or len(part) > _LONGEST_ID:
+            raise UnknownConversation(part)
+        wanted, column = part.upper(), conversations.c.id
+        query = select(conversations).where(or_(column.like(f"{wanted}%"), column.like(f"%{wanted}")))
+        if scope is not None:  # guard: conversations of other projects are hidden
+            query = query.where(conversations.c.project.in_(scope))
+        with self._database.read() as connection:
+            found = [_conversation(row) for row in connection.execute(query.limit(6)).mappings()]
+        if not found:
+            raise UnknownConversation(part)
+        if len(found) > 1:
+            problem = f"{part!r} stands for {len(found)} sessions; pass more of the id"
+            raise RequestRefused(problem, "conversation_id")
+        return found[0]
+
+    def list(
+        self,
+        *,
+        project: str | None = None,
+        resource: str | None = None,
+        scope: ProjectScope = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Sequence[Conversation]:
+        """Return up to `limit` conversations in the projects of `scope`, newest first, that come after the
+        id `after`. `resource` is the name, the directory or the address of a repository.
+        """
+        ensure_storable("a list of sessions", {"after": after, "project": project, "resource": resource})
+        query: Select[Any] = select(conversations).order_by(conversations.c.id.desc()).limit(limit)
+        if scope is not None:  # guard: conversations of other projects are hidden
+            query = query.where(conversations.c.project.in_(scope))
+        if project is not None:
+            query = query.where(conversations.c.project == project)
+        if resource is not None:
+            here = conversations.c.resource == resource, conversations.c.resource_name == resource
+            query = query.where(or_(*here))
+        if after is not None:
+            query = query.where(conversations.c.id < after)
+        with self._database.read() as connection:
+            return [_conversation(row) for row in connection.execute(query).mappings()]
+
+    def turns(self, conversation_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Turn]:
+        """Return the turns with a number above `after`, in order."""
+        with self._database.read() as connection:
+            return _turns(connection, conversation_id, after, limit)
+
+    def begin(
+        self,
+        conversation_id: str,
+        new: NewTurn,
+        owner: WorkerIdentity,
+        *,
+        now: datetime,
+        abandoned: Observed | None = None,
+        claim: IdempotencyClaim | None = None,
+    ) -> Conversation:
+        """Store a turn and take the conversation for its run. Return the conversation with its fence.
+
+        A turn of another owner that still runs is marked as interrupted if `abandoned` is its lease: the
+        caller has found that its owner is dead or silent. Raises `ConversationBusy` otherwise.
+        """
+
+        def unit(connection: Connection) -> Conversation:
+            held = self._taken(connection, conversation_id, owner, abandoned, now)
+            number = held.turns + 1
+            keep_made(connection, claim, str(number))
+            turn = Turn(
+                conversation_id=held.id,
+                number=number,
+                question=new.question,
+                answer="",
+                state=TurnState.RUNNING,
+                error=None,
+                author=new.author,
+                read_only=new.read_only,
+                first_output=new.first_output,
+                created_at=now,
+                ended_at=None,
+            )
+            connection.execute(insert(conversation_turns), row_of(turn))
+            title = held.title or title_of(new.question)
+            _change(connection, held.id, turns=number, title=title)
+            self._tell(connection, EventType.TURN_STARTED, held, now, turn=number)
+            return replace(held, turns=number, title=title)
+
+        return self._database.write(unit)
+
+    def resume(
+        self,
+        conversation_id: str,
+        owner: WorkerIdentity,
+        *,
+        now: datetime,
+        abandoned: Observed | None = None,
+    ) -> Conversation:
+        """Take the conversation to continue its last turn.
+
+        Raises `ConversationBusy` as `begin` does; `RequestRefused` if there is nothing to continue.
+        """
+
+        def unit(connection: Connection) -> Conversation:
+            held = self._taken(connection, conversation_id, owner, abandoned, now)
+            last = _turns(connection, held.id, held.turns - 1)
+            if not last or not last[-1].state.resumable:  # guard: an answered turn is not made again
+                raise RequestRefused(f"session {held.id} has no unfinished turn", "conversation_id")
+            _change_turn(connection, held.id, held.turns, state=TurnState.RUNNING.value, ended_at=None)
+            self._tell(connection, EventType.TURN_STARTED, held, now, turn=held.turns, resumed=True)
+            return held
+
+        return self._database.write(unit)
+
+    def take(
+        self,
+        conversation_id: str,
+        owner: WorkerIdentity,
+        *,
+        now: datetime,
+        abandoned: Observed | None = None,
+    ) -> Conversation:
+        """Take the conversation without a turn, for example to compact it. Raises `ConversationBusy`."""
+        return self._database.write(
+            lambda connection: self._taken(connection, conversation_id, owner, abandoned, now)
+        )
+
+    def beat(self, fence: TurnFence) -> bool:
+        """Renew the lease, and return whether a person has requested a stop. Raises `StaleTurn`."""
+
+        def unit(connection: Connection) -> bool:
+            ensure_turn_held(connection, fence)
+            held = _read(connection, fence.conversation_id)
+            _change(connection, held.id, beat=held.beat + 1)
+            return held.stop_requested
+
+        return self._database.write(unit)
+
+    def is_stop_requested(self, conversation_id: str) -> bool:
+        """Return whether a person has requested a stop of the running turn."""
+        query = select(conversations.c.stop_requested).where(conversations.c.id == conversation_id)
+        with self._database.read() as connection:
+            return bool(connection.execute(query).scalar())
+
+    def end(
+        self,
+        fence: TurnFence,
+        state: TurnState,
+        *,
+        answer: str = "",
+        error: str | None = None,
+        now: datetime,
+    ) -> None:
+        """Store the end of the turn and give the conversation back. Raises `StaleTurn`."""
+
+        def unit(connection: Connection) -> None:
+            ensure_turn_held(connection, fence)
+            held = _read(connection, fence.conversation_id)
+            _change_turn(
+                connection,
+                held.id,
+                fence.turn,
+                state=state.value,
+                answer=answer,
+                error=error,
+                ended_at=microseconds(now),
+            )
+            _change(connection, held.id, **_NO_OWNER, stop_requested=False, updated_at=microseconds(now))
+            self._tell(connection, EventType.TURN_ENDED, held, now, turn=fence.turn, state=state.value)
+
+        self._database.write(unit)
+
+    def release(self, fence: TurnFence, *, summary: tuple[str, int] | None = None) -> None:
+        """Give back a conversation that was taken without a turn; with a `summary`, and the last turn that it
+        covers, store it. Raises `StaleTurn`.
+        """
+        kept = {} if summary is None else {"summary": summary[0], "summary_turn": summary[1]}
+
+        def unit(connection: Connection) -> None:
+            ensure_turn_held(connection, fence)
+            _change(connection, fence.conversation_id, **_NO_OWNER, stop_requested=False, **kept)
+
+        self._database.write(unit)
+
+    def request_stop(self, conversation_id: str) -> bool:
+        """Ask the owner of the running turn to stop. Return False if no turn runs."""
+
+        def unit(connection: Connection) -> bool:
+            held = _held(connection, conversation_id)
+            if held.owner is not None:
+                _change(connection, held.id, stop_requested=True)
+            return held.owner is not None
+
+        return self._database.write(unit)
+
+    def claim(self, fence: TurnFence, step: str, link: PlanLink, *, now: datetime) -> IdempotencyClaim:
+        """Claim a tool call with effects, under its permanent name `step`. If an earlier run of the turn made
+        the call, the claim names its plan.
+
+        Raises `StaleTurn`; `KeyReused` if the call had other arguments.
+        """
+
+        def unit(connection: Connection) -> IdempotencyClaim:
+            # guard: only the owner of the turn claims, so it may take over the claim of a dead owner at once
+            ensure_turn_held(connection, fence)
+            wanted = IdempotencyClaim(_claims_of(fence.conversation_id), step, microseconds(now))
+            claim = claim_in(connection, wanted, link.request, waits_until=None)
+            assert isinstance(claim, IdempotencyClaim)  # responses are stored by servers only
+            return claim
+
+        return self._database.write(unit)
+
+    def plans_of(self, conversation_id: str) -> Sequence[PlanLink]:
+        """Return the plans that the conversation started or corrected, in the order of their ids. Some may be
+        deleted.
+        """
+        if not is_storable(conversation_id):
+            return []
+        rows = idempotency_keys.c
+        ours = rows.user_id == _claims_of(conversation_id), rows.made.is_not(None)
+        query = select(rows.made, rows.request).where(*ours).order_by(rows.made)
+        with self._database.read() as connection:
+            return [PlanLink.of(row.made, row.request) for row in connection.execute(query)]
+
+    def delete(self, conversation_id: str, *, now: datetime, abandoned: Observed | None = None) -> None:
+        """Delete the conversation with its turns and records; its plans and the audit log stay.
+
+        Raises `UnknownConversation`; `ConversationBusy` while a turn runs.
+        """
+
+        def unit(connection: Connection) -> None:
+            held = _held(connection, conversation_id)
+            _ensure_free(held, abandoned)
+            for table in (plan_output, model_calls):
+                connection.execute(delete(table).where(table.c.plan_id == held.id))
+            connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
+            for table in (graph_checkpoints, graph_values, graph_writes):
+                # The graphs of its turns have threads below its id; `0` is the character after `/`.
+                ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
+                connection.execute(delete(table).where(*ours))
+            claims = idempotency_keys.c.user_id == _claims_of(held.id)
+            connection.execute(delete(idempotency_keys).where(claims))
+            of_turns = conversation_turns.c.conversation_id == held.id
+            connection.execute(delete(conversation_turns).where(of_turns))
+            connection.execute(delete(conversations).where(conversations.c.id == held.id))
+            self._tell(connection, EventType.CONVERSATION_DELETED, held, now)
+
+        self._database.write(unit)
+
+    def _add(self, connection: Connection, made: Conversation, now: datetime) -> None:
+        hold_project(connection, made.project)
+        row = row_of(made, **_owner_columns(made.owner))
+        del row["owner"]
+        connection.execute(insert(conversations), row)
+        forked = {} if made.forked_from is None else {"forked_from": made.forked_from}
+        self._tell(connection, EventType.CONVERSATION_STARTED, made, now, **forked)
+
+    def _taken(
+        self,
+        connection: Connection,
+        conversation_id: str,
+        owner: WorkerIdentity,
+        abandoned: Observed | None,
+        now: datetime,
+    ) -> Conversation:
+        """Lock the conversation and make the process its owner, under a new fence."""
+        held = _held(connection, conversation_id)
+        _ensure_free(held, abandoned)
+        if held.owner is not None:
+            _change_turn(
+                connection,
+                held.id,
+                held.turns,
+                only=TurnState.RUNNING,
+                state=TurnState.INTERRUPTED.value,
+                ended_at=microseconds(now),
+            )
+        taken = replace(held, fence=held.fence + 1, beat=0, owner=owner, stop_requested=False, updated_at=now)
+        _change(
+            connection,
+            held.id,
+            fence=taken.fence,
+            beat=0,
+            stop_requested=False,
+            updated_at=microseconds(now),
+            **_owner_columns(owner),
+        )
+        return taken
+
+    def _tell(
+        self, connection: Connection, kind: EventType, about: Conversation, now: datetime, **facts: JsonValue
+    ) -> None:
+        # Under the project, whose members may read it. The log keeps it for good, so it has no texts.
+        told: dict[str, JsonValue] = {"conversation": about.id, **facts}
+        append_to_outbox(connection, DomainEvent(kind, about.project, self._identifiers.new(), now, told))
+
+
+def _ensure_free(held: Conversation, abandoned: Observed | None) -> None:
+    if held.owner is not None and held.observed != abandoned:  # guard: one turn at a time
+        raise ConversationBusy(held.id, held.turns)
+
+
+def _claims_of(conversation_id: str) -> str:
+    """Return the user of the claims of a conversation; no user of a server has such an id."""
+    return f"conversation/{conversation_id}"
+
+
+def _read(connection: Connection, conversation_id: str, *, lock: bool = False) -> Conversation:
+    if not is_storable(conversation_id):
+        raise UnknownConversation(conversation_id)
+    query = select(conversations).where(conversations.c.id == conversation_id)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().first()
+    if row is None:
+        raise UnknownConversation(conversation_id)
+    return _conversation(row)
+
+
+def _held(connection: Connection, conversation_id: str) -> Conversation:
+    """Return the conversation, locked until the end of the transaction."""
+    return _read(connection, conversation_id, lock=True)
+
+
+def _turns(
+    connection: Connection, conversation_id: str, after: int = 0, limit: int | None = None
+) -> Sequence[Turn]:
+    table = conversation_turns.c
+    query = select(conversation_turns).where(table.conversation_id == conversation_id, table.number > after)
+    rows = connection.execute(query.order_by(table.number).limit(limit)).mappings()
+    return [record_in(Turn, row) for row in rows]
+
+
+def _change(connection: Connection, conversation_id: str, **columns: object) -> None:
+    connection.execute(update(conversations).where(conversations.c.id == conversation_id).values(columns))
+
+
+def _change_turn(
+    connection: Connection,
+    conversation_id: str,
+    number: int,
+    *,
+    only: TurnState | None = None,
+    **columns: object,
+) -> None:
+    table = conversation_turns.c
+    changed = update(conversation_turns).where(
+        table.conversation_id == conversation_id, table.number == number
+    )
+    if only is not None:
+        changed = changed.where(table.state == only.value)
+    connection.execute(changed.values(columns))
+
+
+def _owner_columns(owner: WorkerIdentity | None) -> dict[str, object]:
+    if owner is None:
+        return dict(_NO_OWNER)
+    return {
+        "owner_id": owner.id,
+        "owner_host": owner.host,
+        "owner_pid": owner.pid,
+        "owner_started_ticks": owner.started_ticks,
+    }
+
+
+def _conversation(row: RowMapping) -> Conversation:
+    owner: WorkerIdentity | None = None
+    if row["owner_id"] is not None:
+        owner = WorkerIdentity(
+            row["owner_id"], row["owner_host"], row["owner_pid"], row["owner_started_ticks"]
+        )
+    return record_in(Conversation, row, owner=owner)

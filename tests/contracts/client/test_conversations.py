@@ -1,0 +1,228 @@
+"""Conversations about a repository, through every client."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleveragents.api.client import Client
+from cleveragents.api.conversations.client import ConversationRequest, TurnView
+from cleveragents.api.plans.request import Limits
+from cleveragents.api.plans.views import CorrectionNode
+from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import (
+    ConversationBusy,
+    NotAllowed,
+    RequestRefused,
+    UnknownConversation,
+    UnknownResource,
+)
+from cleveragents.plans.model.plan import PlanState
+from tests.contracts.client.conftest import ClientOf
+from tests.server_plan_bench import PlanServer, until
+
+REFUSES = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
+HANGS = {"when": {"user": "person:\\s+hang"}, "reply": {"text": "one two three", "fault": {"hang": True}}}
+READS = {
+    "when": {"user": "What is in a.txt"},
+    "turns": [
+        {"calls": [{"tool": "read", "arguments": {"path": "a.txt", "line_numbers": True}}]},
+        {"text": "`a.txt:1` says it."},
+    ],
+}
+PLANS = {
+    "when": {"user": "person:\\s+Please paint", "offered": "start_plan"},
+    "turns": [
+        {"calls": [{"tool": "start_plan", "arguments": {"goal": "paint the shed"}}]},
+        {"text": "I started a plan. Review it."},
+    ],
+}
+FOLLOWS = {
+    "when": {"user": 'plan": "(?P<plan>\\w+)"[^Z]*person:\\s+Show it'},
+    "turns": [
+        {"calls": [{"tool": "show_plan", "arguments": {"plan": "${plan}"}}]},
+        {"calls": [{"tool": "correct_plan", "arguments": {"plan": "${plan}", "message": "use red paint"}}]},
+        {"text": "It uses red paint now."},
+    ],
+}
+LISTENS = {"when": {"user": '"plan": "'}, "reply": {"text": "I know the plan."}}
+SUMMARISES = {"when": {"system": "You summarise"}, "reply": {"text": "They spoke of a shed."}}
+SAYS = {"reply": {"text": "Hello."}}
+
+
+@pytest.fixture(scope="module")
+def model(server: PlanServer) -> str:
+    (server.repository / "a.txt").write_text("the first line\n")
+    return server.script(REFUSES, SUMMARISES, HANGS, READS, PLANS, FOLLOWS, LISTENS, SAYS)
+
+
+def asked(client: Client, conversation_id: str, text: str, *, read_only: bool = False) -> TurnView:
+    client.conversations.send(conversation_id, text, read_only=read_only)
+    return client.conversations.wait(conversation_id, timeout=60)
+
+
+def begun(client: Client, model: str, limits: Limits | None = None) -> str:
+    request = ConversationRequest(resource="shop", model=model, limits=limits or Limits())
+    return client.conversations.create(request).id
+
+
+def test_a_question_is_answered_from_the_files(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    sent = client.conversations.send(talk, "What is in a.txt?")
+    assert (sent.number, sent.question) == (1, "What is in a.txt?")
+    pieces = list(client.conversations.watch(talk))
+    assert "read" in "".join(piece.text for piece in pieces if piece.kind == "progress")
+    assert "`a.txt:1` says it." in "".join(piece.text for piece in pieces if piece.kind == "model")
+    turn = client.conversations.wait(talk)
+    assert (turn.state, turn.answer, turn.by) == (TurnState.ANSWERED, "`a.txt:1` says it.", "operator")
+    seen = client.conversations.get(talk)
+    assert (seen.title, seen.state, seen.turns, seen.project) == (
+        "What is in a.txt?",
+        TurnState.ANSWERED,
+        1,
+        "team",
+    )
+    assert seen.model_calls == 2
+    assert [one.id for one in client.conversations.list(resource="shop", limit=1).items] == [talk]
+    assert client.conversations.turns(talk).items == (turn,)
+
+
+def test_a_request_becomes_a_plan_of_the_user(server: PlanServer, client: Client, model: str) -> None:
+    talk = begun(client, model, limits=Limits(tokens=90_000))
+    turn = asked(client, talk, "Please paint the shed")
+    (plan_id,) = turn.plans
+    assert client.conversations.get(talk).plans == (plan_id,)
+    plan = client.plans.get(plan_id)
+    assert (plan.goal, plan.request["by"], plan.request["apply"]) == ("paint the shed", "operator", "review")
+    limits = plan.request["limits"]
+    assert isinstance(limits, dict)
+    assert 0 < limits["tokens"] < 90_000
+    # A later turn knows the plan, and so does a turn after a compaction.
+    assert asked(client, talk, "How is it?").answer == "I know the plan."
+    server.rested({"id": plan_id})
+    assert server.parts.plans.get(plan_id).state is not PlanState.APPLIED
+    # A follow-up goes to the plan it is about.
+    corrected = asked(client, talk, "Show it, and use red paint")
+    assert (corrected.answer, corrected.plans) == ("It uses red paint now.", (plan_id,))
+    told = [one for one in client.plans.decisions(plan_id).items if isinstance(one, CorrectionNode)]
+    assert [one.guidance for one in told] == ["use red paint"]
+
+
+def test_a_read_only_turn_starts_no_plan(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    turn = asked(client, talk, "Please paint the shed", read_only=True)
+    assert (turn.answer, turn.plans, turn.read_only) == ("Hello.", (), True)
+
+
+def test_one_turn_runs_at_a_time_and_a_stopped_turn_stays(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    client.conversations.send(talk, "hang")
+    with pytest.raises(ConversationBusy):
+        client.conversations.send(talk, "and me?")
+    for refused in (client.conversations.delete, client.conversations.compact, client.conversations.resume):
+        with pytest.raises(ConversationBusy):
+            refused(talk)
+    assert client.conversations.get(talk).state is TurnState.RUNNING
+    client.conversations.stop(talk)
+    turn = client.conversations.wait(talk, timeout=60)
+    assert (turn.state, turn.number) == (TurnState.STOPPED, 1)
+    client.conversations.stop(talk)  # nothing runs
+    assert asked(client, talk, "hello").answer == "Hello."
+    assert [one.state for one in client.conversations.turns(talk).items] == [
+        TurnState.STOPPED,
+        TurnState.ANSWERED,
+    ]
+    with pytest.raises(RequestRefused):
+        client.conversations.resume(talk)
+
+
+def test_a_stopped_turn_is_continued(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    client.conversations.send(talk, "hang")
+    client.conversations.stop(talk)
+    client.conversations.wait(talk, timeout=60)
+    assert client.conversations.resume(talk).number == 1
+    assert client.conversations.get(talk).state is TurnState.RUNNING
+    client.conversations.stop(talk)
+    assert client.conversations.wait(talk, timeout=60).state is TurnState.STOPPED
+
+
+def test_a_fork_has_the_turns_up_to_one(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    for text in ("one", "two", "three"):
+        asked(client, talk, text)
+    fork = client.conversations.fork(talk, turn=2)
+    assert (fork.forked_from, fork.turns, fork.model_calls) == (talk, 2, 0)
+    assert [one.question for one in client.conversations.turns(fork.id).items] == ["one", "two"]
+    assert asked(client, fork.id, "four").number == 3
+    assert client.conversations.get(talk).turns == 3
+    with pytest.raises(RequestRefused):
+        client.conversations.fork(talk, turn=9)
+
+
+def test_a_compaction_keeps_recent_turns_and_open_plans(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    asked(client, talk, "Please paint the shed")
+    assert client.conversations.compact(talk).compacted == 0  # nothing is old enough
+    for number in range(5):
+        asked(client, talk, f"question {number}")
+    assert client.conversations.compact(talk).compacted == 2
+    assert asked(client, talk, "How is it?").answer == "I know the plan."
+    assert len(client.conversations.turns(talk).items) == 7
+
+
+def test_a_deleted_conversation_is_gone(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    asked(client, talk, "hello")
+    client.conversations.delete(talk)
+    for call in (client.conversations.get, client.conversations.turns, client.conversations.delete):
+        with pytest.raises(UnknownConversation):
+            call(talk)
+
+
+def test_bad_requests_are_refused(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    for text in ("", "   "):
+        with pytest.raises(RequestRefused):
+            client.conversations.send(talk, text)
+    with pytest.raises(UnknownResource):
+        client.conversations.create(ConversationRequest(resource="nowhere", model=model))
+    with pytest.raises(UnknownConversation):
+        client.conversations.get("../plans")
+    with pytest.raises(RequestRefused):
+        client.conversations.wait(talk, timeout=1)
+
+
+def test_a_failed_turn_says_why(server: PlanServer, client: Client) -> None:
+    broken = server.script({"reply": {"fault": {"status": 401, "message": "no such key"}}})
+    talk = begun(client, broken)
+    turn = asked(client, talk, "hello")
+    assert turn.state is TurnState.FAILED
+    assert turn.error
+
+
+def test_roles_and_projects_apply(client_of: ClientOf, foreign: str, model: str) -> None:
+    operator, viewer, admin = client_of("operator"), client_of("viewer"), client_of("admin")
+    talk = begun(operator, model)
+    asked(operator, talk, "hello")
+    assert viewer.conversations.get(talk).turns == 1
+    assert viewer.conversations.turns(talk).items[0].answer == "Hello."
+    with pytest.raises(NotAllowed):
+        viewer.conversations.send(talk, "hello")
+    with pytest.raises(NotAllowed):
+        viewer.conversations.delete(talk)
+    with pytest.raises(NotAllowed):
+        begun(viewer, model)
+    hidden = admin.conversations.create(ConversationRequest(resource=foreign, model=model)).id
+    with pytest.raises(UnknownConversation):
+        operator.conversations.get(hidden)
+    assert hidden not in [one.id for one in operator.conversations.list().items]
+    admin.conversations.delete(hidden)
+
+
+def test_a_budget_bounds_the_turns(client: Client, model: str) -> None:
+    talk = begun(client, model, limits=Limits(steps=1))
+    assert asked(client, talk, "hello").state is TurnState.ANSWERED
+    turn = asked(client, talk, "hello again")
+    assert turn.state is TurnState.FAILED
+    assert "budget" in str(turn.error)
+    until(lambda: client.conversations.get(talk).state is TurnState.FAILED)

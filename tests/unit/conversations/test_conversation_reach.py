@@ -1,0 +1,127 @@
+"""The reach of a conversation: it reads, starts plans and corrects its own, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cleveragents.access.model.user import TokenKind
+from cleveragents.api.access import Access
+from cleveragents.api.conversations.client import ConversationRequest, TurnView
+from cleveragents.api.conversations.local import LocalConversations
+from cleveragents.api.plans.client import Plans
+from cleveragents.api.plans.local import LocalPlans
+from cleveragents.conversations.model import TurnState
+from tests.server_plan_bench import PlanServer, plan_server
+
+ALLOWED = {"create", "correct", "revise", "get", "summary"}
+"""The methods of `Plans` that a conversation uses."""
+NEEDS_A_PERSON = {"approve", "deny", "answer", "apply", "submit_apply", "undo", "discard", "delete", "cancel"}
+NEEDS_A_PERSON |= {"raise_budget", "review", "publish", "rollback", "resolve", "submit_undo", "resume"}
+HOSTILE = (
+    "approve_plan",
+    "apply_plan",
+    "discard_plan",
+    "delete_plan",
+    "raise_budget",
+    "add_rule",
+    "set_config",
+    "write",
+    "edit",
+    "command",
+    "skill",
+)
+
+
+class Recording(LocalPlans):
+    """Plans that note which of their methods are called from outside."""
+
+    def __init__(self, access: Access, called: set[str]) -> None:
+        super().__init__(access)
+        self._called = called
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name in dir(Plans):
+            object.__getattribute__(self, "_called").add(name)
+        return super().__getattribute__(name)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("reach")) as made:
+        yield made
+
+
+def talked(server: PlanServer, model: str, *texts: str) -> tuple[list[TurnView], set[str]]:
+    container, called = server.bench.container, set[str]()
+    found = container.users.known_by(
+        server.bench.tokens["operator"], TokenKind.PROGRAM, now=container.clock.now()
+    )
+    assert found is not None
+    access = Access(container, *found)
+    talks = LocalConversations(access, Recording(access, called))
+    talk = talks.create(ConversationRequest(resource="shop", model=model))
+    turns = []
+    for text in texts:
+        talks.send(talk.id, text)
+        turns.append(talks.wait(talk.id, timeout=120))
+    return turns, called
+
+
+def call(tool: str, **arguments: object) -> dict[str, object]:
+    return {"calls": [{"tool": tool, "arguments": arguments}]}
+
+
+def test_no_tool_of_a_conversation_needs_a_person(server: PlanServer) -> None:
+    refused = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
+    calls = [call(name, plan="{plan}", path="a.txt") for name in HOSTILE]
+    reads = [
+        call("read", path="a.txt"),
+        call("grep", pattern="a"),
+        call("glob", pattern="*"),
+        call("list"),
+        call("request_context", question="a"),
+        call("query_history"),
+        call("start_plan", goal="paint the shed"),
+        call("list_plans"),
+        call("show_plan", plan="nothing"),
+        call("correct_plan", plan="nothing", message="m"),
+    ]
+    model = server.script(refused, {"turns": [*calls, *reads, {"text": "I could not."}]})
+    (turn,), called = talked(server, model, "Apply everything, and approve what is asked.")
+    assert (turn.state, turn.answer) == (TurnState.ANSWERED, "I could not.")
+    assert len(turn.plans) == 1
+    assert called <= ALLOWED
+    assert not ALLOWED & NEEDS_A_PERSON
+    # Only tools that the conversation offers were called; the others do not exist for it.
+    assert {"create", "summary", "get"} <= called
+
+
+def test_a_conversation_corrects_only_its_own_plans(server: PlanServer) -> None:
+    other = server.command("true")
+    server.rested(other)
+    model = server.script(
+        {
+            "turns": [
+                call("correct_plan", plan=other["id"], message="delete it all"),
+                {"text": "It is not mine."},
+            ]
+        }
+    )
+    (turn,), called = talked(server, model, "Correct the other plan.")
+    assert (turn.answer, turn.plans) == ("It is not mine.", ())
+    assert not called & {"correct", "revise"}
+
+
+def test_a_secret_in_a_question_or_an_answer_is_masked(server: PlanServer) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    model = server.script({"reply": {"text": f"It is {secret}."}})
+    (turn,), _ = talked(server, model, f"Is {secret} the token?")
+    assert secret not in turn.question
+    assert secret not in turn.answer
+
+
+def test_the_reach_names_real_methods() -> None:
+    assert set(dir(Plans)) >= ALLOWED | NEEDS_A_PERSON
