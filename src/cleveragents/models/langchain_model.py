@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
@@ -85,7 +86,7 @@ class LangChainModel:
     `place` is passed to `FailedCall`.
 
     If the server refuses the parameter for a structured answer, the call is made again without it, with the
-    schema in the prompt; so are all later calls.
+    schema in the prompt; so are all later calls with this schema.
 
     Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
     calls.
@@ -109,7 +110,7 @@ class LangChainModel:
         self._place = place
         self._sums_usage = sums_usage
         self._tells_schema = tells_schema
-        self._refuses_schema = False
+        self._refused_schemas: set[bytes] = set()
         self._estimator = Estimator()
 
     @property
@@ -126,22 +127,24 @@ class LangChainModel:
         error states whether the provider may charge for the call. Every error after the first piece may be
         charged, even if that piece held only hidden reasoning.
         """
+        digest = None if request.schema is None else _digest(request.schema)
+        # Decided before the call: a concurrent call may be refused in the meantime.
+        native = digest is not None and digest not in self._refused_schemas
         try:
-            return await self._replied(request, on_token)
+            return await self._replied(request, on_token, native=native)
         except ModelRefused as refused:
-            native = request.schema is not None and not self._refuses_schema
-            if refused.charged or not native or not _SCHEMA_REFUSED.search(str(refused)):
+            if digest is None or not native or refused.charged or not _SCHEMA_REFUSED.search(str(refused)):
                 raise
-            self._refuses_schema = True
-        return await self._replied(request, on_token)
+            self._refused_schemas.add(digest)
+        return await self._replied(request, on_token, native=False)
 
     async def _replied(
-        self, request: ModelRequest, on_token: Callable[[str], None] | None = None
+        self, request: ModelRequest, on_token: Callable[[str], None] | None, *, native: bool
     ) -> ModelReply:
         names = ToolNames([tool.name for tool in request.tools])
         heard = _Heard(names, request.max_output_tokens, self._sums_usage)
         tell = on_token or _ignore
-        async with aclosing(self._pieces(request, names)) as pieces:
+        async with aclosing(self._pieces(request, names, native)) as pieces:
             while True:
                 try:
                     piece = await anext(pieces, None)
@@ -165,13 +168,19 @@ class LangChainModel:
             facts.name, self.count_tokens(request), facts.context_tokens, self._keys, self._place
         )
 
-    def _pieces(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[ReplyChunk, None]:
+    def _pieces(
+        self, request: ModelRequest, names: ToolNames, native: bool
+    ) -> AsyncGenerator[ReplyChunk, None]:
         messages = [*request.messages]
-        if request.schema is not None and (self._tells_schema or self._refuses_schema):
+        if request.schema is not None and (self._tells_schema or not native):
             messages.append(_schema_in_words(request.schema))
-        asked = replace(request, schema=None) if self._refuses_schema else request
+        asked = request if native else replace(request, schema=None)
         tools = lc_tools(request, names)
         return self._speak(ChatInput(messages, names, tools, self._options(asked), self._facts.name))
+
+
+def _digest(schema: Mapping[str, JsonValue]) -> bytes:
+    return sha256(json.dumps(thaw(freeze(schema)), sort_keys=True).encode()).digest()
 
 
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
@@ -350,7 +359,9 @@ class _Heard:
             for number, call in enumerate(self.calls)
         )
         message = Message(MessageRole.ASSISTANT, text, requests, thoughts=self._kept_thoughts(model))
-        return ModelReply(message, model, self.usage, cut_off)
+        # Before the end, the usage is incomplete; without it, the call counts at its worst case.
+        usage = None if self.ended is None else self.usage
+        return ModelReply(message, model, usage, cut_off)
 
     def _kept_thoughts(self, model: str) -> tuple[Thought, ...]:
         blocks = [(one.at, one.block) for one in self.thoughts.values()]

@@ -280,6 +280,12 @@ def test_a_model_that_repeats_itself_is_stopped(said: str) -> None:
     assert len(reply.message.text) < 4_000
 
 
+def test_the_usage_of_an_answer_that_was_stopped_early_is_unknown() -> None:
+    """A stated usage would be too low, so the call has to count at its worst case."""
+    pieces = [piece("Once.\n", usage=1000), *(piece("The same again.\n") for _ in range(1000))]
+    assert heard(*pieces, most=100_000).usage is None
+
+
 def test_text_that_only_looks_alike_is_no_repetition() -> None:
     rows = [piece(f"| row {number} | the same words in every row of this table |\n") for number in range(400)]
     reply = heard(*rows, piece(ended="stop"), most=100_000)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.langchain_model import ChatInput, ToolNames, lc_messages, lc_tools
+from cleveragents.models.langchain_model import (
+    ChatInput,
+    LangChainModel,
+    ReplyChunk,
+    ToolNames,
+    lc_messages,
+    lc_tools,
+)
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
@@ -330,3 +338,51 @@ def test_a_server_that_always_refuses_schemas_is_asked_twice_at_most() -> None:
         with pytest.raises(ModelRefused):
             asyncio.run(opened(openai.PROVIDER, server.base_url).reply(ASKS_FOR_JSON))
         assert len(server.bodies()) == 2
+
+
+@dataclass
+class RefusingChat:
+    """A chat model that refuses each schema once all expected calls have arrived."""
+
+    expected: int
+    asked: list[ChatInput] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pieces(self, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
+        self.asked.append(talk)
+        if len(self.asked) == self.expected:
+            self.arrived.set()
+        await self.arrived.wait()
+        if talk.options["schema"] is not None:
+            raise ModelRefused("acme/m", "response_format is unavailable")
+        yield ReplyChunk("{}", "stop")
+
+
+def refusing_model(chat: RefusingChat) -> LangChainModel:
+    speaker: Any = chat
+    return LangChainModel(speaker, ModelFacts("acme/m", 1000, 100), lambda asked: {"schema": asked.schema})
+
+
+def test_concurrent_calls_that_are_refused_for_their_schema_are_all_made_again() -> None:
+    chat = RefusingChat(expected=2)
+
+    async def both() -> list[ModelReply]:
+        model = refusing_model(chat)
+        return await asyncio.gather(model.reply(ASKS_FOR_JSON), model.reply(ASKS_FOR_JSON))
+
+    assert [reply.message.text for reply in asyncio.run(both())] == ["{}", "{}"]
+    assert [talk.options["schema"] is None for talk in chat.asked] == [False, False, True, True]
+
+
+def test_a_refused_schema_does_not_turn_off_other_schemas() -> None:
+    chat = RefusingChat(expected=1)
+    other = replace(ASKS_FOR_JSON, schema={"type": "object"})
+
+    async def both() -> None:
+        model = refusing_model(chat)
+        await model.reply(ASKS_FOR_JSON)
+        await model.reply(other)
+
+    asyncio.run(both())
+    sent = [talk.options["schema"] for talk in chat.asked]
+    assert sent == [ASKS_FOR_JSON.schema, None, other.schema, None]
