@@ -531,6 +531,7 @@ TESTS: dict[str, list[str]] = {
     "cli/render/live_output.py": [f"{UNIT}cli_plans.py", f"{UNIT}live_view.py"],
     "cli/render/live_view.py": [f"{UNIT}live_view.py"],
     "api/plans/budget.py": [f"{UNIT}cli_goals.py", f"{UNIT}plan_resume_model.py"],
+    "cli/plan/publish.py": [f"{UNIT}plan_publish.py"],
     "cli/plan/cancel.py": [f"{UNIT}plan_cancel.py"],
     "plans/background_logs.py": [f"{UNIT}cli_run_background.py"],
     "api/plans/apply_jobs.py": [f"{UNIT}server_plan_responses.py", f"{CLIENT}plans.py"],

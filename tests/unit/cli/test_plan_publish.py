@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.api.publish import PublishView, web_address
-from cleveragents.cli.plan.publish import _command
+from cleveragents.cli.plan.publish import _command, _environment, _opened
 from tests.cli_bench import REPLACE, Agents, command_line, git, paint_shop, use_home
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
@@ -261,7 +261,12 @@ def test_the_page_of_a_pull_request_is_known_for_forges(url: str, page: str | No
 def test_outside_its_directory_the_repository_is_named_to_the_program(
     remote: str, in_repository: bool, command: str | None
 ) -> None:
-    made = PublishView(
+    found = _command(published_at(remote), in_repository=in_repository)
+    assert (found is None) if command is None else " ".join(found or []).startswith(command)
+
+
+def published_at(remote: str) -> PublishView:
+    return PublishView(
         plan="01A",
         remote=remote,
         base="main",
@@ -271,5 +276,55 @@ def test_outside_its_directory_the_repository_is_named_to_the_program(
         body="",
         url=web_address(remote, "main", "agents/01A"),
     )
-    found = _command(made, in_repository=in_repository)
-    assert (found is None) if command is None else " ".join(found or []).startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("remote", "terminal", "answer", "calls", "asked"),
+    [
+        ("https://github.com/a/b", True, True, ["pr secret"], ["github.com/a/b with gh"]),
+        ("https://github.com/a/b", True, False, [], ["github.com/a/b with gh"]),
+        ("https://github.com/a/b", False, True, [], []),
+        ("https://gitlab.com/a/b", True, True, ["mr secret"], ["gitlab.com/a/b with glab"]),
+        ("https://gitlab.work/a/b", True, True, ["auth ", "mr "], ["gitlab.work/a/b with glab"]),
+        ("https://gitlab.evil/a/b", True, True, ["auth "], []),
+        ("https://github.com.evil/a/b", True, True, ["auth "], []),
+        ("https://github.com/a/b c", True, True, [], []),
+    ],
+)
+def test_a_server_does_not_choose_where_the_login_of_the_user_is_used(
+    remote: str,
+    terminal: bool,
+    answer: bool,
+    calls: list[str],
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stub of each program is logged in to `.work` only, and records the token that it received."""
+    said = tmp_path / "said"
+    said.touch()
+    for name, variable in {"gh": "GH_TOKEN", "glab": "GITLAB_TOKEN"}.items():
+        monkeypatch.setenv(variable, "secret")
+        script = f'echo "$1 ${variable}" >> {said}\ncase "$3" in *.evil) exit 1;; esac\necho https://x/1'
+        stub(tmp_path / "bin", name, script, monkeypatch)
+    questions: list[str] = []
+
+    def confirm(question: str) -> bool:
+        questions.append(question)
+        return answer
+
+    monkeypatch.setattr("cleveragents.cli.plan.work.interactive", lambda: terminal)
+    monkeypatch.setattr("cleveragents.cli.plan.publish.confirmed", confirm)
+    assert _opened(published_at(remote), None) == (
+        "https://x/1" if calls and not calls[-1].startswith("auth") else None
+    )
+    assert said.read_text().splitlines() == calls
+    assert questions == [f"Open a pull request in {one}?" for one in asked]
+
+
+def test_a_token_of_another_gitlab_is_not_sent_to_gitlab_com(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITLAB_TOKEN", "secret")
+    monkeypatch.setenv("GITLAB_HOST", "gitlab.work")
+    assert "GITLAB_TOKEN" not in _environment("gitlab.com")
+    monkeypatch.delenv("GITLAB_HOST")
+    assert _environment("gitlab.com")["GITLAB_TOKEN"] == "secret"

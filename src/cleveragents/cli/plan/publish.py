@@ -1,14 +1,16 @@
 """`agents plan publish`: push a result to a branch, and open a pull request with the program of the forge.
 
 The branch is pushed by the client. The pull request is opened by `gh`, `glab` or `tea` of the user, with the
-user's login; without such a program, its page is printed.
+user's login; without such a program, its page is printed. For a plan of a server, the server names the
+repository, so a person confirms it, and no token reaches a host that the program does not know.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from cleveragents.api.publish import repository_at
 from cleveragents.api.views import as_json
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.choose import chosen_plan, optional_plan
-from cleveragents.cli.prompts import ensure_confirmed
+from cleveragents.cli.prompts import confirmed, ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import NeedsHuman
@@ -34,6 +36,16 @@ __all__ = ["publish_plan"]
 
 _SECONDS = 120.0
 _LONGEST_ERROR = 2000
+_PUBLIC = {"gh": "github.com", "glab": "gitlab.com"}
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9.-]*(?:/[A-Za-z0-9_.][A-Za-z0-9_.-]*){2,}")
+_TOKENS = frozenset(
+    {
+        *("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
+        *("GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN", "OAUTH_TOKEN", "CI_JOB_TOKEN", "JOB_TOKEN"),
+    }
+)
+_HOST_OF_TOKEN = ("GITLAB_HOST", "GITLAB_URI", "GL_HOST")
+"""Variables that name the host of a token of GitLab."""
 
 
 @click.command("publish")
@@ -61,7 +73,8 @@ def publish_plan(
     elsewhere pass --with-commits. Your files and branches stay as they are, and the plan stays ready. The
     pull request is opened with gh, glab or tea, if installed; otherwise the address of its page is printed.
     The default branch is never pushed to. With a server, only plans on git remotes can be published: their
-    result is applied to the new branch.
+    result is applied to the new branch. Their pull request is opened only in a terminal, after you confirmed
+    the repository, at github.com, gitlab.com or a host that gh or glab is logged in to.
 
     \b
     Example:
@@ -122,17 +135,14 @@ def _opened(made: PublishView, repository: Path | None) -> str | None:
     if program is None:
         progress(f"{name} is not installed")
         return None
+    environment = None
+    if repository is None:  # guard: a server does not choose where the user's login and name are used
+        host, path = repository_at(made.remote) or ("", "")
+        environment = _environment(host)
+        if not _may_open(program, host, path, environment):
+            return None
     try:
-        ended = subprocess.run(
-            [str(program), *words],
-            cwd=repository or Path.home(),  # not the current directory, which may be another repository
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            timeout=_SECONDS,
-            check=False,
-        )
+        ended = _run(program, words, repository, environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         progress(f"{name} failed: {redact_text(str(error))[:_LONGEST_ERROR]}")
         return None
@@ -142,6 +152,51 @@ def _opened(made: PublishView, repository: Path | None) -> str | None:
     address = next((word for word in reversed(ended.stdout.split()) if "://" in word), None)
     progress(f"opened a pull request{f': {address}' if address else ''}")
     return address or ""
+
+
+def _may_open(program: Path, host: str, path: str, environment: Mapping[str, str]) -> bool:
+    """Return whether a pull request may be opened in a repository that a server named: at a host that the
+    program is logged in to, after a person confirmed it in a terminal.
+    """
+    from cleveragents.cli.plan.work import interactive
+
+    if not interactive() or not _REPOSITORY.fullmatch(f"{host}/{path}"):
+        return False
+    if host != _PUBLIC.get(program.name):
+        try:
+            status = _run(program, ["auth", "status", f"--hostname={host}"], None, environment)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        if status.returncode:
+            progress(f"{program.name} is not logged in to {host}")
+            return False
+    return confirmed(f"Open a pull request in {host}/{path} with {program.name}?")
+
+
+def _environment(host: str) -> dict[str, str]:
+    """Return the environment of a program that opens a pull request at a host that a server named, without
+    tokens for other hosts.
+    """
+    elsewhere = host == _PUBLIC["glab"] and any(os.environ.get(name) for name in _HOST_OF_TOKEN)
+    if host in _PUBLIC.values() and not elsewhere:
+        return dict(os.environ)
+    return {name: value for name, value in os.environ.items() if name not in _TOKENS}
+
+
+def _run(
+    program: Path, words: Sequence[str], repository: Path | None, environment: Mapping[str, str] | None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(program), *words],
+        cwd=repository or Path.home(),  # not the current directory, which may be another repository
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        timeout=_SECONDS,
+        check=False,
+    )
 
 
 def _command(made: PublishView, *, in_repository: bool) -> list[str] | None:
