@@ -153,14 +153,14 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool) -> None:
             return
         else:
             client.conversations.resume(session_id)
-        _show(client, session_id)
+        _show(client, session_id, terminal)
     except CleverAgentsError as error:
         say_error(str(error))
         if not terminal:  # a script learns of it by the exit code
             raise
 
 
-def _show(client: Client, session_id: str) -> None:
+def _show(client: Client, session_id: str, terminal: bool) -> None:
     from cleveragents.cli.conversation.follow import follow_turn, run_started_plans
     from cleveragents.cli.failure import say_error
 
@@ -174,6 +174,8 @@ def _show(client: Client, session_id: str) -> None:
     if turn.state is not TurnState.ANSWERED:
         say_error(turn.error or f"the turn is {turn.state.value}; send an empty line to continue")
     run_started_plans(client, turn)
+    if turn.state is not TurnState.ANSWERED and not terminal:  # a script learns of it by the exit code
+        raise click.exceptions.Exit(1)
 
 
 def _command(client: Client, session_id: str, line: str) -> None:
