@@ -13,6 +13,7 @@ from typing import Final
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.context_parts import CommitHistory, PastCommit
 from cleveragents.context.model.context import ContextAnswer
+from cleveragents.context.pipeline.assembly import UNRELATED
 from cleveragents.context.pipeline.pipeline import ContextPipeline
 from cleveragents.context.query import LEAST_TOKENS, ContextQuery
 from cleveragents.context.strategy import CancelSignal
@@ -83,7 +84,8 @@ class PlanContext:
             self.say(f"no context was gathered: {refused}")
             return ""
         for note in answer.notes:
-            self.say(f"context: {note}")
+            if note != UNRELATED:  # a goal may ask for something new
+                self.say(f"context: {note}")
         return answer.text if answer.fragments else ""
 
     def commits(self, limit: int) -> Sequence[PastCommit]:

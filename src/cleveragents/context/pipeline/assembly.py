@@ -61,6 +61,7 @@ from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.ports import Model
 
 __all__ = [
+    "UNRELATED",
     "AllStrategies",
     "Assembly",
     "AssemblyInput",
@@ -89,7 +90,7 @@ _WHAT: Final = (
     "Context for the question, most relevant file first; other files appear as names, signatures or outlines."
 )
 _FILES: Final = (5, 3, 1)
-_UNRELATED: Final = "nothing in this repository seems related to the question; these are the closest matches"
+UNRELATED: Final = "nothing in this repository seems related to the question; these are the closest matches"
 
 
 class Notes:
@@ -249,7 +250,7 @@ class Assembly:
             definitions=ranking.definitions,
         )
         if not ranking.is_related:
-            self._task.notes.add(_UNRELATED)
+            self._task.notes.add(UNRELATED)
         if self._task.with_fragments:
             answer = self._filled(answer, ranking)
         return AnswerFitter(self._task.budget, self._count).fitted(answer)
