@@ -120,7 +120,8 @@ def publish_directory(
     text = message or commit_message(view)
     commit = parts.apply.commit_apart(plan, text)
     row = _row(plan.id, found.url, found.default, name, text)
-    if found.existing and git.content(found.existing) == git.content(commit):
+    content = git.content(commit)
+    if found.existing and content and git.content(found.existing) == content:
         return row | {"commit": found.existing, "unchanged": True}
     if not target.with_commits:  # guard: a commit that the user has not pushed may be private
         _ensure_pushed(plan.id, found.name, git.unpushed(found, commit))

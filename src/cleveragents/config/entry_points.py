@@ -90,14 +90,14 @@ def _requirement(extra: str) -> str:
     try:
         source = json.loads(distribution("cleveragents").read_text("direct_url.json") or "{}")
         url = str(source["url"])
-    except (PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
+        if (source.get("dir_info") or {}).get("editable"):
+            return f"--editable {shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
+        vcs = source.get("vcs_info")
+        if vcs:
+            url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
+        return shlex.quote(f"cleveragents[{extra}] @ {url}")
+    except (PackageNotFoundError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return shlex.quote(f"cleveragents[{extra}]")
-    if source.get("dir_info", {}).get("editable"):
-        return f"--editable {shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
-    vcs = source.get("vcs_info")
-    if vcs:
-        url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
-    return shlex.quote(f"cleveragents[{extra}] @ {url}")
 
 
 def _uv_requirements(prefix: Path, extra: str) -> str:

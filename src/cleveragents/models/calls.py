@@ -15,6 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from weakref import WeakValueDictionary
 
 from cleveragents.core.clock import Clock
@@ -123,7 +124,8 @@ class ModelCalls:
     ) -> ModelReply:
         """Return the answer of the model, or of the fallback if the model is unavailable.
 
-        If both are unavailable and the model has reached a usage limit, the error is that of the model.
+        If both are unavailable and one has reached a usage limit, the error is that of the model; if both
+        have reached one, that of the limit that resets first.
         Raises `BudgetExhausted`, `PriceUnknown` and the errors of `Model.reply`.
         """
         heard = _Heard(on_token)
@@ -136,10 +138,8 @@ class ModelCalls:
             other = replace(name, key=f"{name.key}/fallback")
             try:
                 return await self._tried(await self._opened(second), request, other, heard)
-            except ModelUnavailable:
-                if isinstance(first, UsageLimited):  # the plan can wait for its reset
-                    raise first from None
-                raise
+            except ModelUnavailable as last:
+                raise _decisive(first, last) from None
 
     async def _opened(self, model: str) -> Model:
         known = self.models.get_nowait(model)
@@ -315,6 +315,15 @@ class _Heard:
         self.anything = True
         if self._listener is not None:
             self._listener(piece)
+
+
+def _decisive(first: ModelUnavailable, last: ModelUnavailable) -> ModelUnavailable:
+    """Return the error of a call that neither the model nor the fallback answered: a plan waits for a usage
+    limit only if the model has reached it, and for the one that resets first.
+    """
+    if isinstance(first, UsageLimited) and isinstance(last, UsageLimited):
+        return min(first, last, key=lambda one: inf if (wait := one.retry_after_seconds) is None else wait)
+    return first if isinstance(first, UsageLimited) or isinstance(last, UsageLimited) else last
 
 
 def _spent(model: Model, usage: Usage | None, reservation: Reservation) -> Spend:

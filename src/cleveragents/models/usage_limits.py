@@ -22,13 +22,19 @@ SHORT_SECONDS = 60.0
 
 _MOST_SECONDS = 366 * 86_400.0
 _LONGEST_TEXT = 20_000
+_LONGEST_NAME = 100
 _STATUSES = frozenset({400, 402, 403, 429})
 _NAMED = re.compile(
-    r"usage[ _-]?limit|quota|limit[ _]reached|free-models-per-day"
+    r"usage[ _-]?limit|quota|session limit|free-models-per-day"
     r"|\b(?:daily|weekly|monthly|hourly|\d+[ -]hour)\b(?: \w+){0,2} limit"
     r"|(?:requests|tokens) per (?:day|week|month|hour)|\b[RT]PD\b",
     re.IGNORECASE,
 )
+_SHORT = re.compile(
+    r"per[ _-]?(?:min(?:ute)?|sec(?:ond)?)\b|PerMinute|concurren|slow down|resource has been exhausted",
+    re.IGNORECASE,
+)
+"""Words of ordinary rate limits, which some providers call quotas, too."""
 _PER_DAY = re.compile(r"PerDay|per[ -]day|\b[RT]PD\b")
 _DURATION = r"(?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|d|days?|h|hours?|m|minutes?|s|seconds?)(?![a-z]),?\s*)+"
 _IN = re.compile(rf"(?:again|retry|resets?|available)(?:\s\w+){{0,3}}?\s+in\s+({_DURATION})", re.IGNORECASE)
@@ -68,7 +74,7 @@ def usage_limit_in(
     if status not in _STATUSES:
         return None
     text = text[:_LONGEST_TEXT]
-    named = _NAMED.search(text) is not None
+    named = _NAMED.search(text) is not None and not (_SHORT.search(text) and not _PER_DAY.search(text))
     if status != 429 and not named:
         return None
     seconds = _reset_seconds(text, headers or {}, retry_after, now)
@@ -101,6 +107,8 @@ def _header_seconds(headers: Mapping[str, str], now: datetime) -> Iterator[float
     """
     lower = {name.lower(): value for name, value in headers.items()}
     for name, value in lower.items():
+        if len(name) > _LONGEST_NAME:  # the search takes time quadratic in the length
+            continue
         match = _REMAINING.fullmatch(name)
         if match is not None and value.strip() == "0":
             reset = _seconds(lower.get(name.replace("remaining", "reset"), ""), now)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import IO, Any
 
 import click
@@ -27,6 +28,7 @@ from cleveragents.cli.run.server_run import run_together
 from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.core.errors import (
     Cancelled,
+    CleverAgentsError,
     NotAllowed,
     NotAuthenticated,
     RemoteUnreachable,
@@ -328,6 +330,29 @@ def test_an_interrupt_leaves_a_plan_to_a_server_that_cannot_pause_and_says_so(
         f"this server cannot pause plans: plan {plan.id} continues; `agents plan cancel {plan.id}` ends it"
     )
     plans.plans.cancel(plan.id)
+
+
+@pytest.mark.usefixtures("command")
+def test_a_plan_that_cannot_be_paused_does_not_keep_others_from_being_paused(
+    bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = plans.plans.create(SLEEP), plans.plans.create(SLEEP)
+
+    class Lacking(Older):
+        def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+            return super().post(path, body) if first.id in path else HttpTransport.post(self, path, body)
+
+    with HttpClient(Lacking(bench.url, bench.token("operator"))) as client:
+        following = PlansFollower(client, [first, second], Output("plain"), after=current_position(plans))
+        with pytest.raises(click.exceptions.Exit):
+            following.stopped("agents")
+    said = capsys.readouterr().err
+    assert f"this server cannot pause plans: plan {first.id} continues" in said
+    assert f"this server cannot pause plans: plan {second.id}" not in said
+    assert f"plan {second.id}" in said
+    for plan in (first, second):
+        with suppress(CleverAgentsError):
+            plans.plans.cancel(plan.id)
 
 
 def test_a_viewer_who_cannot_pause_sees_that_plans_continue(

@@ -113,6 +113,17 @@ def test_a_second_publish_updates_the_branch_and_no_other_branch_is_written(
     assert heads == [git(repository, "rev-parse", "main").strip()] * 2
 
 
+def test_a_branch_is_unchanged_only_if_git_could_read_it(
+    agents: Agents, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = agents(*REPLACE, "--review").id
+    assert agents("plan", "publish", plan, "--no-pull-request").code == 0
+    monkeypatch.setattr("cleveragents.api.publish._Git.content", lambda git, commit: [])
+    again = agents("plan", "publish", plan, "--message", "In my words", "--no-pull-request")
+    assert (again.code, "already has" in again.err) == (0, False)
+    assert git(remote, "log", "-1", "--format=%s", f"agents/{plan}") == "In my words\n"
+
+
 def test_an_amended_commit_of_a_teammate_is_never_overwritten(
     agents: Agents, repository: Path, remote: Path, tmp_path: Path
 ) -> None:

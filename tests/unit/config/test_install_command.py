@@ -112,3 +112,21 @@ def test_an_extra_comes_from_where_the_product_came_from(
     assert install_command("mcp") == f"{prefix}/bin/python -m pip install {wanted}"
     (prefix / "pipx_metadata.json").write_text("{}")
     assert install_command("mcp") == f"pipx inject cleveragents {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ('{"url": "https://e.test/c", "dir_info": null}', " @ https://e.test/c"),
+        ('{"url": "https://e.test/c", "vcs_info": {"vcs": "git"}}', ""),
+        ('{"url": "https://e.test/c", "vcs_info": "git"}', ""),
+        ('{"url": "https://e.test/c", "dir_info": []}', " @ https://e.test/c"),
+        ('{"url": "https://e.test/c", "dir_info": ["x"]}', ""),
+        ('["https://e.test/c"]', ""),
+    ],
+)
+def test_an_odd_source_does_not_break_the_hint(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch, source: str, place: str
+) -> None:
+    installed_from(monkeypatch, source)
+    assert install_command("mcp").endswith(f" -m pip install 'cleveragents[mcp]{place}'")

@@ -20,6 +20,7 @@ from cleveragents.core.errors import (
     ModelUnavailable,
     PriceUnknown,
     UnknownModel,
+    UsageLimited,
 )
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.calls import CallName, ModelCalls, OpenCallsOfTrees
@@ -193,6 +194,30 @@ def test_the_fallback_answers_where_the_first_does_not(budgets: SqlBudgetStore) 
     assert reply.model == "m/b"
     assert [call.model for call in budgets.calls_of("plan")] == ["m/a", "m/b"]
     assert budgets.view("plan").spent == Spend(80 + 200, 100, 2)
+
+
+DOWN = ModelUnavailable("m", "down")
+LATER, SOONER, UNKNOWN = (UsageLimited("m", "quota", seconds) for seconds in (200.0, 100.0, None))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "raised"),
+    [
+        (DOWN, SOONER, DOWN),
+        (SOONER, DOWN, SOONER),
+        (LATER, SOONER, SOONER),
+        (SOONER, LATER, SOONER),
+        (UNKNOWN, LATER, LATER),
+    ],
+)
+def test_a_plan_waits_only_for_a_limit_that_decides(
+    budgets: SqlBudgetStore, first: ModelUnavailable, last: ModelUnavailable, raised: ModelUnavailable
+) -> None:
+    """A short outage of the model ends before the limit of the fallback resets."""
+    models = [FakeModel("m/a", words=(), error=first), FakeModel("m/b", words=(), error=last)]
+    with pytest.raises(ModelUnavailable) as caught:
+        ask(calls(budgets, *models, fallback="m/b"))
+    assert caught.value is raised
 
 
 def test_an_answer_never_mixes_two_models(budgets: SqlBudgetStore) -> None:

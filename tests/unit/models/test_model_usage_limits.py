@@ -51,7 +51,16 @@ def test_reads_the_reset_from_the_message(text: str, seconds: float | None) -> N
     assert usage_limit_in(429, text, now=NOW) == UsageLimit(seconds)
 
 
-@pytest.mark.parametrize("text", [OPENAI_MINUTE, GEMINI, "Too many requests", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(OPENAI_MINUTE, GEMINI, "Too many requests", ""),
+        "Rate limit reached, slow down",
+        "Concurrency limit reached",
+        "Resource has been exhausted (e.g. check quota).",
+        "Quota exceeded for quota metric 'Generate Content API requests per minute'",
+    ],
+)
 def test_a_short_rate_limit_is_no_usage_limit(text: str) -> None:
     assert usage_limit_in(429, text, now=NOW) is None
 
@@ -103,6 +112,14 @@ def test_reads_the_reset_of_exhausted_limits_from_the_headers(headers: dict[str,
 @pytest.mark.parametrize("value", ["", "soon", "-5", "1e400", "Tue, 99 Foo 2026", "١٢", "nan"])
 def test_an_unreadable_header_is_ignored(value: str) -> None:
     assert usage_limit_in(429, "x", headers=header_of("openai", value), now=NOW) is None
+
+
+def test_a_long_header_name_is_skipped() -> None:
+    """The search for the parts of a name takes time quadratic in its length."""
+    name = f"{'ratelimit-' * 10}remaining"
+    headers = {name: "0", name.replace("remaining", "reset"): "5h"}
+    assert usage_limit_in(429, "x", headers=headers, now=NOW) is None
+    assert usage_limit_in(429, "x", headers={"x-" + one[20:]: headers[one] for one in headers}, now=NOW)
 
 
 def test_other_statuses_need_a_reset_time() -> None:

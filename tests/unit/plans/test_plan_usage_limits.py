@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +369,9 @@ def test_a_job_of_a_shared_queue_is_handed_on_until_the_reset(bench: Bench, phas
 def test_a_parent_waits_for_a_sub_plan_that_waits_for_a_limit() -> None:
     child = replace(_plan(), state=PlanState.WAITING, waiting_for={"for": "usage limit", "until": "soon"})
     assert is_parked(child), "an unreadable time counts as past"
+    until = parked_until(child)
+    assert until is not None
+    assert until.astimezone(timezone(timedelta(hours=-12))) == until, "it can be shown in any time zone"
     assert not rests(child)
 
 

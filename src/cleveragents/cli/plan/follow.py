@@ -118,13 +118,11 @@ def run_until_rest(
         following.close()
 
 
-class _PauseUnknown(Exception):
-    """The server, such as one of 0.1.0, cannot pause plans."""
-
-
 class _PauseRequests:
     """The requests to pause some plans: those that the server received (`told`), those that it `refused`,
-    with the reason, and the plans that rest anyway. Not thread-safe: use it in the thread that made it.
+    with the reason, the plans that it cannot pause (`lacking`), and those that rest anyway.
+
+    Not thread-safe: use it in the thread that made it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -132,9 +130,10 @@ class _PauseRequests:
         self.told: set[str] = set()
         self.resting: set[str] = set()
         self.refused: dict[str, str] = {}
+        self.lacking: set[str] = set()
 
     def pause(self, plan_id: str) -> None:
-        """Pause the plan unless it rests. Raises `_PauseUnknown`."""
+        """Pause the plan unless it rests. A server may lack the action, such as one of 0.1.0."""
         plan = self._client.plans.summary(plan_id)
         if plan.at_rest and not plan.waits_for_sub_plans:
             self.resting.add(plan_id)
@@ -142,21 +141,20 @@ class _PauseRequests:
         try:
             self._client.plans.pause(plan_id)
         except ServerFailed as said:
-            if said.status == _NOT_FOUND:  # the plan was just read, so the server lacks the action
-                raise _PauseUnknown from None
-            if said.status != _MOVED:
+            if said.status == _NOT_FOUND:  # no reason to leave the other plans running
+                self.lacking.add(plan_id)
+            elif said.status == _MOVED:
+                self.refused[plan_id] = str(said)
+            else:
                 raise
-            self.refused[plan_id] = str(said)
         except (Conflict, PlanError, UnknownPlan) as said:  # it is being applied, or has just ended
             self.refused[plan_id] = str(said)
         else:
             self.told.add(plan_id)
 
-    def last_message(self, plan_id: str, prefix: str, *, cannot: bool) -> str:
-        """Return the message for a plan that does not rest when the command ends; `cannot` if the server
-        cannot pause plans.
-        """
-        if cannot:
+    def last_message(self, plan_id: str, prefix: str) -> str:
+        """Return the message for a plan that does not rest when the command ends."""
+        if plan_id in self.lacking:
             cancel = f"`{prefix} plan cancel {plan_id}`"
             return f"this server cannot pause plans: plan {plan_id} continues; {cancel} ends it"
         if plan_id in self.refused:
@@ -274,12 +272,14 @@ class PlansFollower:
                 self._board.say(f"{PAUSING} {what} … (Ctrl-C again {_LEAVES})")
             for why in asked.refused.values():
                 self._board.say(why)
-            return self.to_rest()
-        except (KeyboardInterrupt, _PauseUnknown) as ended:
-            self.close()
-            for plan_id in [one for one in names if one not in asked.resting]:
-                progress(asked.last_message(plan_id, prefix, cannot=isinstance(ended, _PauseUnknown)))
-            raise click.exceptions.Exit(INTERRUPTED) from None
+            if not asked.lacking:
+                return self.to_rest()
+        except KeyboardInterrupt:
+            pass  # the person does not wait for the pause
+        self.close()
+        for plan_id in [one for one in names if one not in asked.resting]:
+            progress(asked.last_message(plan_id, prefix))
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _say_status(self, plan_id: str, status: PlanStatus) -> None:
         """Print the status of the plan, unless it is the last one that was printed."""

@@ -50,7 +50,7 @@ def reset_time(state: PlanState, waiting_for: object) -> datetime | None:
     try:
         until = datetime.fromisoformat(str(waited.get("until")))
     except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
+        return datetime.fromtimestamp(0, UTC)
     return until if until.tzinfo else until.replace(tzinfo=UTC)
 
 
