@@ -49,7 +49,13 @@ from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, should_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
-from cleveragents.plans.model.usage_wait import is_parked, parked_until, usage_limit_request, wait_seconds
+from cleveragents.plans.model.usage_wait import (
+    UsageWaits,
+    is_parked,
+    parked_until,
+    usage_limit_request,
+    wait_seconds,
+)
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.sandboxes.ports import Sandboxes, SandboxRequest, StartTree
 
@@ -189,7 +195,7 @@ class PlanRun:
         except (NeedsHuman, BudgetExhausted) as needed:
             held.wait(wait_reason(needed, held.plan.root))
         except UsageLimited as limited:
-            self._park(held, job, limited)
+            self._park(held, limited)
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is retried and continues from here
@@ -204,11 +210,10 @@ class PlanRun:
             held.end(PlanState.ERRORED, problem)
             raise
 
-    def _park(self, held: OwnedPlan, job: AsyncJob, limited: UsageLimited) -> None:
+    def _park(self, held: OwnedPlan, limited: UsageLimited) -> None:
         """Let the plan wait for the reset of the usage limit; fail it if that takes too long."""
         plan, most = held.plan, self.usage_limit_seconds
-        # Each claim of the job after the first follows a wait, or the death of a worker.
-        wait = wait_seconds(limited.retry_after_seconds, job.fence - 1, most)
+        wait = wait_seconds(limited.retry_after_seconds, held.waits, most)
         if wait is None:
             why = f"; a plan waits at most {most / 3600:g} hours (models.usage_limit_hours)" if most else ""
             held.end(PlanState.ERRORED, f"{limited}{why}")
@@ -217,7 +222,7 @@ class PlanRun:
         when = f"{until.astimezone():%Y-%m-%d %H:%M %Z}"
         self._say(plan, f"usage limit of {limited.model} reached ({limited.problem}): waiting until {when}")
         self.faults.reach("plan.park.before")
-        held.wait(usage_limit_request(plan.id, limited, until))
+        held.wait(usage_limit_request(plan.id, limited, until, held.waits.and_another(wait)))
         self.faults.reach("plan.park.after")
 
     def _wake(self, held: OwnedPlan) -> None:
@@ -227,6 +232,7 @@ class PlanRun:
         plan = held.plan
         if not is_parked(plan):
             return
+        held.waits = UsageWaits.of(plan)
         try:
             if plan.phase is Phase.EXECUTE:
                 with suppress(SandboxMissing):
@@ -492,6 +498,7 @@ class OwnedPlan:
     plan: Plan
     fence: Fence
     left: Mapping[str, JsonValue] = field(default_factory=dict)
+    waits: UsageWaits = field(default_factory=UsageWaits)
 
     def begin(self, isolation: Isolation) -> Plan:
         """Start the phase, or take it over from a worker that died, whose version of the plan is then stale.

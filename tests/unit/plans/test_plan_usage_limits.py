@@ -27,7 +27,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import PlanStatus
 from cleveragents.plans.model.sub_plan import PAUSED
 from cleveragents.plans.model.sub_plan import is_at_rest as rests
-from cleveragents.plans.model.usage_wait import is_parked, parked_until, wait_seconds
+from cleveragents.plans.model.usage_wait import UsageWaits, is_parked, parked_until, wait_seconds
 from cleveragents.testing.clock import FakeClock, RaiseAt
 from tests.actor_plan_bench import (
     ActorPlanBench,
@@ -172,19 +172,39 @@ def test_waits_longer_each_time_without_a_reset_time_and_then_fails(bench: Bench
 
 
 @pytest.mark.parametrize(
-    ("reset", "waited", "most", "wait"),
+    ("reset", "earlier", "most", "wait"),
     [
-        (100.0, 0, HOUR, 101.0),
-        (HOUR, 0, HOUR, None),
-        (100.0, 0, 0.0, None),
-        (None, 0, 0.0, None),
-        (None, 0, 600.0, 600.0),
-        (None, 1, 600.0, None),
-        (None, 10**6, 720 * HOUR, None),
+        (100.0, UsageWaits(), HOUR, 101.0),
+        (HOUR, UsageWaits(), HOUR, None),
+        (100.0, UsageWaits(), 0.0, None),
+        (100.0, UsageWaits(50, HOUR - 100), HOUR, None),
+        (None, UsageWaits(), 0.0, None),
+        (None, UsageWaits(), 600.0, 600.0),
+        (None, UsageWaits(1, 600.0), 600.0, None),
+        (None, UsageWaits(10**6, 60.0), 720 * HOUR, 720 * HOUR - 60),
     ],
 )
-def test_a_wait_is_bounded(reset: float | None, waited: int, most: float, wait: float | None) -> None:
-    assert wait_seconds(reset, waited, most) == wait
+def test_a_wait_is_bounded(reset: float | None, earlier: UsageWaits, most: float, wait: float | None) -> None:
+    assert wait_seconds(reset, earlier, most) == wait
+
+
+def test_known_resets_do_not_keep_a_plan_waiting_for_ever(tmp_path: Path) -> None:
+    """A server may send the same short `Retry-After` with every refusal."""
+    with usage_bench(tmp_path, models={"usage_limit_hours": 0.1}) as bench:
+        plan = bench.limited(fault={**LIMIT, "retry_after_seconds": 61.0}, times=100)
+        waits = 0
+        while (plan := bench.work(plan)).state is PlanState.WAITING and waits < 10:
+            waits += 1
+            bench.clock.advance(62)
+        assert (waits, plan.state) == (5, PlanState.ERRORED)
+
+
+def test_claims_that_follow_no_wait_do_not_make_the_next_wait_longer(bench: Bench) -> None:
+    plan = bench.limited(fault=UNKNOWN)
+    job = bench.owned_job(plan)
+    bench.container.jobs.reclaim(job.id, job.fence, 0, error="it died", now=bench.clock.now())
+    until = parked_until(bench.work(plan))
+    assert until == bench.clock.now() + timedelta(minutes=15)
 
 
 def test_a_reset_that_is_too_far_away_fails_the_plan(bench: Bench) -> None:

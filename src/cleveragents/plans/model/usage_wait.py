@@ -7,6 +7,7 @@ is queued until then. So a worker continues the plan by itself, and no thread wa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cleveragents.core.errors import Remedy, UsageLimited, remedies_record
@@ -15,6 +16,7 @@ from cleveragents.plans.model.plan import Plan, PlanState
 
 __all__ = [
     "USAGE_LIMIT",
+    "UsageWaits",
     "is_parked",
     "parked_until",
     "reset_time",
@@ -54,28 +56,48 @@ def reset_time(state: PlanState, waiting_for: object) -> datetime | None:
     return until if until.tzinfo else until.replace(tzinfo=UTC)
 
 
-def usage_limit_request(plan_id: str, limited: UsageLimited, until: datetime) -> JsonValue:
-    """Return the pending request of a plan that is parked until then."""
+@dataclass(frozen=True, slots=True)
+class UsageWaits:
+    """The waits of a plan for usage limits since it was last resumed: their number and their sum."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, plan: Plan) -> UsageWaits:
+        """Return the waits of a parked plan, including the present one."""
+        waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        count, seconds = waited.get("waits"), waited.get("waited_seconds")
+        if not isinstance(count, int) or not isinstance(seconds, int | float):
+            return cls()  # parked by an earlier version
+        return cls(count, float(seconds))
+
+    def and_another(self, seconds: float) -> UsageWaits:
+        return UsageWaits(self.count + 1, self.seconds + seconds)
+
+
+def usage_limit_request(plan_id: str, limited: UsageLimited, until: datetime, waits: UsageWaits) -> JsonValue:
+    """Return the pending request of a plan that is parked until then; `waits` includes this wait."""
     what = f"{limited.model}: the usage limit is reached ({limited.problem})"
     resume = Remedy("plan.resume", plan_id, text="Resume it now")
     return {
         "for": USAGE_LIMIT,
         "what": what,
         "until": until.astimezone(UTC).isoformat(),
+        "waits": waits.count,
+        "waited_seconds": waits.seconds,
         **remedies_record((resume,)),
     }
 
 
-def wait_seconds(reset_seconds: float | None, waited: int, most_seconds: float) -> float | None:
-    """Return how long a plan is parked; None if that would exceed `most_seconds`.
+def wait_seconds(reset_seconds: float | None, earlier: UsageWaits, most_seconds: float) -> float | None:
+    """Return how long a plan is parked; None if all waits together would exceed `most_seconds`.
 
-    Without a known reset, the waits double from 15 minutes on, and all of them together take at most
-    `most_seconds`; `waited` is the number of earlier waits.
+    Without a known reset, the waits double from 15 minutes on, and the last one is shortened.
     """
+    left = most_seconds - earlier.seconds
     if reset_seconds is not None:
         wait = reset_seconds + _MARGIN_SECONDS
-        return wait if wait <= most_seconds else None
-    waited = min(waited, _MOST_DOUBLINGS)
-    begins = _FIRST_SECONDS * (2**waited - 1)
-    ends = min(_FIRST_SECONDS * (2 ** (waited + 1) - 1), most_seconds)
-    return ends - begins if ends > begins else None
+        return wait if wait <= left else None
+    wait = min(_FIRST_SECONDS * 2 ** min(earlier.count, _MOST_DOUBLINGS), left)
+    return wait if wait > 0 else None
