@@ -131,6 +131,16 @@ def test_a_waiting_plan_is_shown_as_waiting_and_needs_no_person(bench: Bench) ->
     assert bench.job(plan).state is JobState.QUEUED
 
 
+def test_a_plan_that_no_process_continues_after_the_reset_says_so(bench: Bench) -> None:
+    """Its foreground process was killed, and no worker claims its job."""
+    plan = bench.work(bench.limited())
+    bench.clock.advance(2 * HOUR)
+    assert "resume it" not in status_text_of(bench.parts, plan)
+    bench.clock.advance(120)
+    said = status_text_of(bench.parts, plan)
+    assert "but no process continues it; resume it with `agents plan resume " in said
+
+
 def test_a_resume_continues_at_once_and_ends_the_timer(bench: Bench) -> None:
     plan = bench.work(bench.limited())
     timer = bench.job(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import clock_time, on_one_line
@@ -51,6 +52,8 @@ __all__ = [
 DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 """Phase and state of a plan with a result that is not applied."""
 
+_LATE = timedelta(minutes=1)
+"""How late a process may continue a plan after the reset of its usage limit."""
 _ASKING = 5
 
 _CONFLICT = "conflict between its sub-plans"
@@ -175,9 +178,18 @@ def _of_waiting(parts: PlanParts, plan: Plan) -> str:
         return _conflict_text(parts, plan) if is_open else "all conflicts are resolved; can be resumed"
     until = parked_until(plan)
     if until is not None:
-        missing = ", but no worker is running" if missing_worker(parts, plan) else ""
-        return f"usage limit until {clock_time(until)}{missing}"
+        return f"usage limit until {clock_time(until)}{_of_missing(parts, plan, until)}"
     return _WAITS.get(waiting_for(plan), _WAITS["leave"])
+
+
+def _of_missing(parts: PlanParts, plan: Plan, until: datetime) -> str:
+    """Explain why a parked plan does not continue at its reset; empty if a process continues it."""
+    if missing_worker(parts, plan):
+        return ", but no worker is running"
+    late = parts.lifecycle.clock.now() - until > _LATE
+    if late and not waits_for_worker(parts, plan) and not parts.lifecycle.has_worker(plan):
+        return f", but no process continues it; resume it with `agents plan resume {short_of(plan.id)}`"
+    return ""
 
 
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
@@ -187,7 +199,8 @@ def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
     parked = [until for one in below(parts, plan) if (until := parked_until(one)) is not None]
     if parked:
         said = f"{said}; usage limit until {clock_time(min(parked))}"
-    elif not needing and not has_active_sub_plans(parts, plan):
+    left = not parked or any(one.state.running for one in below(parts, plan))
+    if left and not needing and not has_active_sub_plans(parts, plan):
         said = f"{said}; no worker is running the others"
     if len(needing) > _ASKING:
         return f"{said}; {len(needing)} need you"
