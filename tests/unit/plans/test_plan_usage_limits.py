@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cleveragents.api.plans import status_text
 from cleveragents.api.plans.available_actions import can_of, is_at_rest, is_resumable, needs_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import allow_more
@@ -403,6 +404,21 @@ def test_a_parent_waits_for_a_sub_plan_that_waits_for_a_limit() -> None:
     assert until is not None
     assert until.astimezone(timezone(timedelta(hours=-12))) == until, "it can be shown in any time zone"
     assert not rests(child)
+
+
+@pytest.mark.parametrize("state", [PlanState.QUEUED, PlanState.COMPLETE])
+def test_a_parked_sub_plan_does_not_hide_others_that_no_worker_runs(
+    monkeypatch: pytest.MonkeyPatch, state: PlanState
+) -> None:
+    parked = replace(_plan(), state=PlanState.WAITING, waiting_for={"for": "usage limit", "until": "soon"})
+    plans = [parked, replace(_plan(), state=state)]
+    stand_ins = {"below": plans, "plans_needing_action": [], "count_of_parts": "0/2"}
+    for name, value in {**stand_ins, "has_active_sub_plans": False}.items():
+        monkeypatch.setattr(status_text, name, lambda parts, plan, value=value: value)
+    parts: Any = None
+    said = status_text._of_sub_plans(parts, _plan())
+    assert "usage limit until" in said
+    assert ("no worker is running the others" in said) == (state is PlanState.QUEUED)
 
 
 def _plan() -> Plan:
