@@ -39,8 +39,10 @@ class ConversationPlans(Protocol):
     `step` is the permanent name of the tool call: a repeated call with the same name has no second effect.
     """
 
-    def start(self, goal: str, checks: Sequence[str], *, step: str) -> PlanNote:
-        """Start a plan whose result a person reviews."""
+    def start(self, goal: str, *, step: str) -> PlanNote:
+        """Start a plan whose result a person reviews. It has no checks of its own: a check is a command, and
+        the model of a conversation must not choose one.
+        """
         ...
 
     def list(self) -> Sequence[PlanNote]:
@@ -73,12 +75,6 @@ class StartPlanArguments(Arguments):
         max_length=20_000,
         description="what is to be done, complete in itself: the agent of the plan has not read this talk",
     )
-    checks: list[str] = Field(
-        default=[],
-        max_length=10,
-        description="commands that must succeed, such as `pytest -q`; only those that the user or the "
-        "repository names",
-    )
 
 
 class StartPlan(TypedTool[StartPlanArguments, PlanToolResult]):
@@ -95,7 +91,7 @@ class StartPlan(TypedTool[StartPlanArguments, PlanToolResult]):
         self._step = step
 
     def run(self, arguments: StartPlanArguments, workplace: Workplace) -> PlanToolResult:
-        return _told(self._plans.start(arguments.goal, arguments.checks, step=self._step))
+        return _told(self._plans.start(arguments.goal, step=self._step))
 
 
 class ListPlansArguments(Arguments):

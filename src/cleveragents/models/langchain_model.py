@@ -19,7 +19,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -282,7 +282,9 @@ class _Heard:
             self.ended = piece.ended.lower()
         if piece.usage is not None:
             before = [self.usage] if self.usage is not None and self.sums_usage else []
-            self.usage = Usage.sum([*before, piece.usage])
+            total = Usage.sum([*before, piece.usage])
+            # A piece may correct an earlier one, so only the sum has to be plausible.
+            self.usage = Usage.reported(*astuple(total))
         text = piece.text
         if text:
             self.text.append(text)
@@ -617,5 +619,5 @@ def _usage(chunk: AIMessageChunk) -> Usage | None:
     if not said:
         return None
     details: Mapping[str, Any] = said.get("input_token_details") or {}
-    written = sum(int(details.get(name) or 0) for name in _CACHE_WRITES)
-    return Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0), written)
+    stored = sum(int(details.get(name) or 0) for name in _CACHE_WRITES)
+    return Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0), stored)

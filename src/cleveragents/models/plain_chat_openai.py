@@ -17,7 +17,6 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Iterator
 from functools import cached_property
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -40,7 +39,6 @@ _REASONING = "reasoning_content"
 DONE = b"[DONE]"
 """The data of the last event of a stream."""
 _LONGEST_EVENT = 1 << 25
-_MOST_TOKENS = 1 << 40
 
 
 class PlainChatOpenAI(ChatOpenAI):
@@ -304,11 +302,4 @@ def _taken(said: object, timings: object) -> Usage | None:
         cached = said.get("prompt_cache_hit_tokens")
     if cached is None and isinstance(timings, dict):
         cached = timings.get("cache_n")
-    return Usage(_count(said.get("prompt_tokens")), _count(said.get("completion_tokens")), _count(cached))
-
-
-def _count(said: object) -> int:
-    if not isinstance(said, int | float) or not isfinite(said):
-        return 0
-    # A count is never negative and always fits into a database column.
-    return min(max(int(said), 0), _MOST_TOKENS)
+    return Usage.reported(said.get("prompt_tokens"), said.get("completion_tokens"), cached)

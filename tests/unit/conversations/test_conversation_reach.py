@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,19 @@ def test_no_tool_of_a_conversation_needs_a_person(server: PlanServer) -> None:
     assert not ALLOWED & NEEDS_A_PERSON
     # Only tools that the conversation offers were called; the others do not exist for it.
     assert {"create", "summary", "get"} <= called
+
+
+def test_a_model_chooses_no_commands_as_checks(server: PlanServer, tmp_path: Path) -> None:
+    """A check runs as a command of the person, without approval, so it must not come from a model."""
+    written = tmp_path / "written"
+    model = server.script(
+        {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}},
+        {"turns": [call("start_plan", goal="paint", checks=[f"touch {written}"]), {"text": "I could not."}]},
+    )
+    (turn,), called = talked(server, model, "Which files are there?")
+    assert (turn.answer, turn.plans) == ("I could not.", ())
+    assert "create" not in called
+    assert not written.exists()
 
 
 def test_a_conversation_corrects_only_its_own_plans(server: PlanServer) -> None:

@@ -364,3 +364,12 @@ def test_the_usage_of_a_broken_answer_is_reported_at_its_end(ended: str) -> None
 def test_a_conversation_that_is_too_long_costs_nothing() -> None:
     with pytest.raises(ContextTooLong):
         heard(APIError("maximum context length"))
+
+
+def test_usage_that_cannot_be_true_costs_neither_less_than_nothing_nor_more_than_the_worst_case() -> None:
+    assert Usage.reported(-5, -1, -1, -(10**9)) == Usage(0, 0, 0, 0)
+    assert Usage.reported(100, 7, 80, 70) == Usage(100, 7, 80, 20)
+    assert Usage.reported(float("nan"), "many", None, float("inf")) == Usage(0, 0, 0, 0)
+    said = heard(piece("a", usage=5), piece("b", usage=-50), piece(ended="stop")).usage
+    assert said is not None
+    assert min(said.input_tokens, said.output_tokens) >= 0

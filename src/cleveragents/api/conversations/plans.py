@@ -40,14 +40,13 @@ class LocalConversationPlans:
         self._plans = plans
         self._held = held
 
-    def start(self, goal: str, checks: Sequence[str], *, step: str) -> PlanNote:
-        claim = self._claim(step, _START, goal, *checks)
+    def start(self, goal: str, *, step: str) -> PlanNote:
+        claim = self._claim(step, _START, goal)
         held = self._held
         request = PlanRequest(
             goal=goal,
             repository=held.resource,
             resource=held.resource_name,
-            checks=tuple(checks),
             model=held.model,
             limits=Limits() if claim.made is not None else self._limits(),
             apply="review",  # a person reviews what a conversation started

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 
 __all__ = ["Message", "MessageRole", "Thought", "ToolRequest", "Usage"]
+
+_MOST_TOKENS = 1 << 40
 
 
 class MessageRole(str, Enum):
@@ -100,6 +103,12 @@ class Message:
         )
 
 
+def _count(reported: object) -> int:
+    if not isinstance(reported, int | float) or not isfinite(reported):
+        return 0
+    return min(max(int(reported), 0), _MOST_TOKENS)
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call, or of several.
@@ -116,6 +125,17 @@ class Usage:
     @property
     def total(self) -> int:
         return self.input_tokens + self.output_tokens
+
+    @classmethod
+    def reported(cls, read: object, written: object, cached: object = 0, stored: object = 0) -> Usage:
+        """Return the usage that a provider reports, with plausible numbers only.
+
+        A count is never negative and fits into a database column, and cached input is input, so that no
+        report can cost less than nothing or more than the worst case.
+        """
+        taken = _count(read)
+        hit = min(_count(cached), taken)
+        return cls(taken, _count(written), hit, min(_count(stored), taken - hit))
 
     @classmethod
     def sum(cls, usages: Iterable[Usage]) -> Usage:
