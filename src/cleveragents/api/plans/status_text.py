@@ -188,7 +188,7 @@ def _of_missing(parts: PlanParts, plan: Plan, until: datetime) -> str:
         return ", but no worker is running"
     late = parts.lifecycle.clock.now() - until > _LATE
     if late and not waits_for_worker(parts, plan) and not parts.lifecycle.has_worker(plan):
-        return f", but no process continues it; resume it with `agents plan resume {short_of(plan.id)}`"
+        return ", but no process continues it; resume it"
     return ""
 
 
