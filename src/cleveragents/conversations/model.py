@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
 from cleveragents.core.identifiers import TurnFence, WorkerIdentity
+from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = [
     "LONGEST_QUESTION",
@@ -56,6 +57,7 @@ class NewConversation:
     resource_name: str | None = None
     model: str | None = None
     created_by: str | None = None
+    limits: BudgetLimits = field(default_factory=BudgetLimits)
 
 
 @dataclass(frozen=True, slots=True)

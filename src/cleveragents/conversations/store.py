@@ -33,6 +33,8 @@ from cleveragents.core.errors import ConversationBusy, RequestRefused, UnknownCo
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource, TurnFence, WorkerIdentity
 from cleveragents.core.json_value import JsonValue
+from cleveragents.models.model.budget import BudgetLimits
+from cleveragents.models.store.sql_budget_store import limits_of, open_budget
 from cleveragents.storage.actor_tables import (
     budgets,
     graph_checkpoints,
@@ -67,8 +69,8 @@ class SqlConversationStore:
     def create(
         self, new: NewConversation, *, now: datetime, claim: IdempotencyClaim | None = None
     ) -> Conversation:
-        """Store a conversation without turns; with a claim, as the result of that request. Raises
-        `UnknownProject`; `RequestUnderWay` if another request took the claim over.
+        """Store a conversation without turns, and its budget; with a claim, as the result of that request.
+        Raises `UnknownProject`; `RequestUnderWay` if another request took the claim over.
         """
         made = Conversation(
             id=self._identifiers.new(),
@@ -90,7 +92,7 @@ class SqlConversationStore:
 
         def unit(connection: Connection) -> Conversation:
             keep_made(connection, claim, made.id)  # guard: a repeated request creates nothing twice
-            self._add(connection, made, now)
+            self._add(connection, made, new.limits, now)
             return made
 
         return self._database.write(unit)
@@ -105,7 +107,7 @@ class SqlConversationStore:
         claim: IdempotencyClaim | None = None,
     ) -> Conversation:
         """Store a copy of the conversation up to a turn, or up to the last ended turn, and return it. A
-        running turn is not copied, and plans stay with the source.
+        running turn is not copied, and plans stay with the source. The copy has the limits of the source.
 
         Raises `UnknownConversation`; `RequestRefused` if there is no such turn; `RequestUnderWay`.
         """
@@ -135,7 +137,7 @@ class SqlConversationStore:
                 stop_requested=False,
             )
             keep_made(connection, claim, made.id)
-            self._add(connection, made, now)
+            self._add(connection, made, limits_of(connection, source.id), now)
             copies = [replace(one, conversation_id=made.id, first_output=0) for one in kept]
             if copies:
                 connection.execute(insert(conversation_turns), [row_of(one) for one in copies])
@@ -399,11 +401,13 @@ class SqlConversationStore:
 
         self._database.write(unit)
 
-    def _add(self, connection: Connection, made: Conversation, now: datetime) -> None:
+    def _add(self, connection: Connection, made: Conversation, limits: BudgetLimits, now: datetime) -> None:
         hold_project(connection, made.project)
         row = row_of(made, **_owner_columns(made.owner))
         del row["owner"]
         connection.execute(insert(conversations), row)
+        # In this transaction: a conversation without a budget would have no limits.
+        open_budget(connection, self._identifiers, made.id, limits, now)
         forked = {} if made.forked_from is None else {"forked_from": made.forked_from}
         self._tell(connection, EventType.CONVERSATION_STARTED, made, now, **forked)
 

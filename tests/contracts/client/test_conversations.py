@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.client import Client
 from cleveragents.api.conversations.client import ConversationRequest, TurnView
 from cleveragents.api.plans.request import Limits
@@ -226,3 +227,19 @@ def test_a_budget_bounds_the_turns(client: Client, model: str) -> None:
     assert turn.state is TurnState.FAILED
     assert "budget" in str(turn.error)
     until(lambda: client.conversations.get(talk).state is TurnState.FAILED)
+
+
+def test_a_name_of_another_project_is_not_the_repository_of_the_session(
+    server: PlanServer, client_of: ClientOf, foreign: str, model: str
+) -> None:
+    admin = client_of("admin")  # who sees both projects
+    projects, now = server.bench.container.projects, server.bench.container.clock.now()
+    place = ResourceKind.DIRECTORY, str(server.repository)
+    projects.add_resource("moving", "team", *place, now=now)
+    talk = admin.conversations.create(ConversationRequest(resource="moving", model=model)).id
+    projects.remove_resource("moving", now=now)
+    projects.add_resource("moving", "elsewhere", *place, now=now)
+    with pytest.raises(UnknownResource):
+        admin.conversations.send(talk, "What is in a.txt?")
+    assert admin.conversations.get(talk).turns == 0
+    projects.remove_resource("moving", now=now)

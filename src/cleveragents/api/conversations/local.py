@@ -33,7 +33,13 @@ from cleveragents.conversations.model import (
     Turn,
     TurnState,
 )
-from cleveragents.core.errors import ConfigurationError, ConversationBusy, Remedy, RequestRefused
+from cleveragents.core.errors import (
+    ConfigurationError,
+    ConversationBusy,
+    Remedy,
+    RequestRefused,
+    UnknownResource,
+)
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.models.model.budget import PICODOLLARS
 from cleveragents.storage.columns import kept_text
@@ -92,11 +98,8 @@ class LocalConversations:
             from cleveragents.core.errors import PriceUnknown
 
             raise PriceUnknown(model)
-        new = replace(self._place(request), model=request.model, created_by=self._by)
-        now = self._container.clock.now()
-        made = self._parts.store.create(new, now=now, claim=claim)
-        self._container.plan_parts.actor_parts.budgets.open(made.id, limits, now=now)
-        return self._view(made)
+        new = replace(self._place(request), model=request.model, created_by=self._by, limits=limits)
+        return self._view(self._parts.store.create(new, now=self._container.clock.now(), claim=claim))
 
     def list(
         self,
@@ -202,10 +205,7 @@ class LocalConversations:
         if claim is not None and claim.made is not None:  # guard: forked once
             return self.get(claim.made)
         now = self._container.clock.now()
-        made = self._parts.store.fork(found.id, turn=turn, by=self._by, now=now, claim=claim)
-        budgets = self._container.plan_parts.actor_parts.budgets
-        budgets.open(made.id, budgets.view(found.id).limits, now=now)
-        return self._view(made)
+        return self._view(self._parts.store.fork(found.id, turn=turn, by=self._by, now=now, claim=claim))
 
     def compact(self, conversation_id: str) -> ConversationView:
         found = self._operated(conversation_id)
@@ -257,12 +257,16 @@ class LocalConversations:
     def _root(self, conversation: Conversation) -> Path:
         """Return the directory of this machine with the files of the conversation's repository.
 
-        Raises `UnknownResource` if the resource was removed; `SandboxRefused`, `RemoteUnreachable`.
+        Raises `UnknownResource` if the resource was removed, also if another project uses its name now;
+        `SandboxRefused`, `RemoteUnreachable`.
         """
         if conversation.resource_name is not None:
             from cleveragents.api.resources import place_of
 
-            return place_of(self._container, self._access.resource(conversation.resource_name, Role.OPERATOR))
+            resource = self._access.resource(conversation.resource_name, Role.OPERATOR)
+            if resource.project != conversation.project:  # guard: the name now belongs to another project
+                raise UnknownResource(conversation.resource_name)
+            return place_of(self._container, resource)
         self._access.ensure_server_admin()  # guard: only the owner reads directories of the machine
         directory = Path(conversation.resource)
         if not directory.is_dir():

@@ -29,7 +29,7 @@ from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.prepared_statement import PreparedStatement
 from cleveragents.storage.rows import record_in
 
-__all__ = ["AMOUNTS", "BudgetStatements", "SqlBudgetStore", "budget_statements"]
+__all__ = ["AMOUNTS", "BudgetStatements", "SqlBudgetStore", "budget_statements", "limits_of", "open_budget"]
 
 
 _WARN_AT = 0.9
@@ -64,9 +64,7 @@ class SqlBudgetStore:
             row = self._sql.hold(connection, root_id)
             if row is not None:  # guard: an open budget keeps its spend
                 return _view(row)
-            told = self._event(EventType.BUDGET_OPENED, root_id, now, {"limits": limits.to_json()})
-            append_to_outbox(connection, told)
-            return _view(_opened(connection, root_id, limits))
+            return open_budget(connection, self._identifiers, root_id, limits, now)
 
         with self._database.read() as connection:
             row = self._sql.look(connection, root_id)
@@ -237,6 +235,21 @@ class SqlBudgetStore:
         self, kind: EventType, subject: str, now: datetime, facts: Mapping[str, JsonValue]
     ) -> DomainEvent:
         return DomainEvent(kind, subject, self._identifiers.new(), now, facts)
+
+
+def open_budget(
+    connection: Connection, identifiers: IdentifierSource, root_id: str, limits: BudgetLimits, now: datetime
+) -> BudgetState:
+    """Store a budget that is missing, with its event, in the caller's transaction."""
+    facts: dict[str, JsonValue] = {"limits": limits.to_json()}
+    append_to_outbox(connection, DomainEvent(EventType.BUDGET_OPENED, root_id, identifiers.new(), now, facts))
+    return _view(_opened(connection, root_id, limits))
+
+
+def limits_of(connection: Connection, root_id: str) -> BudgetLimits:
+    """Return the limits of a budget. A budget that was never opened has none."""
+    row = connection.execute(select(budgets).where(budgets.c.root_id == root_id)).mappings().first()
+    return BudgetLimits() if row is None else _view(row).limits
 
 
 def _opened(connection: Connection, root_id: str, limits: BudgetLimits) -> Mapping[Any, Any]:
