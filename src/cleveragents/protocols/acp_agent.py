@@ -313,13 +313,13 @@ class PlanAgent:
 
     async def _applied(self, session: _Session, plan: PlanView) -> None:
         root = Path(session.stored.cwd)
-        diffs = await _asked(lambda: list(changed_files(self._client, plan, root)))
+        shown = await _asked(changed_files, self._client, plan, root)
         update = helpers.start_tool_call(
             f"{plan.id}-apply-{plan.version}",
             f"Apply {plan.files_changed} changed files",
             kind="edit",
             status="pending",
-            content=diffs,
+            content=shown,
         )
         await self._send(session.stored.id, update)
         chosen = await self._permitted(session, update, {"apply": "Apply", "later": "Not now"})

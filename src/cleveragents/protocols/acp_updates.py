@@ -6,13 +6,13 @@ Everything that an editor sends or shows is bounded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from acp import helpers, schema
 
-from cleveragents.api.plans.views import CallView, Phase, PlanState, PlanView
+from cleveragents.api.plans.views import CallView, ChangeView, Phase, PlanState, PlanView
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text
 
@@ -25,8 +25,13 @@ LONGEST_PROMPT = 100_000
 _MOST_FILES = 50
 _LONGEST_FILE = 200_000
 _LONGEST_TITLE = 200
+_MOST_NAMED = 200
+_LONGEST_PATH = 4096
+_PLAIN = "100644"
+_SPECIAL = {"120000": "a symbolic link", "160000": "a submodule"}
 
 Kind = Literal["read", "edit", "delete", "move", "search", "execute", "other"]
+Content = schema.FileEditToolCallContent | schema.ContentToolCallContent
 Entry = Literal["pending", "in_progress", "completed"]
 
 _KINDS: Mapping[str, Kind] = {
@@ -87,25 +92,67 @@ def call_update(plan_id: str, call: CallView) -> schema.ToolCallStart:
     )
 
 
-def changed_files(client: Client, plan: PlanView, root: Path) -> Iterator[schema.FileEditToolCallContent]:
-    """Yield the accepted changes of a plan as diffs, for the first fifty text files. The patch has all."""
-    shown = 0
+def changed_files(client: Client, plan: PlanView, root: Path) -> list[Content]:
+    """Return the accepted changes of a plan: diffs of the first fifty text files, then a text that names the
+    changes without a diff and the changed modes. The text names 200 files and counts the others.
+    """
+    diffs: list[Content] = []
+    untold: list[str] = []
     for change in plan.changes:
-        if shown == _MOST_FILES:
-            return
-        try:
-            before = client.plans.file(plan.id, change.path, side="before")
-            after = client.plans.file(plan.id, change.path, side="after")
-        except CleverAgentsError:
-            continue  # a link, a submodule, or a file that is gone by now
-        if any(side.binary or side.truncated or side.size > _LONGEST_FILE for side in (before, after)):
+        full = len(diffs) == _MOST_FILES
+        diff = f"after the first {_MOST_FILES}" if full else _diff_of(client, plan.id, change, root)
+        if isinstance(diff, str):
+            untold.append(_named(change, f"{_modes_of(change)}, no diff: {diff}"))
             continue
-        shown += 1
-        yield helpers.tool_diff_content(
-            str(root / change.path),
-            after.content if after.exists else "",
-            before.content if before.exists else None,
-        )
+        diffs.append(diff)
+        if _changes_mode(change):
+            untold.append(_named(change, _modes_of(change)))
+    if not untold:
+        return diffs
+    lines = [f"{len(untold)} of {len(plan.changes)} files have changes that no diff here shows:", *untold]
+    if len(untold) > _MOST_NAMED:
+        lines[_MOST_NAMED + 1 :] = [f"- … and {len(untold) - _MOST_NAMED} more files"]
+    lines.append(f"`agents plan diff {plan.id}` shows all changes.")
+    return [*diffs, helpers.tool_content(helpers.text_block(redact_known_text("\n".join(lines))))]
+
+
+def _diff_of(
+    client: Client, plan_id: str, change: ChangeView, root: Path
+) -> schema.FileEditToolCallContent | str:
+    """Return the diff of a file, or the reason why there is none."""
+    kinds = [_SPECIAL[side.mode] for side in (change.before, change.after) if side and side.mode in _SPECIAL]
+    if kinds:
+        return kinds[-1]
+    try:
+        before = client.plans.file(plan_id, change.path, side="before")
+        after = client.plans.file(plan_id, change.path, side="after")
+    except CleverAgentsError:
+        return "the file cannot be read"
+    if before.binary or after.binary:
+        return "a binary file"
+    if any(side.truncated or side.size > _LONGEST_FILE for side in (before, after)):
+        return f"larger than {_LONGEST_FILE // 1000} kB"
+    return helpers.tool_diff_content(
+        str(root / change.path),
+        after.content if after.exists else "",
+        before.content if before.exists else None,
+    )
+
+
+def _changes_mode(change: ChangeView) -> bool:
+    before = change.before.mode if change.before else _PLAIN
+    return change.after is not None and change.after.mode != before
+
+
+def _modes_of(change: ChangeView) -> str:
+    modes = [side.mode for side in (change.before, change.after) if side]
+    return f"mode {' → '.join(dict.fromkeys(modes))}"
+
+
+def _named(change: ChangeView, facts: str) -> str:
+    # A name of a file may contain line breaks, which would look like other entries.
+    name = change.path if change.path.isprintable() else ascii(change.path)
+    return f"- {name[:_LONGEST_PATH]} ({change.change}, {facts})"
 
 
 def phases_of(plan: PlanView) -> schema.AgentPlanUpdate:

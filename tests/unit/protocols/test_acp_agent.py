@@ -22,7 +22,7 @@ from cleveragents.core.errors import RequestRefused
 from cleveragents.protocols.acp_agent import AcpOptions, PlanAgent
 from cleveragents.protocols.acp_sessions import SessionFiles
 from cleveragents.protocols.acp_stdio import BoundedLines
-from cleveragents.protocols.acp_updates import LONGEST_PROMPT
+from cleveragents.protocols.acp_updates import LONGEST_PROMPT, changed_files
 from tests.server_plan_bench import PlanServer, plan_server
 
 T = TypeVar("T")
@@ -173,6 +173,34 @@ def test_a_prompt_becomes_a_plan_whose_diff_a_person_applies(server: PlanServer)
     assert any(one.session_update == "plan" for one in editor.updates)
     server.post(f"/plans/{plan}/undo", status=202)
     server.rested({"id": plan})
+
+
+def test_a_request_to_apply_lists_every_change_that_no_diff_shows(server: PlanServer) -> None:
+    script = (
+        "ln -s /etc/passwd link; head -c 300000 /dev/zero | tr '\\0' x > large.txt; printf '\\0' > data.bin;"
+        " echo hi > 'two\nlines.txt'; echo hi > run.sh; chmod +x run.sh;"
+        " for n in $(seq 100 400); do echo $n > z$n.txt; done"
+    )
+    made = server.rested(server.command(script, apply="review"))
+    client = LocalClient(server.bench.container, owner_of(server.bench.container, "acp"))
+    plan = client.plans.get(made["id"])
+    *diffs, listed = changed_files(client, plan, server.repository)
+    assert {one.type for one in diffs} == {"diff"}
+    assert len(diffs) == 50
+    heading, *lines = listed.content.text.splitlines()
+    omitted = plan.files_changed - 50 + 1  # the program has a diff, but its mode is not in it
+    assert heading.startswith(f"{omitted} of {plan.files_changed} files")
+    assert "- link (created, mode 120000, no diff: a symbolic link)" in lines
+    assert "- large.txt (created, mode 100644, no diff: larger than 200 kB)" in lines
+    assert "- data.bin (created, mode 100644, no diff: a binary file)" in lines
+    assert "- run.sh (created, mode 100755)" in lines
+    assert "- z200.txt (created, mode 100644, no diff: after the first 50)" in lines
+    assert not any(line.startswith("lines.txt") for line in lines), "a name is on one line"
+    assert lines[-2:] == [
+        f"- … and {omitted - 200} more files",
+        f"`agents plan diff {plan.id}` shows all changes.",
+    ]
+    assert len(lines) == 202
 
 
 @pytest.mark.parametrize("outcome", [CANCELLED, selected("later"), selected("approve"), selected("")])
