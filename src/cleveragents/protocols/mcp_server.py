@@ -7,7 +7,6 @@ apply a result only if the plan's profile allows that without approval.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -16,8 +15,9 @@ import structlog
 from pydantic import Field
 
 from cleveragents import __version__
+from cleveragents.api.plans.client import LOOK_SECONDS
 from cleveragents.api.views import as_json
-from cleveragents.core.errors import CleverAgentsError, DeadlineExceeded, Fault
+from cleveragents.core.errors import CleverAgentsError, Fault
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.protocols.agent_requests import (
     Dollars,
@@ -45,6 +45,7 @@ plan_status (wait_seconds saves you calls), read its changes with plan_diff. Whe
 has to act: tell them the `next_steps`. apply_plan applies the result to the files if the user's profile
 allows it. context finds the code relevant to a question."""
 
+_LONGEST_LOOK_SECONDS = 1.0
 _FAILED = "internal error; the log has the details"
 _READ_ONLY = frozenset({"plan_status", "plan_diff", "context"})
 _FOR_GOOD = frozenset({"apply_plan", "cancel_plan"})
@@ -134,11 +135,11 @@ class _Requests:
         request = terms.request(goal, profile=place.profile, repository=place.repository)
         return _shown(client.plans.create(request))
 
-    def status(self, plan: str, wait_seconds: float) -> dict[str, Any]:
-        if wait_seconds:
-            with suppress(DeadlineExceeded):
-                self.client().plans.wait(plan, timeout=wait_seconds)
-        return _shown(self.client().plans.get(plan))  # the rights of the user may have changed meanwhile
+    def status(self, plan: str) -> dict[str, Any]:
+        return _shown(self.client().plans.get(plan))
+
+    def rests(self, plan: str) -> bool:
+        return self.client().plans.summary(plan).at_rest
 
     def diff(self, plan: str) -> str:
         return patch_text(self.client(), plan)
@@ -199,7 +200,9 @@ def _tools(requests: _Requests) -> list[Callable[..., Any]]:
         wait_seconds: Annotated[float, Field(ge=0, le=50, description="seconds to wait for the plan")] = 0,
     ) -> dict[str, Any]:
         """Return the status of a plan, its changes, checks and the next steps."""
-        return await _answered(lambda: requests.status(plan, wait_seconds))
+        if wait_seconds:
+            await _waited(lambda: requests.rests(plan), wait_seconds)
+        return await _answered(lambda: requests.status(plan))
 
     async def plan_diff(plan: _Plan) -> str:
         """Return the changes of a plan as a patch."""
@@ -241,6 +244,17 @@ def _shown(plan: PlanView) -> dict[str, Any]:
         "checks": [{name: row[name] for name in ("name", "verdict", "stale")} for row in said["checks"]],
         "changes": [{name: row[name] for name in ("path", "change")} for row in said["changes"]],
     }
+
+
+async def _waited(rests: Callable[[], bool], seconds: float) -> None:
+    """Wait until the plan rests, at most that long. No thread waits: threads are shared by all requests."""
+    import anyio
+
+    pause = LOOK_SECONDS
+    with anyio.move_on_after(seconds):
+        while not await _answered(rests):
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
 
 
 async def _answered(ask: Callable[[], T]) -> T:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.server.mcpserver.exceptions import ToolError
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.store.sql_project_store import SqlProjectStore
 from cleveragents.cli.servers import keep_token, logins_file
+from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.identifiers import UlidSource
+from cleveragents.protocols import mcp_server
 from cleveragents.storage.database import open_database
 from tests.cli_bench import git, paint_shop
 from tests.live_server import served
@@ -125,6 +132,44 @@ async def refused(client: Client, tool: str, **arguments: object) -> str:
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     return str(result.content[0].text)
+
+
+def test_a_request_that_waits_for_a_plan_holds_no_thread() -> None:
+    """All requests share the threads of the process: here there is one, and a request that waits on it would
+    keep the other request from its answer.
+    """
+    looked, ended = threading.Event(), threading.Event()
+
+    class Plans:
+        def summary(self, _: str) -> SimpleNamespace:
+            looked.set()
+            return SimpleNamespace(at_rest=False)
+
+        def wait(self, _: str, *, timeout: float) -> None:
+            looked.set()
+            ended.wait(timeout)
+
+        def get(self, plan: str) -> None:
+            raise UnknownPlan(plan)
+
+    client: Any = SimpleNamespace(plans=Plans())
+    tools = mcp_server._tools(mcp_server._Requests(lambda: client, mcp_server.McpServerOptions()))
+    (plan_status,) = [tool for tool in tools if tool.__name__ == "plan_status"]
+
+    async def main() -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 1
+        async with anyio.create_task_group() as group:
+            group.start_soon(plan_status, "01WAITS", 50)
+            while not looked.is_set():
+                await anyio.lowlevel.checkpoint()
+            try:
+                with anyio.fail_after(20), pytest.raises(ToolError, match="01OTHER"):
+                    await plan_status("01OTHER")
+            finally:
+                ended.set()
+                group.cancel_scope.cancel()
+
+    anyio.run(main)
 
 
 def test_its_tools_say_what_they_are_for(world: World) -> None:
