@@ -115,7 +115,8 @@ class WebhookNotifier:
             body = self._body(row)
             if body is None:
                 continue
-            if self._claimed() is None:  # guard: renewed before each delivery, which may take long
+            # Renewed before each delivery, which may take long
+            if self._claimed() != position:  # guard: another server may have sent it during a suspension
                 return _POLL_SECONDS
             if not self._delivered(body):
                 self._failures += 1
@@ -123,6 +124,7 @@ class WebhookNotifier:
             self._failures = 0
             if not self._keep(row.position):
                 return _POLL_SECONDS
+            position = row.position
         if rows:
             self._keep(rows[-1].position)
         return 0.0 if len(rows) == _PAGE else _POLL_SECONDS

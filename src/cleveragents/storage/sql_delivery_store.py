@@ -54,13 +54,14 @@ class SqlDeliveryStore:
 
     def keep(self, receiver: str, owner: str, position: int, *, now: datetime) -> bool:
         """Store the position and renew the lease. Return False, without a change, if the owner has lost the
-        lease.
+        lease, or the stored position is greater.
         """
 
         def unit(connection: Connection) -> bool:
             mine = update(deliveries).where(_ROWS.receiver == receiver, _ROWS.owner == owner)
             values = {"position": position, "leased_until": _until(now)}
-            return connection.execute(mine.values(values)).rowcount == 1
+            forward = mine.where(_ROWS.position <= position)
+            return connection.execute(forward.values(values)).rowcount == 1
 
         return self._database.write(unit)
 

@@ -10,8 +10,10 @@ import pytest
 from sqlalchemy import Delete, Update, delete, select, update
 
 from cleveragents.config.service_settings import NotificationSettings
+from cleveragents.events.chain import LogRow
 from cleveragents.server.webhook import WebhookNotifier
 from cleveragents.storage.service_tables import deliveries
+from cleveragents.storage.sql_delivery_store import SqlDeliveryStore
 from tests.server_plan_bench import PlanServer, plan_server
 
 
@@ -173,6 +175,42 @@ def test_a_server_that_lost_its_lease_during_a_delivery_records_nothing(server: 
     sender.step()
     sender.step()
     assert [told["plan"] for told in receiver.accepted] == [one, two]
+
+
+def test_a_suspended_server_neither_repeats_nor_moves_back(
+    server: PlanServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other server sends all and releases the lease between the first look of the sender and its first
+    delivery. Without a comparison of the positions, the sender repeats what was sent.
+    """
+    receiver = Receiver()
+    other, sender = notifier(server, receiver), notifier(server, receiver)
+    plans = [done(server), done(server)]
+    body_of, rows = sender._body, []
+
+    def suspended(row: LogRow) -> Mapping[str, object] | None:
+        if not rows:
+            killed(server)
+            other.step()
+            other.release()
+        rows.append(row)
+        return body_of(row)
+
+    monkeypatch.setattr(sender, "_body", suspended)
+    sender.step()
+    assert [told["plan"] for told in receiver.accepted] == plans
+    sender.step()
+    assert [told["plan"] for told in receiver.accepted] == plans
+
+
+def test_a_position_never_moves_back(server: PlanServer) -> None:
+    container = server.bench.container
+    store, now = SqlDeliveryStore(container.database), container.clock.now()
+    assert store.claim("receiver", "owner", start=5, now=now) == 5
+    assert store.keep("receiver", "owner", 7, now=now)
+    assert not store.keep("receiver", "owner", 6, now=now)
+    assert store.claim("receiver", "owner", start=0, now=now) == 7
+    assert store.keep("receiver", "owner", 7, now=now), "the same position renews the lease"
 
 
 def test_old_events_are_not_reported_at_the_first_start(server: PlanServer) -> None:
