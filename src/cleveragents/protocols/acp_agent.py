@@ -15,7 +15,7 @@ keeps waiting, and any other surface can decide.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -72,6 +72,8 @@ class _Session:
 
     stored: StoredSession
     busy: bool = False
+    question: str | None = None
+    """The name of the last question that the editor showed."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -123,7 +125,7 @@ class PlanAgent:
             except RequestError:
                 continue  # deleted meanwhile
             await self._send(session_id, helpers.update_user_message_text(plan.goal))
-            await self._say(session_id, report_of(plan))
+            await self._report(self._open[session_id], plan)
         await self._offer_commands(session_id, more)
         return schema.LoadSessionResponse()
 
@@ -219,7 +221,11 @@ class PlanAgent:
         if command == "resume":
             await _asked(plans.resume, plan_id)
         elif plan.needs == "question":
-            await _asked(plans.answer, plan_id, text)
+            question = _question_of(plan)
+            if session.question != question:  # guard: an answer is for the question that the person saw
+                await self._say(session.stored.id, "Your answer was not sent: this question is new.")
+                return plan_id, seen
+            await _asked(plans.answer, plan_id, text, question=question)
         elif not plan.at_rest or plan.needs == "approval":
             await _asked(plans.comment, plan_id, text)
             await self._say(session.stored.id, "Stored as a comment on the plan, which is not finished yet.")
@@ -292,7 +298,7 @@ class PlanAgent:
 
     async def _decided(self, session: _Session, plan: PlanView) -> bool:
         """Ask the person about a plan at rest, if an editor can. Return whether the plan continues."""
-        await self._say(session.stored.id, report_of(plan))
+        await self._report(session, plan)
         if plan.needs == "approval" and plan.approval is not None:
             return await self._approved(session, plan, plan.approval.call)
         if plan.needs == "review" and "apply" in plan.can:
@@ -362,6 +368,10 @@ class PlanAgent:
             return None
         return chosen
 
+    async def _report(self, session: _Session, plan: PlanView) -> None:
+        await self._say(session.stored.id, report_of(plan))
+        session.question = _question_of(plan)
+
     async def _say(self, session_id: str, text: str) -> None:
         await self._send(session_id, helpers.update_agent_message_text(f"{text}\n\n"))
 
@@ -393,6 +403,12 @@ class _Calls:
                     self._ended = call.number
             after = page.next
         return updates
+
+
+def _question_of(plan: PlanView) -> str | None:
+    """Return the name of the pending question."""
+    pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return str(pending["question"]) if "question" in pending else None
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:

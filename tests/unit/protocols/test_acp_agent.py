@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +19,7 @@ from acp.exceptions import RequestError
 
 from cleveragents.api.access import owner_of
 from cleveragents.api.client import LocalClient
+from cleveragents.api.plans.views import Phase, PlanState
 from cleveragents.core.errors import RequestRefused
 from cleveragents.protocols.acp_agent import AcpOptions, PlanAgent
 from cleveragents.protocols.acp_sessions import SessionFiles
@@ -261,6 +263,59 @@ def test_cancel_pauses_the_plan(server: PlanServer) -> None:
     assert "Paused plan" in editor.said("agent_message_chunk")
     assert "resume" in server.rested({"id": plan})["can"]
     server.post(f"/plans/{plan}/cancel")
+
+
+def test_an_answer_is_sent_only_to_the_question_that_the_editor_showed(tmp_path: Path) -> None:
+    """The plan asks a second question, because another surface answered the first one meanwhile."""
+    pending = ["first"]
+    answers: list[tuple[str, str | None]] = []
+
+    class Plans:
+        def get(self, plan_id: str) -> SimpleNamespace:
+            asked = {"for": "question", "question": pending[0], "what": f"The {pending[0]} one?"}
+            return SimpleNamespace(
+                id=plan_id,
+                needs="question",
+                waiting_for=asked,
+                goal="ask",
+                phase=Phase.EXECUTE,
+                state=PlanState.WAITING,
+                answer=None,
+                meaning="needs your answer",
+                error=None,
+                next_steps=(),
+                can=(),
+            )
+
+        def summary(self, plan_id: str) -> SimpleNamespace:
+            return SimpleNamespace(at_rest=True)
+
+        def output(self, plan_id: str, *, after: int) -> tuple[()]:
+            return ()
+
+        def calls(self, plan_id: str, *, after: str) -> SimpleNamespace:
+            return SimpleNamespace(items=(), next=None)
+
+        def answer(self, plan_id: str, text: str, *, question: str | None = None) -> None:
+            answers.append((text, question))
+
+    files = SessionFiles(tmp_path, lambda: next(ULIDS))
+    session = files.add_plan(files.create(str(tmp_path)), "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A").id
+    client: Any = SimpleNamespace(plans=Plans())
+    agent, editor = PlanAgent(client, files, AcpOptions()), Editor()
+    agent.on_connect(editor)
+
+    async def main() -> None:
+        await agent.load_session(str(tmp_path), session)
+        pending[0] = "second"
+        await agent.prompt(session, [helpers.text_block("yes")])
+        assert answers == []
+        assert "this question is new" in editor.said("agent_message_chunk")
+        assert "The second one?" in editor.said("agent_message_chunk")
+        await agent.prompt(session, [helpers.text_block("no")])
+        assert answers == [("no", "second")]
+
+    asyncio.run(main())
 
 
 def test_sessions_are_listed_and_unknown_ones_are_refused(server: PlanServer) -> None:
