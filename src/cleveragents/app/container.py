@@ -417,7 +417,7 @@ class Container:
 
         _ = self.actor_runner  # built before it, and therefore closed after all turns have ended
         parts = self.conversations
-        return RunningTurns(parts.store, parts.output, self.clock, parts.terms)
+        return RunningTurns(parts.store, parts.output_of, self.clock, parts.terms)
 
     @property
     def state_directory(self) -> Path:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.conversations.running_turns import LeaseObserver, LeaseTerms
     from cleveragents.conversations.store import SqlConversationStore
     from cleveragents.conversations.turn import TurnEnvironment
-    from cleveragents.core.identifiers import WorkerIdentity
+    from cleveragents.core.identifiers import TurnFence, WorkerIdentity
     from cleveragents.models.calls import OpenCalls
     from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
     from cleveragents.processes.ports import StopSignal
@@ -46,6 +46,17 @@ class ConversationParts:
         from cleveragents.storage.conversation_tables import conversations
 
         return SqlPlanOutput(self._container.database, owners=conversations)
+
+    def output_of(self, fence: TurnFence) -> SqlPlanOutput:
+        """Return the output of a turn, for its owner: an append raises `StaleTurn` once the turn is lost."""
+        from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
+        from cleveragents.storage.conversation_tables import conversations, ensure_turn_held
+
+        return SqlPlanOutput(
+            self._container.database,
+            owners=conversations,
+            ensure=lambda connection: ensure_turn_held(connection, fence),
+        )
 
     @Once
     def observer(self) -> LeaseObserver:

@@ -107,7 +107,6 @@ class NewTurn:
     question: str
     author: str | None = None
     read_only: bool = False
-    first_output: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

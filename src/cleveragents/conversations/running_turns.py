@@ -95,18 +95,22 @@ class RunningTurns:
 
     Thread safety:
         Owner: the container of the process closes it; any thread may start and stop turns.
-        Lock: `_lock` guards the dictionary of tokens, for arithmetic only.
-        Guarantee: after `close`, no turn starts. The end of a turn is stored under its fence, so a turn that
-            another process has taken over changes nothing.
+        Lock: `_lock` guards the dictionary of tokens, for arithmetic and the start of a thread.
+        Guarantee: after `close`, no turn starts. The output and the end of a turn are stored under its fence,
+            so a turn that another process has taken over changes nothing.
     Cancel safety: a stopped turn stores its state `stopped`; a turn that `close` ends is `interrupted`. Both
         can be continued.
     """
 
     def __init__(
-        self, store: SqlConversationStore, output: PlanOutput, clock: Clock, terms: LeaseTerms
+        self,
+        store: SqlConversationStore,
+        output_of: Callable[[TurnFence], PlanOutput],
+        clock: Clock,
+        terms: LeaseTerms,
     ) -> None:
         self._store = store
-        self._output = output
+        self._output_of = output_of
         self._clock = clock
         self._terms = terms
         self._lock = threading.Lock()
@@ -123,17 +127,22 @@ class RunningTurns:
             raise QueueFull(f"{MOST_TURNS} turns run in this process", MOST_TURNS)
 
     def start(self, held: Conversation, work: TurnWork, *, by: str | None) -> None:
-        """Run the work of a turn that this process has begun, on a thread."""
+        """Run the work of a turn that this process has begun, on a thread. If the system has no thread for
+        it, the turn is interrupted and `RuntimeError` raised.
+        """
         token, fence = CancellationToken(), held.held
         thread = threading.Thread(
             target=self._run, args=(fence, work, token, by), name=f"turn-{held.id}", daemon=True
         )
-        with self._lock:
-            self._running[fence] = (token, thread)
-            closed = self._closed
-        if closed:
-            token.cancel("the process ends")
-        thread.start()
+        try:
+            with self._lock:
+                if self._closed:
+                    token.cancel("the process ends")
+                thread.start()  # under the lock: `close` joins only threads that have started
+                self._running[fence] = (token, thread)
+        except RuntimeError:
+            self._store.end(fence, TurnState.INTERRUPTED, now=self._clock.now())
+            raise
 
     def run(self, held: Conversation, work: Callable[[CancellationToken], object]) -> None:
         """Run other work on a taken conversation, here, while its lease is renewed."""
@@ -196,7 +205,7 @@ class RunningTurns:
 
     def _answer(self, fence: TurnFence, work: TurnWork, token: CancellationToken) -> None:
         state, answer, error = TurnState.ANSWERED, "", None
-        recorder = OutputRecorder(self._output, self._clock)
+        recorder = OutputRecorder(self._output_of(fence), self._clock)
         recorder.start()
         told = recorder.watch_id(fence.conversation_id).told
         assert told is not None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, delete, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, or_, select, update
 
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_project_store import hold_project
@@ -230,7 +230,7 @@ class SqlConversationStore:
                 error=None,
                 author=new.author,
                 read_only=new.read_only,
-                first_output=new.first_output,
+                first_output=_last_output(connection, held.id),  # in this transaction: the fence is new
                 created_at=now,
                 ended_at=None,
             )
@@ -483,6 +483,12 @@ def _turns(
     query = select(conversation_turns).where(table.conversation_id == conversation_id, table.number > after)
     rows = connection.execute(query.order_by(table.number).limit(limit)).mappings()
     return [record_in(Turn, row) for row in rows]
+
+
+def _last_output(connection: Connection, conversation_id: str) -> int:
+    """Return the number of the last piece of output; 0 if there is none."""
+    query = select(func.max(plan_output.c.number)).where(plan_output.c.plan_id == conversation_id)
+    return connection.execute(query).scalar() or 0
 
 
 def _change(connection: Connection, conversation_id: str, **columns: object) -> None:

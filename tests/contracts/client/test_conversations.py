@@ -191,6 +191,9 @@ def test_bad_requests_are_refused(client: Client, model: str) -> None:
         client.conversations.get("../plans")
     with pytest.raises(RequestRefused):
         client.conversations.wait(talk, timeout=1)
+    for after in ("²", "-1", "x", "9" * 30):
+        with pytest.raises(RequestRefused):
+            client.conversations.turns(talk, after=after)
 
 
 def test_a_failed_turn_says_why(server: PlanServer, client: Client) -> None:

@@ -57,6 +57,7 @@ __all__ = ["LocalConversations"]
 
 _MODEL = "model"
 _MOST_PIECES = 1000
+_LONGEST_NUMBER = 9
 
 
 class LocalConversations:
@@ -120,7 +121,8 @@ class LocalConversations:
 
     def turns(self, conversation_id: str, *, limit: int = 100, after: str | None = None) -> Page[TurnView]:
         found = self._read(conversation_id)
-        if not (after or "0").isdigit():
+        # guard: `²` is a digit without a value, and no database stores a number of any length
+        if after and not (after.isdecimal() and len(after) <= _LONGEST_NUMBER):
             raise RequestRefused("`after` is the number of a turn", "after")
         turns = self._parts.store.turns(found.id, after=int(after or 0), limit=limit + 1)
         links = self._parts.store.plans_of(found.id)
@@ -142,7 +144,7 @@ class LocalConversations:
         if not question or len(question) > LONGEST_QUESTION:
             raise RequestRefused(f"a question has 1 to {LONGEST_QUESTION:,} characters", "text")
         root = self._ready(found)
-        new = NewTurn(question, self._by, read_only, self._parts.output.last(found.id))
+        new = NewTurn(question, self._by, read_only)
         begin = partial(self._parts.store.begin, found.id, new, self._parts.owner, claim=claim)
         held = self._take(found.id, begin)
         return self._started(held, root)

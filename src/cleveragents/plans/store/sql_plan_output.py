@@ -6,7 +6,7 @@ after the other, and a deleted plan gets no more output, which would never be re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -45,10 +45,21 @@ _FORGET = delete(plan_output).where(_OF_PLAN, plan_output.c.number < bindparam("
 class SqlPlanOutput:
     """`PlanOutput` on a `Database`, for the objects in the table `owners`. Has no other state, so any thread
     may share it.
+
+    `ensure` runs in the transaction of each append; what it raises, for example `StaleTurn`, refuses the
+    append.
     """
 
-    def __init__(self, database: Database, *, bound_bytes: int = OUTPUT_BYTES, owners: Table = plans) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        bound_bytes: int = OUTPUT_BYTES,
+        owners: Table = plans,
+        ensure: Callable[[Connection], None] | None = None,
+    ) -> None:
         self._database = database
+        self._ensure = ensure
         self._bound = bound_bytes
         self._hold = select(owners.c.id).where(owners.c.id == bindparam("plan_id")).with_for_update()
 
@@ -79,6 +90,8 @@ class SqlPlanOutput:
     def _add(
         self, connection: Connection, plan_id: str, texts: Sequence[tuple[str, str]], now: datetime
     ) -> None:
+        if self._ensure is not None:
+            self._ensure(connection)
         if (
             connection.execute(self._hold, {"plan_id": plan_id}).first() is None
         ):  # guard: nothing outlives a plan
