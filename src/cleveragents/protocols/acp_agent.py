@@ -430,3 +430,5 @@ async def _asked(ask: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
         raise RequestError(-32602, redact_text(str(error))) from None
     except CleverAgentsError as error:
         raise RequestError(-32603, redact_text(str(error))) from None
+    except OSError as error:
+        raise RequestError(-32603, redact_text(f"cannot read or store a file: {error}")) from None

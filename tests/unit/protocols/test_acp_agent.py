@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -387,6 +388,33 @@ def test_a_line_that_is_no_message_gets_an_error_and_the_next_one_is_read(line: 
 
     found, answered = asyncio.run(work())
     assert (found["method"], answered) == ("next", code)
+
+
+def test_two_processes_that_change_a_session_lose_nothing(tmp_path: Path) -> None:
+    """Each has objects of its own, as each process has. A fixed temporary name, or a write of what was read
+    before, loses plans.
+    """
+    made = SessionFiles(tmp_path, lambda: next(ULIDS)).create("/srv")
+
+    def write(name: str) -> None:
+        files = SessionFiles(tmp_path, str)
+        for number in range(20):
+            files.add_plan(made, f"{name}-{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
+    assert len(SessionFiles(tmp_path, str).get(made.id).plans) == 80
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".lock", f"{made.id}.json"]
+
+
+def test_a_session_that_cannot_be_stored_is_a_clear_error(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("")
+    client: Any = None
+    agent = PlanAgent(client, SessionFiles(place, lambda: next(ULIDS)), AcpOptions())
+    with pytest.raises(RequestError, match="cannot read or store a file") as refused:
+        asyncio.run(agent.new_session(cwd=str(tmp_path)))
+    assert refused.value.code == -32603
 
 
 def test_a_damaged_session_is_unknown(tmp_path: Path) -> None:
