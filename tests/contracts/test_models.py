@@ -24,6 +24,8 @@ from cleveragents.testing.scripted_server import ScriptedServer
 if find_spec("langchain_openai") is None:
     pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
+MUCH = "".join(f"{number} " for number in range(300))
+"""Longer than any text whose repetition ends an answer."""
 SCRIPT = read_script(
     r"""
 facts: {context_tokens: 4096, output_tokens: 512}
@@ -116,8 +118,8 @@ rules:
   - when: {user: "^twice busy$"}
     reply: {text: "now"}
   - when: {user: "^say much$"}
-    reply: {text: "0123456789 ", repeat: 20000}
-""",
+    reply: {text: "MUCH", repeat: 400}
+""".replace("MUCH", MUCH),
     "script.yaml",
 )
 TOOLS = [
@@ -355,7 +357,7 @@ def test_any_number_of_calls_run_at_once(ask: Asking) -> None:
 
 def test_an_answer_of_any_length_is_taken(ask: Asking) -> None:
     reply = ask("say much", max_output_tokens=100_000)
-    assert reply.message.text == "0123456789 " * 20_000
+    assert reply.message.text == MUCH * 400
     assert "".join(ask.pieces) == reply.message.text
 
 

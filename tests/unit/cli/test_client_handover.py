@@ -70,7 +70,7 @@ def test_a_server_that_lives_runs_the_plan_and_the_command_watches(
 
 def test_questions_are_answered_here_and_the_server_continues(server: PlanServer, agents: Agents) -> None:
     with announced(server.bench.state, URL, "now"):
-        ended = agents("run", "--profile", "manual", *REPLACE, typed="y\nr\n")
+        ended = agents("run", "--profile", "manual", *REPLACE, typed="y\nr\ny\n")
         background = agents("run", "--background", "--review", *REPLACE, "--format", "json")
     assert (ended.code, "status  discarded" in ended.out) == (0, True), ended.err
     assert ended.err.count("making a sandbox") == 1

@@ -53,6 +53,7 @@ def read_everywhere(bench: ServerBench, plan_id: str) -> dict[str, str]:
     """Return the response of every GET of the API, the same for each role, and the page."""
     ids = {"plan_id": plan_id, "job_id": bench.operator.get("/api/jobs").json()["items"][0]["id"]}
     ids |= {"number": "1", "name": "operator", "namespace": "builtin"}
+    ids |= {"conversation_id": plan_id}  # there is none; its reads are tested with conversations
     said: dict[str, str] = {}
     for path, methods in bench.app.openapi()["paths"].items():
         if "get" in methods and not path.endswith("/stream"):
