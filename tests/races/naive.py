@@ -45,6 +45,7 @@ from tests.races.naive_plan_store import (
 )
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.races.naive_tree import LookThenSpawnPlanStore
+from tests.races.naive_usage_wait import RereadingRun
 from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue
 from tests.races.naive_worker import (
     LockOnlyAttempt,
@@ -92,6 +93,7 @@ NAIVE: tuple[type, ...] = (
     MovedLaterQueue,
     TellsFirst,
     TellsInAnyCase,
+    RereadingRun,
     WritesFilesOneByOne,
     ChecksOut,
     AppliesPatch,

@@ -24,6 +24,7 @@ SAMPLES: dict[str, Any] = {
     "str | None": "text",
     "tuple[str, ...]": ("a", "b"),
     "bool": True,
+    "int | None": 5,
     "tuple[int, int, int, int] | None": (7, 8, 9, 1),
     "tuple[Remedy, ...]": (Remedy("plan.list", "text", {"call": None}, "List the plans"),),
 }

@@ -291,7 +291,7 @@ def test_through_a_server_plans_run_on_its_resources(world: World, tmp_path: Pat
         nowhere, done, diff, refusal, context = world.ask(work, server=("--server", address))
         plan = server.get(f"/plans/{done['id']}")
     assert "there is no resource 'nowhere'" in nowhere
-    assert plan["resource"].endswith("shop"), "the only resource is the default"
+    assert plan["resource_name"] == "shop", "the only resource is the default"
     assert (done["state"], done["needs"], plan["request"]["by"]) == ("complete", "review", "operator"), done
     assert "+green" in diff
     assert "its profile reserves the apply for a person" in refusal
