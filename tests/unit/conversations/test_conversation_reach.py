@@ -14,6 +14,7 @@ from cleveragents.api.conversations.client import ConversationRequest, TurnView
 from cleveragents.api.conversations.local import LocalConversations
 from cleveragents.api.plans.client import Plans
 from cleveragents.api.plans.local import LocalPlans
+from cleveragents.api.plans.request import Limits
 from cleveragents.conversations.model import TurnState
 from tests.server_plan_bench import PlanServer, plan_server
 
@@ -127,6 +128,27 @@ def test_a_conversation_corrects_only_its_own_plans(server: PlanServer) -> None:
     (turn,), called = talked(server, model, "Correct the other plan.")
     assert (turn.answer, turn.plans) == ("It is not mine.", ())
     assert not called & {"correct", "revise"}
+
+
+def test_a_failed_plan_keeps_its_share_of_the_budget(server: PlanServer) -> None:
+    """A correction continues a failed plan, so what the plan may still spend is not free."""
+    refused = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
+    starts = [call("start_plan", goal="paint"), {"text": "Started."}]
+    again = {"when": {"user": "person:\\s+Again"}, "turns": starts}
+    model = server.script(refused, again, {"turns": starts})
+    container = server.bench.container
+    found = container.users.known_by(
+        server.bench.tokens["operator"], TokenKind.PROGRAM, now=container.clock.now()
+    )
+    assert found is not None
+    access = Access(container, *found)
+    talks = LocalConversations(access, LocalPlans(access))
+    talk = talks.create(ConversationRequest(resource="shop", model=model, limits=Limits(tokens=900_000)))
+    talks.send(talk.id, "Paint.")
+    (first,) = talks.wait(talk.id, timeout=60).plans
+    server.rested({"id": first})
+    talks.send(talk.id, "Again.")
+    assert talks.wait(talk.id, timeout=60).plans == ()
 
 
 def test_a_secret_in_a_question_or_an_answer_is_masked(server: PlanServer) -> None:

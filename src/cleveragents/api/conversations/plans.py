@@ -80,6 +80,15 @@ class LocalConversationPlans:
             return _note(self._plans.revise(view.id, message, claim=claim))
         return _note(self._plans.correct(view.id, message, claim=claim))
 
+    def _is_final(self, plan_id: str) -> bool:
+        """Return whether the plan can spend nothing more: it is deleted, or no correction continues it."""
+        try:
+            return self._plans.summary(plan_id).status.value in _FINAL
+        except UnknownPlan:
+            return True
+        except NotAllowed:
+            return False
+
     def _started(self) -> Sequence[str]:
         links = self._container.conversations.store.plans_of(self._held.id)
         return [link.plan_id for link in links if link.tool == _START]
@@ -95,9 +104,9 @@ class LocalConversationPlans:
         budgets = self._container.plan_parts.actor_parts.budgets
         own = budgets.view(self._held.id)
         taken = []
-        for note in self.list():
-            state = budgets.view(note.id)
-            taken.append((state.limits, state.spent, note.status in _FINAL))
+        for plan_id in dict.fromkeys(self._started()):  # all of them, also those out of reach of the user
+            state = budgets.view(plan_id)
+            taken.append((state.limits, state.spent, self._is_final(plan_id)))
         left = left_for_plan(
             own.limits,
             (own.spent.picodollars, own.spent.tokens, own.spent.steps),
@@ -117,7 +126,8 @@ class LocalConversationPlans:
         )
 
 
-_FINAL = frozenset({"applied", "undone", "discarded", "failed", "cancelled", "unchanged"})
+_FINAL = frozenset({"applied", "undone", "discarded", "cancelled"})
+"""The statuses of plans that no correction continues."""
 
 
 def left_for_plan(
