@@ -112,7 +112,7 @@ def changed_files(client: Client, plan: PlanView, root: Path) -> list[Content]:
     lines = [f"{len(untold)} of {len(plan.changes)} files have changes that no diff here shows:", *untold]
     if len(untold) > _MOST_NAMED:
         lines[_MOST_NAMED + 1 :] = [f"- … and {len(untold) - _MOST_NAMED} more files"]
-    lines.append(f"`agents plan diff {plan.id}` shows all changes.")
+    lines.append(f"The diff of plan {plan.id} shows all changes.")
     return [*diffs, helpers.tool_content(helpers.text_block(redact_known_text("\n".join(lines))))]
 
 

@@ -201,7 +201,7 @@ def test_a_request_to_apply_lists_every_change_that_no_diff_shows(server: PlanSe
     assert not any(line.startswith("lines.txt") for line in lines), "a name is on one line"
     assert lines[-2:] == [
         f"- … and {omitted - 200} more files",
-        f"`agents plan diff {plan.id}` shows all changes.",
+        f"The diff of plan {plan.id} shows all changes.",
     ]
     assert len(lines) == 202
 
