@@ -197,7 +197,8 @@ def test_a_stopped_worker_is_refused_when_it_resumes(world: World) -> None:
 
 def test_a_stopped_workers_processes_end_before_a_peer_gets_its_job(world: World) -> None:
     job_id = world.submit("tree")
-    child = world.spawn(stop_at="job.heartbeat.before", nth=4, **STOPPABLE)
+    # Between two writes, and late enough for a busy machine to start the processes of the job.
+    child = world.spawn(stop_at="job.heartbeat.before", nth=10, **STOPPABLE)
     tree = world.pids.read(len(WAYS_OUT) + 1)
     stopped(child)
     alive_at_takeover: list[int] = []
