@@ -276,3 +276,11 @@ def test_embeddings_are_used_only_if_configured(agents: Agents) -> None:
     assert ("embeddings" in names, notes) == (False, [])
     names, notes = asked("--set", "context.strategies_off=")
     assert ("embeddings" in names, notes) == (True, [])
+
+
+def test_a_repository_without_code_is_related_to_its_words(agents: Agents, tmp_path: Path) -> None:
+    root = tmp_path / "notes"
+    root.mkdir()
+    (root / "README.md").write_text("the color\n")
+    git(root, "init", "-q")
+    assert "seems related" not in agents("context", "where is the color", "--in", str(root)).err

@@ -34,6 +34,7 @@ _STRONG: Final = 0.6
 _LEAST_TITLE: Final = 0.26
 _LEAST_WORDS: Final = 0.2
 _LEAST_KNOWN: Final = 0.6
+_ASKING: Final = frozenset({"how", "what", "when", "where", "which", "who", "whose", "why"})
 """A question is unrelated if no file contains this share of its title or of its words, rare words counting
 more, and if the code knows less than the last share of its words. Nearly all of 160 real questions about five
 projects reach one of the shares; half of 250 questions about other projects reach none.
@@ -143,8 +144,10 @@ def is_related(look: QuestionSearch) -> bool:
         for part, least in (("title", _LEAST_TITLE), ("weighed", _LEAST_WORDS)):
             if table.coverage(look.queries[part]).max(initial=0.0) >= times * least:
                 return True
-    found = look.found(FileKind.SOURCE)
-    held = {found.terms[number] for number in np.unique(found.term).tolist()}
-    weights = look.queries["weighed"]
+    held: set[str] = set()
+    for kind in (FileKind.SOURCE, FileKind.TEXT):  # a small repository may have no code at all
+        found = look.found(kind)
+        held |= {found.terms[number] for number in np.unique(found.term).tolist()}
+    weights = {term: weight for term, weight in look.queries["weighed"].items() if term not in _ASKING}
     known = sum(weight for term, weight in weights.items() if term in held)
     return known >= _LEAST_KNOWN * sum(weights.values())
