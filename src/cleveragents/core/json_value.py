@@ -7,13 +7,13 @@ frozen value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TypeAlias
 
 from cleveragents.core.errors import InvalidPayload
 
-__all__ = ["FrozenObject", "JsonValue", "freeze", "freeze_object", "thaw", "unkeepable"]
+__all__ = ["FrozenObject", "JsonValue", "freeze", "freeze_object", "is_deeper", "thaw", "unkeepable"]
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
@@ -140,3 +140,20 @@ def _unkeepable(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _unkeepable(item)
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Return whether parsed JSON is nested deeper than `levels`. It does not recurse: any depth is safe."""
+    layer = [value]
+    for _ in range(levels):
+        inner = [one for item in layer for one in _inside(item)]
+        if not inner:
+            return False
+        layer = inner
+    return True
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from cleveragents.core.errors import RequestRefused
+from cleveragents.core.json_value import is_deeper
 
 if TYPE_CHECKING:
     from acp.interfaces import Agent
@@ -87,7 +87,7 @@ class BoundedLines:
 def message_in(line: bytes) -> dict[str, Any]:
     """Parse a request, a notification or a response. Raises `ValueError` for anything else."""
     message = json.loads(line)
-    if _is_deeper(message, _DEEPEST):  # guard: later code recurses into it
+    if is_deeper(message, _DEEPEST):  # guard: later code recurses into it
         raise ValueError("a message is nested too deeply")
     if not isinstance(message, dict):
         raise ValueError("a message is not an object")
@@ -100,22 +100,6 @@ def message_in(line: bytes) -> dict[str, Any]:
     if not fits:
         raise ValueError("a message is neither a request nor a response")
     return message
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    layer = [value]
-    for _ in range(levels):
-        inner = [one for item in layer for one in _inside(item)]
-        if not inner:
-            return False
-        layer = inner
-    return True
-
-
-def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 async def serve(agent: PlanAgent) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from cleveragents.actors.external.acp.handler import AcpHandler
 from cleveragents.actors.external.acp.updates import SessionBounds
 from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox, ToolRefused
+from cleveragents.core.json_value import is_deeper
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.guard import NOT_EXECUTED
 from cleveragents.processes.guard_protocol import GuardProgram
@@ -297,30 +298,13 @@ class LineTransport:
         return message_in(line)
 
 
-def _is_deeper(value: object, levels: int) -> bool:
-    """Return whether a value is nested deeper than `levels`."""
-    layer = [value]
-    for _ in range(levels):
-        inner = [one for item in layer for one in _inside(item)]
-        if not inner:
-            return False
-        layer = inner
-    return True
-
-
-def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
 def message_in(line: bytes) -> dict[str, Any]:
     """Parse a request, a response or a notification. Raises `ValueError` for anything else."""
     try:
         message = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if _is_deeper(message, _DEEPEST):  # guard: later code recurses into it
+    if is_deeper(message, _DEEPEST):  # guard: later code recurses into it
         raise ValueError("it is nested too deeply")
     if not isinstance(message, dict):
         raise ValueError("it is not an object")
