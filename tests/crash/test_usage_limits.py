@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.api.plans.status_text import status_text_of
 from cleveragents.models.model.budget import Spend
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.usage_wait import parked_until
 from tests.actor_plan_bench import actor_plan_bench
 from tests.crash.programs.limited_worker import RULES, carried_on
 from tests.fork_server import Forked
@@ -71,6 +73,15 @@ def ensure_complete(home: Path) -> None:
         bench.ensure_consistent(plan)
 
 
+def ensure_not_healthy(home: Path) -> None:
+    """Check that a plan whose process died while it waited does not look as if a process waits."""
+    with actor_plan_bench(home) as bench:
+        (plan,) = bench.parts.plans.list()
+        if parked_until(plan) is not None:
+            told = status_text_of(bench.parts, bench.parts.lifecycle.reconciled(plan))
+            assert "but no process continues it; resume it" in told
+
+
 @pytest.mark.timeout(900)
 def test_a_killed_worker_loses_no_waiting_plan(runner: Runner, tmp_path: Path) -> None:
     home = new_home(tmp_path / "whole")
@@ -83,6 +94,7 @@ def test_a_killed_worker_loses_no_waiting_plan(runner: Runner, tmp_path: Path) -
         home = new_home(tmp_path / f"{name}-{nth}")
         try:
             assert runner.run(home, point=name, nth=nth) == -signal.SIGKILL
+            ensure_not_healthy(home)
             ensure_complete(home)
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")

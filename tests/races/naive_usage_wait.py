@@ -1,4 +1,4 @@
-"""A naive timer of plans that wait for a usage limit."""
+"""Naive timers of plans that wait for a usage limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.run import OwnedPlan, PlanRun
 
-__all__ = ["RereadingRun"]
+__all__ = ["ForgetfulRun", "RereadingRun"]
 
 
 class RereadingRun(PlanRun):
@@ -15,4 +15,12 @@ class RereadingRun(PlanRun):
 
     def _wake(self, held: OwnedPlan) -> None:
         held.plan = replace(held.plans.get(held.plan.id))
+        self.sandbox_edits.take_back_failure(held.plan)
+        held.move(held.plan.phase, PlanState.QUEUED)
+
+
+class ForgetfulRun(PlanRun):
+    """Leaves what the refused call did in the sandbox."""
+
+    def _wake(self, held: OwnedPlan) -> None:
         held.move(held.plan.phase, PlanState.QUEUED)

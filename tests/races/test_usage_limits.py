@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 from cleveragents.core.errors import CleverAgentsError
@@ -18,12 +17,11 @@ from cleveragents.plans.model.usage_wait import USAGE_LIMIT, is_parked
 from cleveragents.plans.run import OwnedPlan, PlanRun
 from cleveragents.testing.clock import FakeClock
 from tests.races.explorers import Scenario, assert_caught, assert_holds
-from tests.races.naive_usage_wait import RereadingRun
+from tests.races.naive_usage_wait import ForgetfulRun, RereadingRun
 from tests.races.plans_in_memory import JobsInMemory, PlansInMemory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = WorkerIdentity("w", "here", 1, 1)
-EDITS: Any = SimpleNamespace(take_back_failure=lambda plan: None, ensure_taken_in=lambda plan: None)
 
 
 def parked_plan() -> Plan:
@@ -33,11 +31,25 @@ def parked_plan() -> Plan:
 
 
 @dataclass
+class Sandbox:
+    """A sandbox with the changes of a call that failed."""
+
+    has_failure: bool = True
+
+    def take_back_failure(self, plan: Plan) -> None:
+        self.has_failure = False
+
+    def ensure_taken_in(self, plan: Plan) -> None:
+        raise AssertionError("only a plan that makes its strategy is asked for edits")
+
+
+@dataclass
 class World:
-    """A parked plan, whose timer is due."""
+    """A parked plan, whose timer is due. `runs` states for each run whether it found the failure."""
 
     run_class: type[PlanRun]
-    runs: list[str] = field(default_factory=list)
+    runs: list[bool] = field(default_factory=list)
+    sandbox: Sandbox = field(default_factory=Sandbox)
 
     def __post_init__(self) -> None:
         self.plan = parked_plan()
@@ -47,8 +59,9 @@ class World:
         payload = {"plan_id": "p"}
         self.jobs.kept["timer"] = Job("timer", "plan:p", payload, JobState.QUEUED, 0, 0, 3, 0, 0, **facts)
         nothing: Any = None
-        self.lifecycle = PlanLifecycle(self.plans, nothing, self.jobs, nothing, EDITS, FakeClock())
-        known = {"plans": self.plans, "sandbox_edits": EDITS, "clock": FakeClock(), "faults": NoFaults()}
+        edits: Any = self.sandbox
+        self.lifecycle = PlanLifecycle(self.plans, nothing, self.jobs, nothing, edits, FakeClock())
+        known = {"plans": self.plans, "sandbox_edits": edits, "clock": FakeClock(), "faults": NoFaults()}
         self.run = self.run_class(**{one.name: known.get(one.name) for one in fields(PlanRun)})
 
     def work(self) -> None:
@@ -65,21 +78,22 @@ class World:
             held.move(Phase.EXECUTE, PlanState.PROCESSING)
         except CleverAgentsError:
             return
-        self.runs.append(job.id)
+        self.runs.append(self.sandbox.has_failure)
 
     def resume(self) -> None:
         plan = self.plans.get("p")
         if is_parked(plan):
             try:
+                self.sandbox.take_back_failure(plan)
                 self.lifecycle._queued_anew(plan, None, self.jobs.get("timer"))
             except CleverAgentsError:
                 return
 
     def outcome(self) -> Hashable:
-        """Return how many workers ran the plan, once every job was claimed."""
+        """Return what each run of the plan found, once every job was claimed."""
         while any(job.state is JobState.QUEUED for job in self.jobs.kept.values()):
             self.work()
-        return len(self.runs)
+        return tuple(self.runs)
 
 
 def scenario(run_class: type[PlanRun], *acts: Callable[[World], None]) -> Scenario[World]:
@@ -88,8 +102,8 @@ def scenario(run_class: type[PlanRun], *acts: Callable[[World], None]) -> Scenar
         setup=lambda: World(run_class),
         workers=list(acts),
         outcome=World.outcome,
-        allowed=lambda outcome: outcome == 1,
-        reachable=frozenset({1}),
+        allowed=lambda outcome: outcome == (False,),
+        reachable=frozenset({(False,)}),
     )
 
 
@@ -103,3 +117,7 @@ def test_two_servers_continue_the_plan_once() -> None:
 
 def test_a_timer_that_reads_the_plan_again_is_caught() -> None:
     assert_caught(scenario(RereadingRun, World.work, World.resume), effort=120)
+
+
+def test_a_timer_that_leaves_the_failure_in_the_sandbox_is_caught() -> None:
+    assert_caught(scenario(ForgetfulRun, World.work, World.resume), effort=120)

@@ -42,7 +42,7 @@ from cleveragents.plans.model.sub_plan import (
     has_news,
     waits_for_sub_plans,
 )
-from cleveragents.plans.model.usage_wait import is_parked
+from cleveragents.plans.model.usage_wait import is_parked, waiting_process
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.plans.queue import PlanQueue, resume_payload
 from cleveragents.plans.sub_plans.messages import leave_out_named
@@ -172,6 +172,11 @@ class PlanLifecycle:
         """
         job = self.queueing.job_of(plan)
         return job is not None and self._is_at_work(job)
+
+    def is_abandoned(self, plan: Plan) -> bool:
+        """Return whether the plan waits for the reset of a usage limit in a process that is dead."""
+        process = waiting_process(plan)
+        return process is not None and self.processes.is_alive(process) is False
 
     def should_cancel(self, plan: Plan) -> bool:
         """Return whether a stop was requested and the worker of the plan is gone."""

@@ -45,7 +45,7 @@ from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.model.job import HandedOn
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
-from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, should_run
+from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, queue_of, should_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
@@ -222,7 +222,9 @@ class PlanRun:
         when = f"{until.astimezone():%Y-%m-%d %H:%M %Z}"
         self._say(plan, f"usage limit of {limited.model} reached ({limited.problem}): waiting until {when}")
         self.faults.reach("plan.park.before")
-        held.wait(usage_limit_request(plan.id, limited, until, held.waits.and_another(wait)))
+        # Only this process continues a plan without a queue, so its death must be noticed.
+        process = None if queue_of(plan.request) else self.jobs.get(held.fence.job_id).owner
+        held.wait(usage_limit_request(plan.id, limited, until, held.waits.and_another(wait), process))
         self.faults.reach("plan.park.after")
 
     def _wake(self, held: OwnedPlan) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from cleveragents.api.plans import status_text
 from cleveragents.api.plans.available_actions import can_of, is_at_rest, is_resumable, needs_of
+from cleveragents.api.plans.details import fields_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import allow_more
-from cleveragents.api.plans.status_text import plan_status, status_text_of
+from cleveragents.api.plans.status_text import plan_status, short_status_of, status_text_of
 from cleveragents.core.errors import PlanError, StalePlan, UsageLimited
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import HandedOn, Job, JobState
@@ -28,7 +29,13 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.status import PlanStatus
 from cleveragents.plans.model.sub_plan import PAUSED
 from cleveragents.plans.model.sub_plan import is_at_rest as rests
-from cleveragents.plans.model.usage_wait import UsageWaits, is_parked, parked_until, wait_seconds
+from cleveragents.plans.model.usage_wait import (
+    UsageWaits,
+    is_parked,
+    parked_until,
+    wait_seconds,
+    waiting_process,
+)
 from cleveragents.testing.clock import FakeClock, RaiseAt
 from tests.actor_plan_bench import (
     ActorPlanBench,
@@ -140,6 +147,20 @@ def test_a_plan_that_no_process_continues_after_the_reset_says_so(bench: Bench) 
     bench.clock.advance(120)
     said = status_text_of(bench.parts, plan)
     assert "but no process continues it; resume it" in said
+
+
+def test_a_plan_whose_waiting_process_is_dead_says_so_before_the_reset(bench: Bench) -> None:
+    plan = bench.work(bench.limited())
+    waiting = bench.waited(plan)
+    assert waiting_process(plan) == bench.container.processes.identity(str(waiting["process"]["id"]))
+    assert "process" not in str(fields_of(plan)["waiting_for"])
+    for said in (status_text_of, short_status_of):
+        assert "resume it" not in said(bench.parts, plan)
+    dead = replace(plan, waiting_for={**waiting, "process": {**waiting["process"], "started_ticks": 1}})
+    for said in (status_text_of, short_status_of):
+        assert "but no process continues it; resume it" in said(bench.parts, dead)
+    elsewhere = replace(plan, waiting_for={**waiting, "process": {**waiting["process"], "host": "another"}})
+    assert "resume it" not in status_text_of(bench.parts, elsewhere)
 
 
 def test_a_resume_continues_at_once_and_ends_the_timer(bench: Bench) -> None:

@@ -43,6 +43,7 @@ from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import status_of
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import SUB_PLANS
+from cleveragents.plans.model.usage_wait import PROCESS
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -99,6 +100,8 @@ def _shown_request(plan: Plan) -> object:
 def fields_of(plan: Plan) -> dict[str, JsonValue]:
     """Return the fields of a plan for rows and JSON."""
     waiting = None if plan.state is PlanState.CONSTRAINED else plan.waiting_for
+    if isinstance(waiting, Mapping):
+        waiting = {name: value for name, value in waiting.items() if name != PROCESS}
     return {
         "id": plan.id,
         "goal": redact_text(plan.goal),

@@ -162,7 +162,7 @@ def short_status_of(parts: PlanParts, plan: Plan, status: PlanStatus | None = No
     told = (status or plan_status(parts, plan)).value
     until = parked_until(plan)
     if until is not None:
-        return f"{told}: usage limit until {clock_time(until)}"
+        return f"{told}: usage limit until {clock_time(until)}{_of_missing(parts, plan, until)}"
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         count = count_of_parts(parts, plan)
         return f"{told} ({count} sub-plans)" if count else told
@@ -186,7 +186,7 @@ def _of_missing(parts: PlanParts, plan: Plan, until: datetime) -> str:
     """Explain why a parked plan does not continue at its reset; empty if a process continues it."""
     if missing_worker(parts, plan):
         return ", but no worker is running"
-    late = parts.lifecycle.clock.now() - until > _LATE
+    late = parts.lifecycle.clock.now() - until > _LATE or parts.lifecycle.is_abandoned(plan)
     if late and not waits_for_worker(parts, plan) and not parts.lifecycle.has_worker(plan):
         return ", but no process continues it; resume it"
     return ""

@@ -7,14 +7,16 @@ is queued until then. So a worker continues the plan by itself, and no thread wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from cleveragents.core.errors import Remedy, UsageLimited, remedies_record
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.plan import Plan, PlanState
 
 __all__ = [
+    "PROCESS",
     "USAGE_LIMIT",
     "UsageWaits",
     "is_parked",
@@ -22,10 +24,14 @@ __all__ = [
     "reset_time",
     "usage_limit_request",
     "wait_seconds",
+    "waiting_process",
 ]
 
 USAGE_LIMIT = "usage limit"
 """The reason of a plan that waits for the reset of a usage limit."""
+
+PROCESS = "process"
+"""The field of the pending request that names the waiting process. It is not for people."""
 
 _FIRST_SECONDS = 15 * 60.0
 _MARGIN_SECONDS = 1.0
@@ -76,8 +82,25 @@ class UsageWaits:
         return UsageWaits(self.count + 1, self.seconds + seconds)
 
 
-def usage_limit_request(plan_id: str, limited: UsageLimited, until: datetime, waits: UsageWaits) -> JsonValue:
-    """Return the pending request of a plan that is parked until then; `waits` includes this wait."""
+def waiting_process(plan: Plan) -> WorkerIdentity | None:
+    """Return the process that waits to continue a parked plan; None if any worker may, or none is known."""
+    waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    match waited.get(PROCESS):
+        case {"id": str(name), "host": str(host), "pid": int(pid), "started_ticks": int(ticks)}:
+            return WorkerIdentity(name, host, pid, ticks) if is_parked(plan) else None
+    return None
+
+
+def usage_limit_request(
+    plan_id: str,
+    limited: UsageLimited,
+    until: datetime,
+    waits: UsageWaits,
+    process: WorkerIdentity | None = None,
+) -> JsonValue:
+    """Return the pending request of a plan that is parked until then; `waits` includes this wait. `process`
+    is the only process that waits to continue the plan, if there is only one.
+    """
     what = f"{limited.model}: the usage limit is reached ({limited.problem})"
     resume = Remedy("plan.resume", plan_id, text="Resume it now")
     return {
@@ -86,6 +109,7 @@ def usage_limit_request(plan_id: str, limited: UsageLimited, until: datetime, wa
         "until": until.astimezone(UTC).isoformat(),
         "waits": waits.count,
         "waited_seconds": waits.seconds,
+        **({} if process is None else {PROCESS: asdict(process)}),
         **remedies_record((resume,)),
     }
 
