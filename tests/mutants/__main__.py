@@ -238,7 +238,12 @@ TESTS: dict[str, list[str]] = {
     "plans/tools/comment_tools.py": [f"{UNIT}plan_comments.py"],
     "plans/conflicts/rebase.py": [f"{UNIT}plan_rebase.py"],
     "plans/store/sql_rule_store.py": [f"{RACES}approval_rules.py", f"{UNIT}approval_rules.py"],
-    "conversations/store.py": [f"{RACES}conversations.py", f"{CLIENT}conversations.py"],
+    "conversations/store.py": [
+        f"{RACES}conversations.py",
+        f"{CLIENT}conversations.py",
+        f"{UNIT}conversation_reach.py",
+    ],
+    "conversations/turn.py": [f"{UNIT}conversation_reach.py"],
     "conversations/files.py": [f"{UNIT}repository_files.py"],
     "conversations/running_turns.py": ["tests/unit/conversations/test_running_turns.py"],
     "storage/conversation_tables.py": [f"{RACES}conversations.py"],
@@ -604,7 +609,11 @@ TESTS: dict[str, list[str]] = {
     "api/projects.py": [f"{CLIENT}projects.py"],
     "api/resources.py": [f"{CLIENT}resources.py", f"{CONTRACTS}homes.py"],
     "server/service.py": [f"{UNIT}server_routes.py"],
-    "api/access.py": [f"{UNIT}server_tenants.py", f"{UNIT}server_roles.py"],
+    "api/access.py": [
+        f"{UNIT}server_tenants.py",
+        f"{UNIT}server_roles.py",
+        f"{UNIT}conversation_reach.py",
+    ],
     "server/metrics.py": [f"{UNIT}server_tenants.py"],
     "server/middleware/identity.py": [
         f"{UNIT}server_middleware.py",

@@ -6,7 +6,7 @@ object that never existed. In the user's own projects, an insufficient role rais
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from cleveragents.access.model.user import ProjectScope, Role, User
@@ -18,6 +18,7 @@ from cleveragents.core.errors import (
     UnknownProject,
     UnknownResource,
     UnknownRule,
+    UnknownUser,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ class Access:
     def is_owner(self) -> bool:
         """Whether the acting user is the owner of this machine's state, who is not a user of a server."""
         return self.user.id == OWNER
+
+    def now(self) -> Access:
+        """Return the present rights of the user, for work that outlasts its request. Raises `UnknownUser` if
+        the user was removed.
+        """
+        if self.is_owner:
+            return self
+        user = self.container.users.get(self.user.name)
+        if user.id != self.user.id:  # guard: another person has the name now
+            raise UnknownUser(self.user.name)
+        return replace(self, user=user)
 
     @property
     def scope(self) -> ProjectScope:

@@ -83,9 +83,11 @@ class ConversationParts:
         root: Path,
         plans: ConversationPlans,
         stop: StopSignal,
-        say: Callable[[str], None],
+        ensure_allowed: Callable[[], object],
     ) -> TurnEnvironment:
-        """Return the environment of a turn in the repository at `root`."""
+        """Return the environment of a turn in the repository at `root`. `ensure_allowed` is called before
+        each model and tool call; an error of it ends the turn.
+        """
         from cleveragents.actors.guidance.instructions import instructions_for, user_instructions
         from cleveragents.context.code_index import CodePlace
         from cleveragents.context.plan_context import ContextLimits, PlanContext
@@ -126,12 +128,13 @@ class ConversationParts:
                 decisions=lambda: (),
                 calls=lambda: (),
                 stop=stop,
-                say=say,
+                say=lambda line: None,
             ),
             builtin=parts.tools,
             sizes=lambda: self._sizes(place, stop),
             plans=plans,
             instructions=instructions_for(root, own=user_instructions(os.environ)),
+            ensure_allowed=ensure_allowed,
             seconds=seconds,
         )
 

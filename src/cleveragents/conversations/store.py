@@ -247,10 +247,11 @@ class SqlConversationStore:
         conversation_id: str,
         owner: WorkerIdentity,
         *,
+        author: str | None,
         now: datetime,
         abandoned: Observed | None = None,
     ) -> Conversation:
-        """Take the conversation to continue its last turn.
+        """Take the conversation to continue its last turn, which `author` sent.
 
         Raises `ConversationBusy` as `begin` does; `RequestRefused` if there is nothing to continue.
         """
@@ -260,6 +261,9 @@ class SqlConversationStore:
             last = _turns(connection, held.id, held.turns - 1)
             if not last or not last[-1].state.resumable:  # guard: an answered turn is not made again
                 raise RequestRefused(f"session {held.id} has no unfinished turn", "conversation_id")
+            if last[-1].author != author:  # guard: nobody runs the words of another person
+                problem = f"turn {held.turns} of session {held.id} is new; try again"
+                raise RequestRefused(problem, "conversation_id")
             _change_turn(connection, held.id, held.turns, state=TurnState.RUNNING.value, ended_at=None)
             self._tell(connection, EventType.TURN_STARTED, held, now, turn=held.turns, resumed=True)
             return held

@@ -6,6 +6,7 @@ call. A model that calls no tools by itself gets more of the repository in its p
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact_content, redact_content_text, redact_text
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.calls import ModelCalls
-from cleveragents.models.ports import ToolCallMode
+from cleveragents.models.ports import ModelReply, ModelRequest, ToolCallMode
 from cleveragents.plans.actors.actor_tools import JoinedTools, ModelHost
 from cleveragents.plans.tools.context_tools import ContextTools
 from cleveragents.processes.ports import CommandOptions, CommandResult, StopSignal
@@ -62,7 +63,8 @@ _FOUND = (
 class TurnEnvironment:
     """The environment of a turn: the repository at `root`, the model, the tools and the plans.
 
-    `sizes` returns the size of each file that may be read. `builtin` are the built-in tools.
+    `sizes` returns the size of each file that may be read. `builtin` are the built-in tools. `ensure_allowed`
+    is called before each model and tool call; an error of it ends the turn.
     """
 
     root: Path
@@ -75,6 +77,7 @@ class TurnEnvironment:
     sizes: Callable[[], Mapping[str, int]]
     plans: ConversationPlans
     instructions: str
+    ensure_allowed: Callable[[], object]
     seconds: float | None = None
 
     @property
@@ -193,16 +196,20 @@ def _host(environment: TurnEnvironment, part: str, stop: StopSignal, *, read_onl
     def workplace() -> Workplace:
         return Workplace(RepositoryFiles(environment.root, environment.sizes()), _no_commands, stop)
 
-    return ConversationHost(part, environment.model, environment.calls, tools, workplace)
+    return ConversationHost(
+        part, environment.model, environment.calls, environment.ensure_allowed, tools, workplace
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationHost(ModelHost):
     """`ActorHost` of a turn: tools that read the repository, and those that start plans.
 
-    `tools` returns the tools for a call with this permanent name.
+    `ensure_allowed` raises an error once the author of the turn has lost the right to it. `tools` returns the
+    tools for a call with this permanent name.
     """
 
+    ensure_allowed: Callable[[], object]
     tools: Callable[[str], JoinedTools]
     workplace: Callable[[], Workplace]
 
@@ -221,6 +228,7 @@ class ConversationHost(ModelHost):
         step: str,
         seconds_left: Callable[[], float] | None = None,
     ) -> ToolAnswer:
+        self.ensure_allowed()  # guard: not inside `try`, because the model must not continue
         try:
             result = self.tools(step).get(tool).call(arguments, self.workplace())
         except (Cancelled, StaleTurn):
@@ -229,6 +237,20 @@ class ConversationHost(ModelHost):
             return ToolAnswer(cut(redact_content_text(str(refused))), failed=True)
         masked = freeze(redact_content(thaw(result)))
         return ToolAnswer(result_text(masked), value=masked)
+
+    async def think(
+        self,
+        model: str | None,
+        request: ModelRequest,
+        *,
+        key: str,
+        actor: str,
+        node: str,
+        on_token: Callable[[str], None] | None = None,
+    ) -> ModelReply:
+        await asyncio.to_thread(self.ensure_allowed)  # guard: a removed member causes no more costs
+        # Not `super()`: a dataclass with slots is another class than the one that `super` remembers.
+        return await ModelHost.think(self, model, request, key=key, actor=actor, node=node, on_token=on_token)
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
         """Record nothing: the progress of the turn shows the refused call."""

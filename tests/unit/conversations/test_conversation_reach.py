@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
-from cleveragents.access.model.user import TokenKind
+from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.api.access import Access
+from cleveragents.api.client import LocalClient
 from cleveragents.api.conversations.client import ConversationRequest, TurnView
 from cleveragents.api.conversations.local import LocalConversations
 from cleveragents.api.plans.client import Plans
 from cleveragents.api.plans.local import LocalPlans
-from cleveragents.api.plans.request import Limits
-from cleveragents.conversations.model import TurnState
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.views import PlanView
+from cleveragents.conversations.model import NewConversation, NewTurn, TurnState
+from cleveragents.core.errors import RequestRefused, UnknownUser
+from cleveragents.storage.idempotency import IdempotencyClaim
 from tests.server_plan_bench import PlanServer, plan_server
 
 ALLOWED = {"create", "correct", "revise", "get", "summary"}
@@ -48,6 +52,9 @@ class Recording(LocalPlans):
         if not name.startswith("_") and name in dir(Plans):
             object.__getattribute__(self, "_called").add(name)
         return super().__getattribute__(name)
+
+
+PAINTS = {"calls": [{"tool": "start_plan", "arguments": {"goal": "paint the shed"}}]}
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +164,85 @@ def test_a_secret_in_a_question_or_an_answer_is_masked(server: PlanServer) -> No
     (turn,), _ = talked(server, model, f"Is {secret} the token?")
     assert secret not in turn.question
     assert secret not in turn.answer
+
+
+class Removing(LocalPlans):
+    """Plans whose first creation ends the membership of their user."""
+
+    def create(self, request: PlanRequest, *, claim: IdempotencyClaim | None = None) -> PlanView:
+        made = super().create(request, claim=claim)
+        container = self._access.container
+        container.members.remove("team", self._access.user.name, now=container.clock.now())
+        return made
+
+
+def member(server: PlanServer, name: str) -> Access:
+    """Return the rights of a new operator of the project."""
+    container = server.bench.container
+    now = container.clock.now()
+    container.users.add(name, Role.OPERATOR, now=now)
+    container.members.set("team", name, Role.OPERATOR, now=now)
+    return Access(container, container.users.get(name))
+
+
+@pytest.mark.parametrize("calls", [1, 2], ids=["a model call", "a tool call"])
+def test_a_removed_member_loses_the_rights_of_a_turn_at_the_next_call(server: PlanServer, calls: int) -> None:
+    refused = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
+    starts = {
+        "calls": [{"tool": "start_plan", "arguments": {"goal": f"paint {one}"}} for one in range(calls)]
+    }
+    model = server.script(refused, {"turns": [starts, {"text": "I read it all."}]})
+    access = member(server, f"ada{calls}")
+    talks = LocalConversations(access, Removing(access))
+    talk = talks.create(ConversationRequest(resource="shop", model=model))
+    talks.send(talk.id, "Paint.")
+    other = LocalClient(server.bench.container).conversations
+    turn = other.wait(talk.id, timeout=60)
+    assert (turn.state, turn.answer, len(turn.plans)) == (TurnState.FAILED, "", 1)
+    assert "needs the role operator in project team" in str(turn.error)
+    assert other.get(talk.id).model_calls == 1
+
+
+def test_a_user_with_the_name_of_a_removed_one_has_other_rights(server: PlanServer) -> None:
+    container = server.bench.container
+    access = member(server, "bob")
+    assert access.now() == access
+    container.users.remove("bob", now=container.clock.now())
+    with pytest.raises(UnknownUser):
+        access.now()
+    member(server, "bob")
+    with pytest.raises(UnknownUser):
+        access.now()
+
+
+def test_a_turn_is_continued_by_its_author_and_with_the_rights_of_its_author(server: PlanServer) -> None:
+    container = server.bench.container
+    refused = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
+    access, others = member(server, "carl"), member(server, "dora")
+    model = server.script(refused, {"turns": [PAINTS, {"text": "Started."}]})
+    request = ConversationRequest(resource="shop", model=model)
+    talk = LocalClient(container, access.user).conversations.create(request).id
+    store, now = container.conversations.store, container.clock.now()
+    held = store.begin(talk, NewTurn("Paint.", "carl"), container.conversations.owner, now=now)
+    store.end(held.held, TurnState.STOPPED, now=now)
+    with pytest.raises(RequestRefused, match="was sent by carl"):
+        LocalClient(container, others.user).conversations.resume(talk)
+    owner = LocalClient(container)
+    assert owner.conversations.resume(talk).number == 1
+    turn = owner.conversations.wait(talk, timeout=60)
+    assert (turn.state, turn.by) == (TurnState.ANSWERED, "carl")
+    assert owner.plans.get(turn.plans[0]).request["by"] == "carl"
+
+
+def test_nobody_continues_a_turn_that_another_person_sent_meanwhile(server: PlanServer) -> None:
+    container = server.bench.container
+    store, now = container.conversations.store, container.clock.now()
+    talk = store.create(NewConversation("team", "/r"), now=now)
+    held = store.begin(talk.id, NewTurn("delete it all", "carl"), container.conversations.owner, now=now)
+    store.end(held.held, TurnState.STOPPED, now=now)
+    with pytest.raises(RequestRefused, match="is new"):
+        store.resume(talk.id, container.conversations.owner, author="dora", now=now)
+    assert store.get(talk.id).owner is None
 
 
 def test_the_reach_names_real_methods() -> None:

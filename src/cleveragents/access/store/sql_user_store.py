@@ -142,6 +142,11 @@ class SqlUserStore:
 
         self._database.write(unit)
 
+    def get(self, name: str) -> User:
+        """Return the user with the present roles. Raises `UnknownUser`."""
+        with self._database.read() as connection:
+            return _named(connection, name)
+
     def list(self) -> Sequence[User]:
         """Return all users by name."""
         with self._database.read() as connection:

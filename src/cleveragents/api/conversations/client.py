@@ -145,7 +145,8 @@ class Conversations(Protocol):
     def resume(self, conversation_id: str) -> TurnView:
         """Continue the last turn, which was interrupted, stopped or failed. Finished calls are not repeated.
 
-        Raises `RequestRefused` if the last turn is answered.
+        The turn runs with the rights of its author. Raises `RequestRefused` if the last turn is answered, or
+        if another person sent it; the owner of this machine may continue the turns of others.
         """
 
     def stop(self, conversation_id: str) -> ConversationView:

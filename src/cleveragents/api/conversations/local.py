@@ -45,11 +45,13 @@ from cleveragents.models.model.budget import PICODOLLARS
 from cleveragents.storage.columns import kept_text
 
 if TYPE_CHECKING:
+    from cleveragents.access.model.project import Resource
     from cleveragents.actors.model.actor import Progress
     from cleveragents.api.access import Access
     from cleveragents.api.plans.local import LocalPlans
     from cleveragents.app.conversation_parts import ConversationParts
     from cleveragents.conversations.running_turns import TurnWork
+    from cleveragents.conversations.turn import TurnEnvironment
     from cleveragents.jobs.worker.async_worker import CancellationToken
     from cleveragents.storage.idempotency import IdempotencyClaim
 
@@ -151,9 +153,12 @@ class LocalConversations:
 
     def resume(self, conversation_id: str) -> TurnView:
         found = self._operated(conversation_id)
-        root = self._ready(found)
-        held = self._take(found.id, partial(self._parts.store.resume, found.id, self._parts.owner))
-        return self._started(held, root)
+        last = self._parts.store.turns(found.id, after=max(0, found.turns - 1))
+        author = last[-1].author if last else self._by
+        acting = self._acting_as(author, f"turn {found.turns} of session {found.id}")
+        root = acting._ready(acting._operated(found.id))
+        resume = partial(self._parts.store.resume, found.id, self._parts.owner, author=author)
+        return acting._started(self._take(found.id, resume), root)
 
     def stop(self, conversation_id: str) -> ConversationView:
         found = self._operated(conversation_id)
@@ -216,13 +221,11 @@ class LocalConversations:
         held = self._take(found.id, partial(self._parts.store.take, found.id, self._parts.owner))
 
         def work(stop: CancellationToken) -> None:
-            from cleveragents.api.conversations.plans import LocalConversationPlans
             from cleveragents.conversations.turn import compacted
 
             summary: tuple[str, int] | None = None
             try:
-                plans = LocalConversationPlans(self._container, self._plans, held)
-                environment = self._parts.environment(held, root, plans, stop, lambda line: None)
+                environment = self._environment(held, root, stop)
                 summary = compacted(environment, held, self._parts.store.turns(held.id), stop)
             finally:
                 self._parts.store.release(held.held, summary=summary)
@@ -262,18 +265,27 @@ class LocalConversations:
         Raises `UnknownResource` if the resource was removed, also if another project uses its name now;
         `SandboxRefused`, `RemoteUnreachable`.
         """
-        if conversation.resource_name is not None:
+        resource = self._resource(conversation)
+        if resource is not None:
             from cleveragents.api.resources import place_of
 
-            resource = self._access.resource(conversation.resource_name, Role.OPERATOR)
-            if resource.project != conversation.project:  # guard: the name now belongs to another project
-                raise UnknownResource(conversation.resource_name)
             return place_of(self._container, resource)
-        self._access.ensure_server_admin()  # guard: only the owner reads directories of the machine
         directory = Path(conversation.resource)
         if not directory.is_dir():
             raise RequestRefused(f"{directory} is not a directory any more", "repository")
         return directory
+
+    def _resource(self, conversation: Conversation) -> Resource | None:
+        """Return the resource of the conversation, None for a directory of this machine, after checking that
+        the user may use it. Raises `UnknownResource`, `NotAllowed`.
+        """
+        if conversation.resource_name is None:
+            self._access.ensure_server_admin()  # guard: only the owner reads directories of the machine
+            return None
+        resource = self._access.resource(conversation.resource_name, Role.OPERATOR)
+        if resource.project != conversation.project:  # guard: the name now belongs to another project
+            raise UnknownResource(conversation.resource_name)
+        return resource
 
     def _take(self, conversation_id: str, take: Callable[..., Conversation]) -> Conversation:
         """Take the conversation, at once or from an owner that died. The owner may be on another machine:
@@ -299,15 +311,42 @@ class LocalConversations:
 
     def _work(self, held: Conversation, root: Path) -> TurnWork:
         def work(stop: CancellationToken, told: Callable[[Progress], None]) -> str:
-            from cleveragents.api.conversations.plans import LocalConversationPlans
             from cleveragents.conversations.turn import run_turn
 
-            plans = LocalConversationPlans(self._container, self._plans, held)
-            environment = self._parts.environment(held, root, plans, stop, lambda line: None)
+            environment = self._environment(held, root, stop)
             *earlier, turn = [self._with_partial(one) for one in self._parts.store.turns(held.id)]
             return run_turn(environment, held, turn, earlier, stop, told)
 
         return work
+
+    def _environment(self, held: Conversation, root: Path, stop: CancellationToken) -> TurnEnvironment:
+        """Return the environment of a turn. Its rights are read again for each call, because they may end
+        during the turn.
+        """
+        from cleveragents.api.conversations.plans import LocalConversationPlans
+
+        def plans_now() -> LocalPlans:
+            return self._plans.acting_for(self._access.now())
+
+        def ensure_allowed() -> None:
+            access = self._access.now()
+            access.ensure(Role.OPERATOR, held.project)  # guard: a removed member's turn ends
+            LocalConversations(access, self._plans)._resource(held)
+
+        plans = LocalConversationPlans(self._container, plans_now, held)
+        return self._parts.environment(held, root, plans, stop, ensure_allowed)
+
+    def _acting_as(self, author: str | None, turn: str) -> LocalConversations:
+        """Return the conversations of the author of a turn. Only the author and the owner of this machine may
+        continue it, and it always runs with the rights of the author. Raises `RequestRefused`, `UnknownUser`.
+        """
+        if author == self._by:
+            return self
+        if author is None or not self._access.is_owner:  # guard: nobody runs the words of another person
+            sent = f"{turn} was sent by {author or 'the owner of the machine'}, who alone can continue it"
+            raise RequestRefused(f"{sent}; send a message of your own instead", "conversation_id")
+        access = replace(self._access, user=self._container.users.get(author))
+        return LocalConversations(access, self._plans.acting_for(access), self._sleep)
 
     def _read(self, conversation_id: str) -> Conversation:
         return self._access.conversation(conversation_id, Role.VIEWER)

@@ -6,7 +6,7 @@ plan that a conversation starts always waits for a person, whatever the profile 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -33,11 +33,13 @@ _MOST_CHARACTERS = 4_000
 
 
 class LocalConversationPlans:
-    """`ConversationPlans` for one turn. `plans` acts for the person whose turn it is."""
+    """`ConversationPlans` for one turn. `plans_now` returns the plans of the person whose turn it is, with
+    that person's present rights.
+    """
 
-    def __init__(self, container: Container, plans: LocalPlans, held: Conversation) -> None:
+    def __init__(self, container: Container, plans_now: Callable[[], LocalPlans], held: Conversation) -> None:
         self._container = container
-        self._plans = plans
+        self._plans_now = plans_now
         self._held = held
 
     def start(self, goal: str, *, step: str) -> PlanNote:
@@ -51,13 +53,14 @@ class LocalConversationPlans:
             limits=Limits() if claim.made is not None else self._limits(),
             apply="review",  # a person reviews what a conversation started
         )
-        return _note(self._plans.create(request, claim=claim))
+        return _note(self._plans_now().create(request, claim=claim))
 
     def list(self) -> Sequence[PlanNote]:
         found: list[PlanNote] = []
+        plans = self._plans_now()
         for plan_id in reversed(self._started()):
             try:
-                found.append(_note(self._plans.summary(plan_id)))
+                found.append(_note(plans.summary(plan_id)))
             except (UnknownPlan, NotAllowed):  # deleted, or moved out of reach
                 continue
             if len(found) == _MOST_LISTED:
@@ -65,25 +68,26 @@ class LocalConversationPlans:
         return found
 
     def show(self, plan_id: str) -> PlanNote:
-        view = self._plans.get(plan_id)
+        view = self._plans_now().get(plan_id)
         ours = (self._held.project, shown_resource(self._held.resource))
         if (view.project, view.resource) != ours:  # guard: a talk is about one repository
             raise UnknownPlan(plan_id)
         return _note(view)
 
     def correct(self, plan_id: str, message: str, *, step: str) -> PlanNote:
-        view = self._plans.get(plan_id)
+        plans = self._plans_now()
+        view = plans.get(plan_id)
         if view.id not in self._started():  # guard: a talk changes its own plans only
             raise ToolRefused(_CORRECT, f"this session did not start plan {view.id}; a person can correct it")
         claim = self._claim(step, _CORRECT, view.id, message)
         if claim.made is None and "revise" in view.can:
-            return _note(self._plans.revise(view.id, message, claim=claim))
-        return _note(self._plans.correct(view.id, message, claim=claim))
+            return _note(plans.revise(view.id, message, claim=claim))
+        return _note(plans.correct(view.id, message, claim=claim))
 
     def _is_final(self, plan_id: str) -> bool:
         """Return whether the plan can spend nothing more: it is deleted, or no correction continues it."""
         try:
-            return self._plans.summary(plan_id).status.value in _FINAL
+            return self._plans_now().summary(plan_id).status.value in _FINAL
         except UnknownPlan:
             return True
         except NotAllowed:

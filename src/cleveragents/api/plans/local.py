@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
@@ -81,6 +82,12 @@ class LocalPlans:
         self._sleep = sleep
         self._configuration_of = configuration_of
         self._shared = shared
+
+    def acting_for(self, access: Access) -> Self:
+        """Return the same plans with the rights of `access`."""
+        plans = copy(self)
+        plans._access = access
+        return plans
 
     @property
     def _container(self) -> Container:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.conversations.client import TurnView
 
-__all__ = ["follow_turn", "run_started_plans"]
+__all__ = ["follow_turn", "run_plans"]
 
 _STOP_SECONDS = 60.0
 _MODEL, _PROGRESS = "model", "progress"
@@ -26,7 +27,7 @@ def follow_turn(client: Client, session_id: str, *, streamed: bool, quiet: bool 
 
     With `streamed`, the words of the model go to stdout as they arrive; else they are only in the turn.
     Progress goes to stderr, if that is a terminal and unless `quiet`. Ctrl-C stops the turn, keeps the
-    session, and raises `KeyboardInterrupt`.
+    session, starts the plans of the turn as its end does, and raises `KeyboardInterrupt`.
     """
     talks = client.conversations
     shows = sys.stderr.isatty() and not quiet
@@ -40,34 +41,46 @@ def follow_turn(client: Client, session_id: str, *, streamed: bool, quiet: bool 
         return talks.wait(session_id)
     except KeyboardInterrupt:
         talks.stop(session_id)
-        talks.wait(session_id, timeout=_STOP_SECONDS)
+        run_plans(client, talks.wait(session_id, timeout=_STOP_SECONDS).plans)
         raise
 
 
-def run_started_plans(client: Client, turn: TurnView) -> None:
-    """Report the plans of a turn. Plans of this machine that no worker runs are started in a process of their
-    own, which continues when the session ends.
+def run_plans(client: Client, plan_ids: Sequence[str], *, report: bool = True) -> None:
+    """Start the plans of this machine that no process runs, each in a process of its own, which continues
+    when the session ends. Report these plans; with `report`, also the other ones.
     """
-    for plan_id in turn.plans:
+    for plan_id in plan_ids:
         try:
             plan = client.plans.summary(plan_id)
+            started = isinstance(client, LocalClient) and not plan.at_rest and _start(client, plan.id)
         except CleverAgentsError as error:
-            progress(f"plan {plan_id}: {error}")
+            if report:
+                progress(f"plan {plan_id}: {error}")
             continue
-        if isinstance(client, LocalClient) and not plan.at_rest:
-            _start(client, plan_id)
-        progress(f"plan {plan.id}: {plan.goal}")
-        progress(f"  agents plan watch {plan.id}  follow the plan")
+        if started:
+            progress(f"plan {plan.id} runs in the background: {plan.goal}")
+            progress(f"  agents plan pause {plan.id}  pause the plan")
+        elif report:
+            progress(f"plan {plan.id} is {plan.status.value}: {plan.goal}")
+        if started or report:
+            progress(f"  agents plan watch {plan.id}  follow the plan")
 
 
-def _start(client: LocalClient, plan_id: str) -> None:
+def _start(client: LocalClient, plan_id: str) -> bool:
+    """Start a process for the plan, unless a worker or another process runs it; return whether it did."""
     from cleveragents.cli.run.background import start_in_background
     from cleveragents.plans.background_logs import is_in_background
     from cleveragents.plans.jobs.names import queue_of
+    from cleveragents.plans.model.usage_wait import waiting_process
 
     container = client.access.container
     plan = container.plan_parts.plans.get(plan_id)
     if queue_of(plan.request) or is_in_background(container.state_directory, plan.id):
-        return  # a worker, or the process that runs it already, continues it
+        return False
+    lifecycle = container.plan_parts.lifecycle
+    waits = waiting_process(plan) is not None and not lifecycle.is_abandoned(plan)
+    if waits or lifecycle.has_worker(plan):  # in another terminal
+        return False
     overrides = click.get_current_context().find_root().params.get("overrides", ())
     start_in_background(container.state_directory, [plan], overrides, ["--review"])
+    return True

@@ -47,9 +47,9 @@ def start_session(
 ) -> None:
     """Start a session in this terminal.
 
-    Type a question or a request; Ctrl-C stops the answer, Ctrl-D leaves. Each line of stdin is one message if
-    it is not a terminal. The limits apply to the model calls of the session, and to each of its plans.
-    --timeout limits each turn.
+    Type a question or a request; Ctrl-C stops the answer, Ctrl-D leaves. Plans run in the background. Each
+    line of stdin is one message if it is not a terminal. The limits apply to the model calls of the session,
+    and to each of its plans. --timeout limits each turn.
 
     \b
     Example:
@@ -70,7 +70,8 @@ def resume_session(session: Session, session_id: str | None) -> None:
     """Continue a session in this terminal.
 
     Without SESSION, continue the latest one of this repository. A turn that was interrupted continues after
-    its last finished call when you send an empty line.
+    its last finished call when you send an empty line. Plans of the session that no process runs any more
+    continue in the background.
 
     \b
     Example:
@@ -97,9 +98,13 @@ def continue_latest(session: Session, client: Client | None = None) -> None:
 
 def talk(client: Client, session_id: str) -> None:
     """Read messages and show the answers, until the input ends."""
+    from cleveragents.cli.conversation.follow import run_plans
+
     terminal = sys.stdin.isatty()
     if terminal:
         _greet(client, session_id)
+    # The terminal that started these plans may have been killed before it gave them a process.
+    run_plans(client, client.conversations.get(session_id).plans, report=False)
     while True:
         try:
             line = _read_line(terminal)
@@ -161,7 +166,7 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool) -> None:
 
 
 def _show(client: Client, session_id: str, terminal: bool) -> None:
-    from cleveragents.cli.conversation.follow import follow_turn, run_started_plans
+    from cleveragents.cli.conversation.follow import follow_turn, run_plans
     from cleveragents.cli.failure import say_error
 
     try:
@@ -173,7 +178,7 @@ def _show(client: Client, session_id: str, terminal: bool) -> None:
     write("")
     if turn.state is not TurnState.ANSWERED:
         say_error(turn.error or f"the turn is {turn.state.value}; send an empty line to continue")
-    run_started_plans(client, turn)
+    run_plans(client, turn.plans)
     if turn.state is not TurnState.ANSWERED and not terminal:  # a script learns of it by the exit code
         raise click.exceptions.Exit(1)
 

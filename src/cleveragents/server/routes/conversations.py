@@ -144,7 +144,10 @@ def get_turn_output(
 
 @router.post("/conversations/{conversation_id}/resume", operation_id="resumeTurn")
 def resume_turn(conversation_id: ConversationId, client: ConversationOperator) -> TurnView:
-    """Continue the last turn, which was interrupted, stopped or failed. Finished calls are not repeated."""
+    """Continue your last turn, which was interrupted, stopped or failed. Finished calls are not repeated.
+
+    Refused if another person sent the turn.
+    """
     return client.conversations.resume(conversation_id)
 
 
