@@ -261,7 +261,7 @@ class SqlConversationStore:
             last = _turns(connection, held.id, held.turns - 1)
             if not last or not last[-1].state.resumable:  # guard: an answered turn is not made again
                 raise RequestRefused(f"session {held.id} has no unfinished turn", "conversation_id")
-            if last[-1].author != author:  # guard: nobody runs the words of another person
+            if last[-1].author != author:  # guard: a turn runs for its author only
                 problem = f"turn {held.turns} of session {held.id} is new; try again"
                 raise RequestRefused(problem, "conversation_id")
             _change_turn(connection, held.id, held.turns, state=TurnState.RUNNING.value, ended_at=None)

@@ -234,7 +234,7 @@ def test_a_turn_is_continued_by_its_author_and_with_the_rights_of_its_author(ser
     assert owner.plans.get(turn.plans[0]).request["by"] == "carl"
 
 
-def test_nobody_continues_a_turn_that_another_person_sent_meanwhile(server: PlanServer) -> None:
+def test_a_resume_refuses_a_turn_that_another_person_sent_meanwhile(server: PlanServer) -> None:
     container = server.bench.container
     store, now = container.conversations.store, container.clock.now()
     talk = store.create(NewConversation("team", "/r"), now=now)

@@ -342,7 +342,7 @@ class LocalConversations:
         """
         if author == self._by:
             return self
-        if author is None or not self._access.is_owner:  # guard: nobody runs the words of another person
+        if author is None or not self._access.is_owner:  # guard: a turn runs for its author only
             sent = f"{turn} was sent by {author or 'the owner of the machine'}, who alone can continue it"
             raise RequestRefused(f"{sent}; send a message of your own instead", "conversation_id")
         access = replace(self._access, user=self._container.users.get(author))
