@@ -252,6 +252,7 @@ TESTS: dict[str, list[str]] = {
     "api/conversations/plans.py": [f"{UNIT}conversation_reach.py", f"{CLIENT}conversations.py"],
     "plans/tools/block_edits.py": [f"{UNIT}block_edits.py"],
     "plans/tools/definition_merge.py": [f"{UNIT}definition_merge.py"],
+    "plans/tools/line_edits.py": [f"{UNIT}line_edits.py"],
     "core/command_rule.py": [f"{UNIT}command_rule.py"],
     "changes/model/review.py": [f"{UNIT}plan_rebase.py", f"{CLIENT}plans.py"],
     "api/publish.py": [f"{UNIT}plan_publish.py"],

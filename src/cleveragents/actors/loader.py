@@ -262,6 +262,7 @@ def actor_from(data: _Fields, document: str) -> Actor:
         read_only=data.get("read_only") is True,
         checks_first=data.get("checks_first") is True,
         fix_attempts=fixes if isinstance(fixes, int) else FIX_ATTEMPTS,
+        undo_failed_fixes=data.get("undo_failed_fixes") is True,
         document=document,
     )
 

@@ -233,8 +233,11 @@ class ActorModel(_Model):
     fix_attempts: int = Field(
         default=FIX_ATTEMPTS,
         ge=0,
-        le=20,
+        le=50,
         description="How often the actor may fix failed checks and findings.",
+    )
+    undo_failed_fixes: bool = Field(
+        default=False, description="Whether a change is undone if no more tests pass after it than before."
     )
 
 

@@ -260,6 +260,7 @@ class ActorParts:
         from cleveragents.plans.actors.actor_tools import JoinedTools
         from cleveragents.plans.tools.block_edits import BlockEdits
         from cleveragents.plans.tools.context_tools import ContextTools
+        from cleveragents.plans.tools.line_edits import LineEdits
         from cleveragents.plans.tools.mcp_gate import PlanGate
         from cleveragents.tools.mcp.tools import open_mcp
         from cleveragents.tools.ports import FixedTools
@@ -273,7 +274,7 @@ class ActorParts:
                 self._plans.tools,
                 skills,
                 ContextTools(context, files_tokens=self._files_tokens(ground)),
-                FixedTools(BlockEdits()),
+                FixedTools(BlockEdits(), LineEdits()),
                 self._deciding(ground, context),
                 self._commented(ground, context),
                 *self._resolving(ground),

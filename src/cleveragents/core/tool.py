@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 TOOLS_OF_PLANS = (
+    "correct_line",
     "decide",
     "edit_blocks",
     "get_context_budget",

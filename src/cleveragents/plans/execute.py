@@ -17,21 +17,23 @@ from cleveragents.actors.model.actor import Actor, LlmNode, report_in
 from cleveragents.actors.ports import ActorHost
 from cleveragents.changes.model.merge_conflict import MergeConflict
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
+from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.errors import RethinkNeeded
+from cleveragents.core.errors import ActorStopped, AgentFailed, RethinkNeeded
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
 from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, rollback_count
 from cleveragents.plans.conflicts.resolution import conflict_task
+from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.comment import WITHOUT_TOOL, Comment
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
-from cleveragents.tools.tool_results import cut, first_failure
+from cleveragents.tools.tool_results import cut, first_failure, passed_tests
 
 __all__ = ["ExecutePhase"]
 
@@ -40,6 +42,7 @@ _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
 _RETHINK = "rethink"
+_BUSY_SECONDS = 30.0
 
 
 class RecordReview(Protocol):
@@ -78,25 +81,30 @@ class ExecutePhase:
                 return executor.left, waiting
             most = executor.actor.fix_attempts
             for number in range(1, most + 1):
-                findings = self._findings(ground, executor, rethinks)
+                findings = self._findings(ground, executor, rethinks, f"undo-{number}")
                 if not findings:
                     return executor.left, None
                 attempt = f"fix attempt {number} of {most}"
                 self.say(attempt)
-                task = f"This is {attempt}. {findings}"
+                # The number comes last: a model server keeps what it computed for the text before it.
+                task = f"{findings}\n\nThis is {attempt}."
                 part = _fix_part(ground, number)
-                executor.run(part, task)
-            self._findings(ground, executor, rethinks)
+                executor.fix(part, task)
+            if self._findings(ground, executor, rethinks, f"undo-{most + 1}"):
+                ground.run_checks()  # the last fix may be undone, and the latest run of a check counts
         return executor.left, None
 
-    def _findings(self, ground: ActorPhase, executor: _TaskExecutor, rethinks: bool) -> str:
-        """Return the findings as a task for the executor; empty if there are none."""
+    def _findings(self, ground: ActorPhase, executor: _TaskExecutor, rethinks: bool, undo: str) -> str:
+        """Return the findings as a task for the executor; empty if there are none.
+
+        `undo` names the call that undoes the last changes, if they did not help.
+        """
         required = [run for run in ground.run_checks() if run.required]
         for run in required:
             if _only_a_person_fixes(run):
                 self.say(redact_text(f"the check `{run.command}` has no result: {_first_words(run.details)}"))
                 self.say("fix the check: the result cannot be applied until it runs")
-        failures = _failures(_failed(required), brief=executor.actor.checks_first)
+        failures = executor.keep_best(_failed(required), undo)
         return failures or self._objections(ground, executor.stage, rethinks)
 
     def _objections(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
@@ -125,6 +133,18 @@ class ExecutePhase:
         return "" if accepted else f"The reviewer sends it back:\n{_numbered(kept) or details}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """The files of the sandbox at one moment, and what the checks say about them. `tests` is the number of
+    tests that pass in the failed checks; None if unknown.
+    """
+
+    failed: int
+    tests: int | None
+    states: Mapping[str, FileState | None]
+    failures: str
+
+
 class _TaskExecutor:
     """The executor of one plan. Not thread-safe: used by its job only.
 
@@ -136,6 +156,7 @@ class _TaskExecutor:
         self._ground = ground
         self._stack = stack
         self._stage: Stage | None = None
+        self._best: _Version | None = None
         self.left: Mapping[str, JsonValue] = {}
 
     @property
@@ -154,11 +175,35 @@ class _TaskExecutor:
         self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
         words = _task_words(strategy, number, task)
         if self.actor.checks_first:
-            failures = _failures(_failed(self._ground.run_checks()), brief=True)
+            failures = self.keep_best(_failed(self._ground.run_checks()), "")
             # A prompt of this actor has the goal already, and a small model pays for every word.
             own = "" if words == self._ground.plan.goal and failures else words
             words = "\n\n".join(filter(None, [own, failures]))
         self.run(task.part(number), words)
+
+    def keep_best(self, failed: Sequence[CheckRun], undo: str) -> str:
+        """Return the failures as a task; empty if there are none.
+
+        For an actor with `undo_failed_fixes`, changes after which no more tests pass than before are undone
+        by a call named `undo`, and the failures are those of the files from before.
+        """
+        failures = _failures(failed, brief=self.actor.checks_first)
+        execution = self._ground.execution
+        if not (failures and self.actor.undo_failed_fixes) or execution is None:
+            return failures
+        plan_id, best = self._ground.plan.id, self._best
+        states, tests = execution.history.states(plan_id), _passed_tests(failed)
+        failures += "\n\nSome tests pass." if tests else ""
+        better = best is None or (-len(failed), tests) > (-best.failed, best.tests)
+        if best is None or better or tests is None or best.tests is None:
+            self._best = _Version(len(failed), tests, states, failures)
+            return failures
+        if states != best.states:
+            sandbox = self._ground.sandbox
+            with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+                restore_states(sandbox, best.states)
+            execution.note(undo, "undo", {"reason": "no more tests pass than before"})
+        return best.failures
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """Run the actor once for each merge with conflicts. A finished run that left conflicts open is not
@@ -168,6 +213,19 @@ class _TaskExecutor:
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
             self._executing.say(redact_text(f"resolving the conflicts with {of_merge[0].title}"))
             self.run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
+
+    def fix(self, part: str, words: str) -> None:
+        """Run the actor once more. If it undoes failed fixes, an attempt without a valid answer is one of
+        them, and the next attempt follows.
+        """
+        try:
+            self.run(part, words)
+        except AgentFailed:
+            raise
+        except ActorStopped as stopped:
+            if not self.actor.undo_failed_fixes:
+                raise
+            self._executing.say(redact_text(f"this attempt failed: {stopped.reason}"))
 
     def run(self, part: str, words: str) -> None:
         """Run the actor with this task, and store the answers to comments in its report."""
@@ -211,6 +269,12 @@ def _failures(failed: Sequence[CheckRun], brief: bool) -> str:
     """
     told = [(run.command, first_failure(run.details) if brief else run.details) for run in failed]
     return "\n\n".join(f"The check `{command}` does not pass:\n{cut(text, _TOLD)}" for command, text in told)
+
+
+def _passed_tests(failed: Sequence[CheckRun]) -> int | None:
+    """Return the number of tests that pass in these checks; None if the output of one does not say it."""
+    counts = [passed_tests(run.details) for run in failed]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _only_a_person_fixes(run: CheckRun) -> bool:

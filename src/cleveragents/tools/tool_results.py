@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from cleveragents.core.json_value import JsonValue, thaw
 
-__all__ = ["MOST_CHARACTERS", "cut", "first_failure", "result_text"]
+__all__ = ["MOST_CHARACTERS", "cut", "first_failure", "passed_tests", "result_text"]
 
 MOST_CHARACTERS = 32_000
 """The limit for one answer: about 8,000 tokens, a small part of even a small model's context."""
@@ -26,6 +26,12 @@ _PYTEST_END = re.compile(
 )
 _UNITTEST = re.compile(r"^={70}\n(?:FAIL|ERROR): .*$", re.MULTILINE)
 _UNITTEST_END = re.compile(r"^-{70}\nRan \d+ tests? in .*$", re.MULTILINE)
+_PYTEST_COUNTS = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s\b.*$", re.MULTILINE)
+_PYTEST_PASSED = re.compile(r"\b(\d+) passed\b")
+_UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
+_UNITTEST_FAILED = re.compile(r"^FAILED \((.*)\)$", re.MULTILINE)
+_BY_TIMEOUT = re.compile(r"\Aexit code 124$", re.MULTILINE)
+_STOPPED = re.compile(r"(?:exit code (?:124|137)\b|took longer than )")
 
 
 def result_text(result: JsonValue) -> str:
@@ -51,7 +57,8 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def first_failure(output: str) -> str:
-    """Return the output of pytest or unittest with the first failure only; other output as it is.
+    """Return the output of pytest or unittest with the first failure only; other output as it is. A run that
+    the program `timeout` stopped is explained.
 
     A small model corrects one thing at a time, and every token of a long output costs it time and attention.
     """
@@ -63,7 +70,21 @@ def first_failure(output: str) -> str:
         rest = end.search(output, second.end())
         summary = output[rest.start() :] if rest else ""
         return output[: second.start()] + summary
-    return output
+    return _BY_TIMEOUT.sub(r"\g<0>: stopped, because it took too long. Perhaps a loop never ends.", output, 1)
+
+
+def passed_tests(output: str) -> int | None:
+    """Return how many tests passed, according to the output of pytest or unittest; None if it does not say
+    so. A run that was stopped, because a test never ended, counts as 0.
+    """
+    counted = _PYTEST_COUNTS.findall(output)
+    if counted:
+        passed = _PYTEST_PASSED.search(counted[-1])
+        return int(passed[1]) if passed else 0
+    ran, failed = _UNITTEST_RAN.findall(output), _UNITTEST_FAILED.findall(output)
+    if ran and failed:
+        return int(ran[-1]) - sum(map(int, re.findall(r"\b(?:failures|errors)=(\d+)", failed[-1])))
+    return 0 if _STOPPED.match(output) else None
 
 
 def _says(value: JsonValue) -> bool:

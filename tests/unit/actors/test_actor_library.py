@@ -87,6 +87,7 @@ def test_built_in_actors_use_existing_tools_and_respect_read_only(library: Actor
     found = {actor.name: actor for actor in builtin_actors()}
     assert list(found) == SHIPPED
     assert {node.tool for node in found.pop("builtin/solo").nodes if isinstance(node, ToolNode)} == {
+        "correct_line",
         "edit_blocks",
         "show_files",
     }

@@ -233,7 +233,7 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
         "line 4: the state has no key 'x'; declare it: `state: {x: {type: string}}`",
         "line 5: there is no key of the state 'taks'; did you mean ${task}? (write $${ for a literal ${)",
         "line 6: unknown key 'next'; known here: name, description, state, limits, read_only, "
-        "checks_first, fix_attempts, type, system, "
+        "checks_first, fix_attempts, undo_failed_fixes, type, system, "
         "prompt, model, tools, output, schema, max_output_tokens, temperature",
     ]
 

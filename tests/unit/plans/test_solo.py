@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,17 +72,44 @@ def test_code_that_is_the_same_as_before_is_no_fix(bench: ActorPlanBench) -> Non
     assert bench.tools_of(plan) == ["show_files", "edit_blocks", "edit_blocks"]
 
 
-def test_solo_fixes_a_failed_check_up_to_eight_times(bench: ActorPlanBench) -> None:
-    """Each attempt writes another wrong number; the eighth is right."""
+def correction(number: int) -> str:
+    return json.dumps({"wrong_line": "return 1", "corrected_line": f"return {number}"})
+
+
+def test_solo_rewrites_functions_and_corrects_lines_until_a_check_passes(bench: ActorPlanBench) -> None:
+    """Each attempt writes another wrong number; the last is right. Some attempts write the whole function,
+    the others correct one line.
+    """
     wrong = "goal.py\n```python\ndef size():\n    return {}\n```\n"
     rules = [
-        rule(says(wrong.format(10 + number)), when={"first_user": rf"This is fix attempt {number} of 8"})
-        for number in range(1, 8)
+        rule(
+            says(wrong.format(100 + number) if number in (3, 6) else correction(100 + number)),
+            when={"first_user": rf"This is fix attempt {number} of 30"},
+        )
+        for number in range(1, 7)
     ]
-    right = rule(says(RIGHT), when={"first_user": r"This is fix attempt 8 of 8"})
-    plan = bench.reached(right, *rules, rule(says(wrong.format(9))), cast=ALONE, checks=[CHECK])
+    right = rule(says(correction(2)), when={"first_user": r"This is fix attempt 7 of 30"})
+    check = Check("size", "sh check.sh || { echo '2 failed in 0.1s'; exit 1; }")
+    plan = bench.reached(right, *rules, rule(says(wrong.format(9))), cast=ALONE, checks=[check])
     assert plan.phase_state == COMPLETE, plan.error
-    assert bench.tools_of(plan).count("edit_blocks") == 9
+    assert bench.tools_of(plan).count("correct_line") == 5
+
+
+def test_a_fix_after_which_fewer_tests_pass_is_undone(bench: ActorPlanBench) -> None:
+    """The next attempt corrects a line of the original function."""
+    worse = "goal.py\n```python\ndef size():\n    return 9\n\n\ndef name():\n    return 'other'\n```\n"
+    right = rule(
+        says(correction(2)), when={"first_user": r"(?s)return 1\n.*'goal'.*This is fix attempt 1 of 30"}
+    )
+    check = Check(
+        "size",
+        "sh check.sh || { grep -q goal goal.py && echo '1 failed, 1 passed in 0.1s'"
+        " || echo '2 failed in 0.1s'; exit 1; }",
+    )
+    plan = bench.reached(right, rule(says(worse)), cast=ALONE, checks=[check])
+    assert plan.phase_state == COMPLETE, plan.error
+    assert "undo" in bench.tools_of(plan)
+    assert list(bench.parts.history.states(plan.id)) == ["goal.py"]
 
 
 def test_tests_come_before_the_files_to_work_on(bench: ActorPlanBench) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cleveragents.tools.tool_results import first_failure
+from cleveragents.tools.tool_results import first_failure, passed_tests
 
 TESTS = """\
 import unittest
@@ -53,3 +53,21 @@ def test_other_output_stays_as_it_is() -> None:
     one = "____ test_first ____\nassert 1 == 2\n=== 1 failed in 0.1s ==="
     for output in ("", "src/names.py:1: error: missing return\n" * 3, one):
         assert first_failure(output) == output
+
+
+def test_passed_tests_are_counted(tmp_path: Path) -> None:
+    pytest_output = _output(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_size.py")
+    assert passed_tests(f"exit code 1\n{pytest_output}") == 1
+    assert passed_tests(f"exit code 1\n{_output(tmp_path, '-m', 'unittest', 'test_size')}") == 1
+    assert passed_tests("exit code 2\nERROR test_size.py\n1 error in 0.10s\n") == 0
+
+
+def test_a_run_that_was_stopped_passed_no_test() -> None:
+    assert passed_tests("exit code 124\n.") == 0
+    assert passed_tests("took longer than 60 s\n.") == 0
+    assert "Perhaps a loop never ends" in first_failure("exit code 124\n.")
+
+
+def test_output_of_other_programs_has_no_count() -> None:
+    assert passed_tests("exit code 1\nmake: *** [test] Error 1") is None
+    assert passed_tests("exit code 1\nHTTP 124") is None

@@ -25,7 +25,15 @@ from langgraph.runtime import Runtime
 
 from cleveragents.actors.graph.model_call import NodeModelCall, fitted
 from cleveragents.actors.graph.run_context import A_STEP, NodeLabel, RunContext, path_in, time_left
-from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
+from cleveragents.actors.graph.state import (
+    ACCOUNT,
+    State,
+    answer_schema,
+    counters_in,
+    filled_text,
+    messages_in,
+    said,
+)
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.actors.ports import ToolAnswer
 from cleveragents.core.errors import ActorStopped, ContextTooLong
@@ -112,7 +120,7 @@ class LlmStep:
         if reply.message.requests and not self._node.tools:  # guard: no tool node would answer them
             await self._refuse(talk, reply, place)
             return {**cost, **self._kept(talk)}, MODEL
-        update = {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
+        update = {**cost, **self._heard(talk, reply, place, state), **self._kept(talk)}
         if reply.message.requests:
             return update, TOOLS
         return update, MODEL if talk.counters["open"] else ONWARD
@@ -160,14 +168,14 @@ class LlmStep:
         new = [message.to_json() for message in talk.messages[talk.kept :]]
         return said(name, new, talk.counters, replacing=not talk.kept)
 
-    def _heard(self, talk: _Talk, reply: ModelReply, place: NodeLabel) -> dict[str, Any]:
+    def _heard(self, talk: _Talk, reply: ModelReply, place: NodeLabel, state: State) -> dict[str, Any]:
         """Add the answer to the conversation and return its update of the state."""
         message = reply.message
         place.tell(ProgressKind.THOUGHT, message.text)
         talk.messages = [*talk.messages, message]
         if message.requests:
             return {}
-        value, problem = self._judged(reply)
+        value, problem = self._judged(reply, answer_schema(self._node, state))
         if problem:
             self._correct(talk, problem)
             return {}
@@ -185,14 +193,14 @@ class LlmStep:
         talk.messages = [*talk.messages, replace(message, requests=())]
         self._correct(talk, reason)
 
-    def _judged(self, reply: ModelReply) -> tuple[Any, str]:
+    def _judged(self, reply: ModelReply, schema: Mapping[str, JsonValue] | None) -> tuple[Any, str]:
         text = reply.message.text
         if not text.strip():
             return None, "the answer is empty"
-        if self._node.schema is None:
+        if schema is None:
             # guard: a truncated answer is not an answer
             return (None, "the answer was cut off; be brief") if reply.cut_off else (text, "")
-        answer = structured(text, self._node.schema, cut_off=reply.cut_off)
+        answer = structured(text, schema, cut_off=reply.cut_off)
         for name, part in (answer.value or {}).items():
             key = self._keys.get(name)
             if key is not None and not key.takes(part):  # guard: a schema may leave a type open

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cleveragents.actors.graph.run_context import CallCost, NodeLabel, written
-from cleveragents.actors.graph.state import State
+from cleveragents.actors.graph.state import State, answer_schema
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.core.errors import ContextTooLong
 from cleveragents.core.tool import ToolSpec
@@ -151,7 +151,7 @@ class NodeModelCall:
                 tools=self.specs,
                 max_output_tokens=self._most_of(self.facts),
                 temperature=self.node.temperature,
-                schema=self.node.schema,
+                schema=answer_schema(self.node, self.state),
             )
         return asked
 

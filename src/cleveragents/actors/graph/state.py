@@ -7,12 +7,14 @@ Templates over the state produce prompts, questions and arguments.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from cleveragents.actors.model.actor import (
     GIVEN,
     Actor,
+    LlmNode,
     Reducer,
     StateKey,
     StateType,
@@ -25,6 +27,7 @@ __all__ = [
     "ACCOUNT",
     "TALKS",
     "State",
+    "answer_schema",
     "counters_in",
     "filled_text",
     "filled_values",
@@ -51,6 +54,8 @@ TALKS = ":talks"
 share one channel, because LangGraph inspects every channel at every step. A finished conversation is emptied,
 so that checkpoints store only running ones. `said` creates a write.
 """
+_ONE_KEY = re.compile(r"\$\{(\w+)\}")
+_MOST_CHOICES = 500
 _SILENCE: Mapping[str, Any] = {"messages": [], "counters": {}}
 _EMPTY: Mapping[StateType, JsonValue] = {
     "string": "",
@@ -175,6 +180,32 @@ def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State)
     """Fill templates. A value that is only a reference keeps its type."""
     values: dict[str, Any] = plain(filled(template, public_values(actor, state)))
     return values
+
+
+def answer_schema(node: LlmNode, state: State) -> dict[str, Any] | None:
+    """Return the schema for an answer. `enum: ["${key}"]` of a property becomes the items of a list, or the
+    lines of a text; it is left out if there are none or too many, because a grammar for it would be huge.
+    """
+    if node.schema is None:
+        return None
+    schema: dict[str, Any] = plain(node.schema)
+    for part in (schema.get("properties") or {}).values():
+        given = part.get("enum") if isinstance(part, dict) else None
+        named = (
+            _ONE_KEY.fullmatch(given[0]) if given and len(given) == 1 and isinstance(given[0], str) else None
+        )
+        if named is not None and named[1] in state:
+            choices = _choices(state[named[1]])
+            part.pop("enum")
+            part |= {"enum": choices} if 0 < len(choices) <= _MOST_CHOICES else {}
+    return schema
+
+
+def _choices(value: Any) -> list[Any]:
+    if not isinstance(value, str):
+        return list(value)
+    lines = dict.fromkeys(line.strip() for line in value.splitlines())
+    return [line for line in lines if line and not line.startswith("```")]
 
 
 class _Spelt(dict[str, JsonValue]):

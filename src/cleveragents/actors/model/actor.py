@@ -263,6 +263,7 @@ class Actor:
     read_only: bool = False
     checks_first: bool = False
     fix_attempts: int = FIX_ATTEMPTS
+    undo_failed_fixes: bool = False
     document: str = field(default="", compare=False)
 
     def node(self, name: str) -> Node:

@@ -33,7 +33,16 @@ from cleveragents.tools.files.text_files import ensure_no_mask, read_text, uses_
 from cleveragents.tools.ports import SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["Block", "BlockEdits", "blocks_in", "paths_in"]
+__all__ = [
+    "Block",
+    "BlockEdits",
+    "MergeRefused",
+    "blocks_in",
+    "ensure_parses",
+    "files_in",
+    "is_protected",
+    "paths_in",
+]
 
 _OPENING = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)$")
 _SEARCH, _DIVIDER, _REPLACED = (
@@ -235,7 +244,7 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
     result = BlockEditsResult
 
     def needs(self, arguments: BlockEditsArguments, files: SandboxFiles) -> Capability:
-        known = _files_in(arguments.shown, files)
+        known = files_in(arguments.shown, files)
         for block in blocks_in(arguments.text):
             with suppress(MergeRefused, CleverAgentsError):
                 path = _target(block, files, known)
@@ -245,7 +254,7 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
 
     def run(self, arguments: BlockEditsArguments, workplace: Workplace) -> BlockEditsResult:
         files, shown = workplace.files, arguments.shown
-        known = _files_in(shown, files)
+        known = files_in(shown, files)
         changed, problems, left, same = [], [], [], []
         for block in blocks_in(arguments.text):
             try:
@@ -268,7 +277,7 @@ class BlockEdits(TypedTool[BlockEditsArguments, BlockEditsResult]):
         return BlockEditsResult(changed=changed, left_out=left, problems=problems)
 
 
-def _files_in(text: str, files: SandboxFiles) -> list[str]:
+def files_in(text: str, files: SandboxFiles) -> list[str]:
     """Return the files that a text names, in order, each once."""
     found: list[str] = []
     for path in dict.fromkeys(paths_in(text)):
@@ -280,7 +289,7 @@ def _files_in(text: str, files: SandboxFiles) -> list[str]:
     return found
 
 
-def _is_protected(path: str, old: str | None, goal: str) -> bool:
+def is_protected(path: str, old: str | None, goal: str) -> bool:
     """Return whether the file is a test, or decides which tests run, and the goal does not ask to change it.
 
     "The tests in test_names.py must pass" names a test without asking to change it. A new test is no danger
@@ -339,9 +348,9 @@ def _apply(block: Block, path: str, files: SandboxFiles, goal: str) -> str | Non
     new, done = _edited_as_in_file(block, path, old)
     if new == old:
         return ""
-    if _is_protected(path, old, goal):  # guard: a check must not pass because its test was changed
+    if is_protected(path, old, goal):  # guard: a check must not pass because its test was changed
         return None
-    _ensure_parses(path, old, new)
+    ensure_parses(path, old, new)
     ensure_no_mask(path, old or "", new)
     files.write(path, new.encode("utf-8"))
     return done
@@ -385,7 +394,7 @@ def _edited(block: Block, path: str, old: str | None) -> tuple[str, str]:
     return body, "written"
 
 
-def _ensure_parses(path: str, old: str | None, new: str) -> None:
+def ensure_parses(path: str, old: str | None, new: str) -> None:
     """Raise `MergeRefused` if a Python file would no longer compile."""
     if not path.endswith(".py"):
         return

@@ -163,6 +163,7 @@ class ShowFilesArguments(Arguments):
     question: str = Field(
         min_length=1, max_length=200_000, description="what is to be done; files that it names come first"
     )
+    tests: bool = Field(default=True, description="whether tests are shown, too")
 
 
 class ShowFilesResult(Result):
@@ -204,6 +205,8 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
             if tokens <= room and len(shown) < _MOST_FILES + len(named):
                 shown[path] = text
                 room -= tokens
+        if not arguments.tests:
+            shown = {path: text for path, text in shown.items() if not is_test(path)}
         return ShowFilesResult(text=_arranged(shown))
 
 
