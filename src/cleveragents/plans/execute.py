@@ -7,6 +7,7 @@ a finished run returns its recorded answer at once, an interrupted one continues
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
+from cleveragents.plans.tools.line_edits import TRIED
 from cleveragents.tools.tool_results import cut, first_failure, passed_tests
 
 __all__ = ["ExecutePhase"]
@@ -43,6 +45,7 @@ _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
 _RETHINK = "rethink"
 _BUSY_SECONDS = 30.0
+_TRIES = 2
 
 
 class RecordReview(Protocol):
@@ -157,6 +160,7 @@ class _TaskExecutor:
         self._stack = stack
         self._stage: Stage | None = None
         self._best: _Version | None = None
+        self._tried: Counter[str] = Counter()
         self.left: Mapping[str, JsonValue] = {}
 
     @property
@@ -185,7 +189,8 @@ class _TaskExecutor:
         """Return the failures as a task; empty if there are none.
 
         For an actor with `undo_failed_fixes`, changes after which no more tests pass than before are undone
-        by a call named `undo`, and the failures are those of the files from before.
+        by a call named `undo`, and the failures are those of the files from before. The task then names the
+        lines that were corrected several times without success.
         """
         failures = _failures(failed, brief=self.actor.checks_first)
         execution = self._ground.execution
@@ -197,13 +202,16 @@ class _TaskExecutor:
         better = best is None or (-len(failed), tests) > (-best.failed, best.tests)
         if best is None or better or tests is None or best.tests is None:
             self._best = _Version(len(failed), tests, states, failures)
+            self._tried.clear()
             return failures
         if states != best.states:
             sandbox = self._ground.sandbox
             with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
                 restore_states(sandbox, best.states)
             execution.note(undo, "undo", {"reason": "no more tests pass than before"})
-        return best.failures
+        self._tried[str(self.left.get("wrong_line") or "")] += 1
+        often = [line for line, times in self._tried.items() if line and times >= _TRIES]
+        return "\n".join([best.failures, *(f"{TRIED}{line}" for line in often)])
 
     def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """Run the actor once for each merge with conflicts. A finished run that left conflicts open is not

@@ -25,6 +25,7 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.models.tokens import estimate_text
 from cleveragents.plans.tools.block_edits import paths_in
+from cleveragents.plans.tools.line_edits import TRIED
 from cleveragents.tools.files.text_files import read_text
 from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
@@ -40,6 +41,7 @@ _PATHS_NAMED = 20
 _LONGEST_QUESTION = 20_000
 _MOST_FILES = 4
 _WORTH = 0.3
+_LEAST_LINES = 6
 _TICKS = re.compile(r"`{3,}")
 
 
@@ -164,6 +166,7 @@ class ShowFilesArguments(Arguments):
         min_length=1, max_length=200_000, description="what is to be done; files that it names come first"
     )
     tests: bool = Field(default=True, description="whether tests are shown, too")
+    without: str = Field(default="", description="a text; lines that it calls `Tried: …` are left out")
 
 
 class ShowFilesResult(Result):
@@ -207,7 +210,16 @@ class ShowFiles(TypedTool[ShowFilesArguments, ShowFilesResult]):
                 room -= tokens
         if not arguments.tests:
             shown = {path: text for path, text in shown.items() if not is_test(path)}
-        return ShowFilesResult(text=_arranged(shown))
+        tried = {
+            line.removeprefix(TRIED) for line in arguments.without.splitlines() if line.startswith(TRIED)
+        }
+        return ShowFilesResult(text=_without(tried, _arranged(shown)))
+
+
+def _without(tried: set[str], text: str) -> str:
+    """Return the text without these lines, or whole if few other lines remain."""
+    lines = [line for line in text.splitlines() if line.strip() not in tried]
+    return "\n".join(lines) if tried and len(lines) >= _LEAST_LINES else text
 
 
 def _arranged(shown: Mapping[str, str]) -> str:

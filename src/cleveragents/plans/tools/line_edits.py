@@ -17,7 +17,10 @@ from cleveragents.tools.files.text_files import ensure_no_mask, read_text
 from cleveragents.tools.ports import SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["LineEdits"]
+__all__ = ["TRIED", "LineEdits"]
+
+TRIED = "Tried: "
+"""Precedes a line in the text of a task whose corrections did not help."""
 
 
 class LineEditsArguments(Arguments):
