@@ -19,12 +19,21 @@ _MARKED_MESSAGES = 2
 
 
 class CachedChatAnthropic(ChatAnthropic):
-    """A `ChatAnthropic` that asks Anthropic to cache the start of each conversation."""
+    """A `ChatAnthropic` that asks Anthropic to cache the start of each conversation.
+
+    A `response_format` whose schema Anthropic cannot express is left out; the prompt has the schema, too.
+    """
 
     def _get_request_payload(
         self, input_: Any, *, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
+        payload: dict[str, Any]
+        try:
+            payload = super()._get_request_payload(input_, stop=stop, **kwargs)
+        except (ValueError, AssertionError):  # the library asserts that a type is not a list of types
+            if kwargs.pop("response_format", None) is None:
+                raise
+            payload = super()._get_request_payload(input_, stop=stop, **kwargs)
         mark_prefixes(payload)
         return payload
 

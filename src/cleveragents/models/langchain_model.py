@@ -63,8 +63,11 @@ _BROKEN = frozenset(
 _CACHE_WRITES = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """LangChain's names for tokens stored in a prompt cache. It reports each token under one of them."""
 _SCHEMA_REFUSED = re.compile(
-    r"response_?(?:format|schema|mime_?type)|json_?(?:schema|object)|structured output|grammar", re.IGNORECASE
+    r"response_?(?:format|schema|json_?schema|mime_?type)|output_?(?:config|format)|json_?(?:schema|object)"
+    r"|structured output|grammar",
+    re.IGNORECASE,
 )
+_MOST_REFUSED = 2
 _CHARACTERS_A_TOKEN = 64
 _CHARACTERS_SPARE = 65_536
 _REPEATED, _LONGEST_PERIOD = 3_000, 500
@@ -86,7 +89,7 @@ class LangChainModel:
     `place` is passed to `FailedCall`.
 
     If the server refuses the parameter for a structured answer, the call is made again without it, with the
-    schema in the prompt; so are all later calls with this schema.
+    schema in the prompt; so are all later calls with this schema. After two refused schemas no other is sent.
 
     Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
     calls.
@@ -129,7 +132,8 @@ class LangChainModel:
         """
         digest = None if request.schema is None else _digest(request.schema)
         # Decided before the call: a concurrent call may be refused in the meantime.
-        native = digest is not None and digest not in self._refused_schemas
+        refused_before = self._refused_schemas
+        native = digest is not None and digest not in refused_before and len(refused_before) < _MOST_REFUSED
         try:
             return await self._replied(request, on_token, native=native)
         except ModelRefused as refused:

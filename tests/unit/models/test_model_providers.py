@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
@@ -113,6 +114,29 @@ def test_a_conversation_with_tools_uses_the_providers_format(stand: Stand) -> No
 def test_the_schema_of_an_answer_is_sent_as_text(stand: Stand) -> None:
     stand.ask("hello", schema=SCHEMA)
     assert "It has to fit this JSON Schema" in json.dumps(stand.wire.bodies[0])
+
+
+def test_the_schema_of_an_answer_is_sent_as_a_parameter(stand: Stand) -> None:
+    with suppress(ModelUnavailable):  # Anthropic's stand-in calls a tool, and none was offered
+        stand.ask("hello", schema=SCHEMA, tools=())
+    (body,) = stand.wire.bodies
+    sent = body.get("output_config", {}).get("format", {}).get("schema") or body["generationConfig"]
+    assert (sent.get("responseJsonSchema") or sent)["properties"] == SCHEMA["properties"]
+
+
+@pytest.mark.parametrize("part", [{"type": ["integer", "null"]}, {}])
+def test_a_schema_that_a_provider_cannot_express_is_sent_as_text(stand: Stand, part: dict[str, Any]) -> None:
+    stand.ask("hello", schema={"type": "object", "properties": {"parent": part}})
+    (body,) = stand.wire.bodies
+    assert "output_config" not in body
+    assert "It has to fit this JSON Schema" in json.dumps(body)
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-20250514", "claude-3-7-sonnet-latest"])
+def test_old_models_of_anthropic_get_the_schema_as_text_only(model: str) -> None:
+    request = ModelRequest(messages=(), max_output_tokens=64, schema=SCHEMA)
+    assert "response_format" not in anthropic.options(request, model)
+    assert "response_format" in anthropic.options(request, "claude-opus-4-6")
 
 
 def test_a_limit_that_was_reached_is_seen(stand: Stand) -> None:
@@ -386,3 +410,15 @@ def test_a_refused_schema_does_not_turn_off_other_schemas() -> None:
     asyncio.run(both())
     sent = [talk.options["schema"] for talk in chat.asked]
     assert sent == [ASKS_FOR_JSON.schema, None, other.schema, None]
+
+
+def test_after_two_refused_schemas_no_other_is_sent() -> None:
+    chat = RefusingChat(expected=1)
+
+    async def three() -> None:
+        model = refusing_model(chat)
+        for number in range(3):
+            await model.reply(replace(ASKS_FOR_JSON, schema={"type": "object", "title": str(number)}))
+
+    asyncio.run(three())
+    assert [talk.options["schema"] is None for talk in chat.asked] == [False, True, False, True, True]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from cleveragents.core.json_value import thaw
 from cleveragents.models.ports import Model, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
@@ -15,6 +16,8 @@ _VARIABLE = "ANTHROPIC_API_KEY"
 _HERE = "https://api.anthropic.com"
 _TAKES_TEMPERATURE = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-6])?(?:-\d{8}|-latest)?$)")
 """Models that accept a temperature. Newer ones reject it."""
+_WITHOUT_SCHEMA = re.compile(r"claude-(?:3|(?:opus|sonnet)-4(?:-0)?(?:-\d{8}|-latest)?$)")
+"""Models that do not accept the schema of an answer."""
 
 
 def _open(opening: ModelSpec) -> Model:
@@ -44,6 +47,8 @@ def options(request: ModelRequest, model: str) -> Mapping[str, Any]:
     options: dict[str, Any] = {"max_tokens": request.max_output_tokens}
     if request.temperature is not None and _TAKES_TEMPERATURE.match(model):
         options["temperature"] = request.temperature
+    if request.schema is not None and not _WITHOUT_SCHEMA.match(model):
+        options["response_format"] = {"type": "json_schema", "json_schema": {"schema": thaw(request.schema)}}
     return options
 
 

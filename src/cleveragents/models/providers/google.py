@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cleveragents.core.json_value import thaw
 from cleveragents.models.ports import Model, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
@@ -37,6 +38,7 @@ def _options(request: ModelRequest) -> Mapping[str, Any]:
         options["temperature"] = request.temperature
     if request.schema is not None and not request.tools:  # the API accepts only one of the two
         options["response_mime_type"] = "application/json"
+        options["response_json_schema"] = thaw(request.schema)
     return options
 
 
