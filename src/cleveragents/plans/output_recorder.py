@@ -138,6 +138,8 @@ class OutputRecorder:
             self._add(plan_id, speaker, _END)
             self._mark_call(plan_id, seen)
             self._add(plan_id, _PROGRESS, f"  {_one_line(seen.text)}\n")
+        elif seen.kind is ProgressKind.PLAN:
+            self._mark(plan_id, seen, event=seen.kind.value, plan=seen.text)
         elif seen.failed:
             self._add(plan_id, _PROGRESS, f"    it failed: {_one_line(seen.text)}\n")
         else:

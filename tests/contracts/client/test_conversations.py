@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cleveragents.access.model.project import ResourceKind
@@ -87,10 +89,25 @@ def test_a_question_is_answered_from_the_files(client: Client, model: str) -> No
     assert client.conversations.turns(talk).items == (turn,)
 
 
+def test_a_watch_continues_where_another_ended(client: Client, model: str) -> None:
+    talk = begun(client, model)
+    asked(client, talk, "hello")
+    turn = client.conversations.send(talk, "What is in a.txt?")
+    first = next(iter(client.conversations.watch(talk)))
+    rest = list(client.conversations.watch(talk, after=first.number))
+    assert [first, *rest] == list(client.conversations.output(talk, after=turn.output_after))
+    assert list(client.conversations.watch(talk)) == [first, *rest], (
+        "an ended turn is shown from its beginning"
+    )
+    assert list(client.conversations.watch(talk, after=rest[-1].number)) == []
+
+
 def test_a_request_becomes_a_plan_of_the_user(server: PlanServer, client: Client, model: str) -> None:
     talk = begun(client, model, limits=Limits(tokens=90_000))
     turn = asked(client, talk, "Please paint the shed")
     (plan_id,) = turn.plans
+    seen = [json.loads(one.text) for one in client.conversations.output(talk) if one.kind == "node"]
+    assert [one["plan"] for one in seen if one.get("event") == "plan"] == [plan_id]
     assert client.conversations.get(talk).plans == (plan_id,)
     plan = client.plans.get(plan_id)
     assert (plan.goal, plan.request["by"], plan.request["apply"]) == ("paint the shed", "operator", "review")

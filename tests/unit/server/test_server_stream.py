@@ -215,6 +215,7 @@ def test_output_of_a_plan_is_streamed_and_listed(bench: ServerBench, base: str) 
     with stream(base, bench.tokens["admin"], f"?output={one.id}:1") as answer:
         frames = (frame for frame in events_in(answer) if frame.get("event") == "output")
         told = {"plan_id": one.id, "number": 2, "kind": "output", "text": "token=***\n"}
+        told |= {"time": timestamp(now)}
         assert next(frames) == {"event": "output", "data": told}
         output.append(one.id, [("model", "thinking")], now=now)
         assert next(frames)["data"]["number"] == 3

@@ -100,6 +100,25 @@ def test_output_of_a_plan_of_another_project_is_not_shown(two: Tenants, base: st
     assert ours.id not in watched.seen_by(user)
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_output_of_a_conversation_of_another_project_is_not_shown(two: Tenants, base: str, name: str) -> None:
+    ours, theirs = two.conversation(two.plan()), two.conversation(two.plan("beta", "the other goal"))
+    output, now = two.container.conversations.output, two.container.clock.now()
+    output.append(ours.id, [("model", SECRETS[1])], now=now)
+    output.append(theirs.id, [("model", "printed-by-beta")], now=now)
+    member = name == "outsider"
+    shown, wanted = (MEMBERS[Role.VIEWER], SECRETS[1]) if member else (name, "printed-by-beta")
+    with stream(base, two.tokens[shown], f"?output={ours.id}:0&output={theirs.id}:0") as answer:
+        first = next(one["data"] for one in events_in(answer) if one.get("event") == "output")
+        assert first | {"time": ""} == {
+            "plan_id": ours.id if member else theirs.id,
+            "number": 1,
+            "kind": "model",
+            "text": wanted,
+            "time": "",
+        }
+
+
 def test_an_open_stream_ends_for_a_removed_member(
     two: Tenants, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

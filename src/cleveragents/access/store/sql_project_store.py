@@ -56,6 +56,7 @@ __all__ = [
     "plan_id_in",
     "project_of_event",
     "project_of_job",
+    "project_of_output",
     "project_of_plan",
     "projects_of_events",
     "put_member",
@@ -309,6 +310,16 @@ def project_of_plan(database: Database, plan_id: str) -> str | None:
             if found is not None:
                 return found
     return None
+
+
+def project_of_output(database: Database, owner_id: str) -> str | None:
+    """Return the project of the plan or conversation that prints output under this id; None if unknown."""
+    found = project_of_plan(database, owner_id)
+    if found is None:
+        query = select(conversations.c.project).where(conversations.c.id == owner_id)
+        with database.read() as connection:
+            found = connection.execute(query).scalar()
+    return found
 
 
 def project_of_job(dialect: str) -> ColumnElement[str | None]:

@@ -331,13 +331,14 @@ class ProgressKind(str, Enum):
     THOUGHT = "thought"
     TOOL = "tool"
     TOOL_DONE = "tool_done"
+    PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A progress update. `text` is a piece of the answer (PIECE), the call (TOOL) or its result (TOOL_DONE,
-    THOUGHT). `node` is the path through subgraphs, `a.b`. A call (TOOL) has its `tool` and `arguments`, if
-    known.
+    THOUGHT), or the id of a plan that a conversation started or corrected (PLAN). `node` is the path through
+    subgraphs, `a.b`. A call (TOOL) has its `tool` and `arguments`, if known.
     """
 
     kind: ProgressKind

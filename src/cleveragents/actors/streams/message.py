@@ -39,6 +39,7 @@ class MessageKind(str, Enum):
     THOUGHT = ProgressKind.THOUGHT.value
     TOOL = ProgressKind.TOOL.value
     TOOL_DONE = ProgressKind.TOOL_DONE.value
+    PLAN = ProgressKind.PLAN.value
 
 
 @dataclass(frozen=True, slots=True)

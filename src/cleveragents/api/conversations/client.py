@@ -83,6 +83,7 @@ class TurnView:
     by: str | None = shown("the user who sent it; null for the owner of the machine", examples=["ada"])
     read_only: bool = shown("the turn could not start plans", examples=[False])
     plans: tuple[str, ...] = shown("the plans that the turn started or corrected", examples=[[]])
+    output_after: int = shown("`after` for the output of this turn", examples=[0])
     created: datetime = shown(examples=[_MOMENT])
     ended: datetime | None = shown(examples=[_MOMENT])
 
@@ -95,7 +96,8 @@ class TurnOutputView:
     number: int = shown("counts from 1 for each conversation", examples=[12])
     kind: str = shown(
         "model (what the assistant says), progress (lines for people, such as a tool call), "
-        "node (JSON: which `actor` is at which `node`)",
+        "node (JSON: which `actor` is at which `node`; its `event`, if any, is `thinking`, `tool`, "
+        "`tool_done`, or `plan` with the id of a `plan` that the turn started or corrected)",
         examples=["model"],
     )
     text: str = shown(examples=["The cookie is signed in"])
@@ -154,8 +156,13 @@ class Conversations(Protocol):
         ended.
         """
 
-    def watch(self, conversation_id: str) -> Iterator[TurnOutputView]:
-        """Yield the output of the last turn from its beginning, until the turn ends."""
+    def watch(self, conversation_id: str, *, after: int | None = None) -> Iterator[TurnOutputView]:
+        """Yield the output of the last turn as it arrives, until the turn ends. It begins with the turn, or
+        after output number `after`, for example the last one seen before an interruption.
+
+        Each piece comes once, in order, even across a broken connection. Raises `ServerUnreachable` if the
+        server does not come back.
+        """
 
     def wait(self, conversation_id: str, *, timeout: float | None = None) -> TurnView:
         """Wait until the last turn ends, and return it. Raises `DeadlineExceeded`; `RequestRefused` without

@@ -10,7 +10,6 @@ from cleveragents.api.conversations.client import (
     ConversationView,
     TurnOutputView,
     TurnView,
-    followed,
 )
 from cleveragents.api.plans.client import until
 from cleveragents.api.views import Page, understood, view_of
@@ -18,6 +17,7 @@ from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import RequestRefused, UnknownConversation
 
 if TYPE_CHECKING:
+    from cleveragents.api.event_stream import StreamFrame
     from cleveragents.api.transport import HttpTransport
 
 __all__ = ["HttpConversations"]
@@ -62,15 +62,25 @@ class HttpConversations:
     def stop(self, conversation_id: str) -> ConversationView:
         return view_of(ConversationView, self._http.post(_path(conversation_id, "stop")))
 
-    def watch(self, conversation_id: str) -> Iterator[TurnOutputView]:
-        said = self._http.get(_path(conversation_id, "output"), limit=1)
-        begins = int(said["begins"])
-        yield from followed(
-            lambda: self.get(conversation_id).state is not TurnState.RUNNING,
-            lambda after: self.output(conversation_id, after=after),
-            self._http.sleep,
-            after=begins,
-        )
+    def watch(self, conversation_id: str, *, after: int | None = None) -> Iterator[TurnOutputView]:
+        from cleveragents.api.event_stream import Follower
+
+        found = self.get(conversation_id)
+        begins = self._http.get(_path(found.id, "output"), limit=1)["begins"] if after is None else after
+        follower = Follower(self._http, None)
+        follower.listen_to(found.id, int(begins))
+        # A connection begins with a frame without data: a turn that ended before it is noticed, too.
+        for frame in follower.frames():
+            if frame.kind == "output":
+                with understood():
+                    yield view_of(TurnOutputView, {"conversation_id": found.id, **frame.data})
+            elif _may_end(frame, found.id) and self.get(found.id).state is not TurnState.RUNNING:
+                break
+        # All output of a turn is stored before its end; the stream may not have sent all of it.
+        while pieces := self.output(found.id, after=follower.number_of(found.id)):
+            for piece in pieces:
+                follower.is_new({"plan_id": found.id, "number": piece.number})
+                yield piece
 
     def wait(self, conversation_id: str, *, timeout: float | None = None) -> TurnView:
         for _ in until(timeout, f"waiting for session {conversation_id}", self._http.sleep):
@@ -95,6 +105,14 @@ class HttpConversations:
 
     def delete(self, conversation_id: str) -> None:
         self._http.delete(_path(conversation_id))
+
+
+def _may_end(frame: StreamFrame, conversation_id: str) -> bool:
+    """Return whether the turn may have ended: an event is about the conversation, or a connection begins or
+    is silent. A turn whose process died reports nothing.
+    """
+    facts = frame.data.get("facts")
+    return not frame.kind or (isinstance(facts, dict) and facts.get("conversation") == conversation_id)
 
 
 def _path(conversation_id: str, part: str = "") -> str:

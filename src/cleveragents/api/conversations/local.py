@@ -166,13 +166,13 @@ class LocalConversations:
             self._container.running_turns.stop(found.id)
         return self.get(found.id)
 
-    def watch(self, conversation_id: str) -> Iterator[TurnOutputView]:
+    def watch(self, conversation_id: str, *, after: int | None = None) -> Iterator[TurnOutputView]:
         found = self._read(conversation_id)
         yield from followed(
             lambda: self._state(self._read(found.id)) is not TurnState.RUNNING,
             lambda after: self.output(found.id, after=after),
             self._sleep,
-            after=self.begins(found.id),
+            after=self.begins(found.id) if after is None else after,
         )
 
     def begins(self, conversation_id: str) -> int:
@@ -313,15 +313,21 @@ class LocalConversations:
         def work(stop: CancellationToken, told: Callable[[Progress], None]) -> str:
             from cleveragents.conversations.turn import run_turn
 
-            environment = self._environment(held, root, stop)
+            environment = self._environment(held, root, stop, told)
             *earlier, turn = [self._with_partial(one) for one in self._parts.store.turns(held.id)]
             return run_turn(environment, held, turn, earlier, stop, told)
 
         return work
 
-    def _environment(self, held: Conversation, root: Path, stop: CancellationToken) -> TurnEnvironment:
+    def _environment(
+        self,
+        held: Conversation,
+        root: Path,
+        stop: CancellationToken,
+        told: Callable[[Progress], None] = lambda seen: None,
+    ) -> TurnEnvironment:
         """Return the environment of a turn. Its rights are read again for each call, because they may end
-        during the turn.
+        during the turn. `told` receives the plans that it starts or corrects.
         """
         from cleveragents.api.conversations.plans import LocalConversationPlans
 
@@ -333,7 +339,7 @@ class LocalConversations:
             access.ensure(Role.OPERATOR, held.project)  # guard: a removed member's turn ends
             LocalConversations(access, self._plans)._resource(held)
 
-        plans = LocalConversationPlans(self._container, plans_now, held)
+        plans = LocalConversationPlans(self._container, plans_now, held, told)
         return self._parts.environment(held, root, plans, stop, ensure_allowed)
 
     def _acting_as(self, author: str | None, turn: str) -> LocalConversations:
@@ -392,6 +398,7 @@ class LocalConversations:
             by=turn.author,
             read_only=turn.read_only,
             plans=tuple(dict.fromkeys(link.plan_id for link in links if link.turn == turn.number)),
+            output_after=turn.first_output,
             created=turn.created_at.replace(microsecond=0),
             ended=None if turn.ended_at is None else turn.ended_at.replace(microsecond=0),
         )

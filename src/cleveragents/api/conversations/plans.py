@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.api.plans.details import shown_resource
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.conversations.model import PlanLink
@@ -34,13 +35,20 @@ _MOST_CHARACTERS = 4_000
 
 class LocalConversationPlans:
     """`ConversationPlans` for one turn. `plans_now` returns the plans of the person whose turn it is, with
-    that person's present rights.
+    that person's present rights. `told` receives each plan that the turn starts or corrects.
     """
 
-    def __init__(self, container: Container, plans_now: Callable[[], LocalPlans], held: Conversation) -> None:
+    def __init__(
+        self,
+        container: Container,
+        plans_now: Callable[[], LocalPlans],
+        held: Conversation,
+        told: Callable[[Progress], None] = lambda seen: None,
+    ) -> None:
         self._container = container
         self._plans_now = plans_now
         self._held = held
+        self._told = told
 
     def start(self, goal: str, *, step: str) -> PlanNote:
         claim = self._claim(step, _START, goal)
@@ -53,7 +61,7 @@ class LocalConversationPlans:
             limits=Limits() if claim.made is not None else self._limits(),
             apply="review",  # a person reviews what a conversation started
         )
-        return _note(self._plans_now().create(request, claim=claim))
+        return self._heard(_START, self._plans_now().create(request, claim=claim))
 
     def list(self) -> Sequence[PlanNote]:
         found: list[PlanNote] = []
@@ -81,8 +89,12 @@ class LocalConversationPlans:
             raise ToolRefused(_CORRECT, f"this session did not start plan {view.id}; a person can correct it")
         claim = self._claim(step, _CORRECT, view.id, message)
         if claim.made is None and "revise" in view.can:
-            return _note(plans.revise(view.id, message, claim=claim))
-        return _note(plans.correct(view.id, message, claim=claim))
+            return self._heard(_CORRECT, plans.revise(view.id, message, claim=claim))
+        return self._heard(_CORRECT, plans.correct(view.id, message, claim=claim))
+
+    def _heard(self, tool: str, view: PlanView) -> PlanNote:
+        self._told(Progress(ProgressKind.PLAN, "", tool, view.id))
+        return _note(view)
 
     def _is_final(self, plan_id: str) -> bool:
         """Return whether the plan can spend nothing more: it is deleted, or no correction continues it."""

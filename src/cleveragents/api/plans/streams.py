@@ -95,7 +95,7 @@ class _HttpStream:
                 if not frame.kind:
                     yield None
                 elif frame.kind == "output":
-                    # A frame has no time: it comes when it is printed.
+                    # Frames of a server of 0.1.0 have no time: they come when they are printed.
                     yield view_of(OutputView, {"time": timestamp(datetime.now(UTC)), **frame.data})
                 else:
                     yield event_view(frame.data)

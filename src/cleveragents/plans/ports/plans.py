@@ -67,7 +67,8 @@ class OutputPiece:
 
     `kind` is one of: progress (lines for people), output (of commands), model (text of actors as it arrives),
     node (a JSON object with the running `actor` and `node`). A node's `event` is `thinking`, with the model
-    in `text`, or `tool_done`, with the outcome of the call.
+    in `text`; `tool`, with the `tool` and its `arguments`; `tool_done`, with the outcome of the call; or, in
+    a conversation, `plan`, with the id of a `plan` that it started or corrected.
     """
 
     plan_id: str

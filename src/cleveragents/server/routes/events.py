@@ -11,7 +11,7 @@ from pydantic import StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from cleveragents.access.model.user import User
-from cleveragents.access.store.sql_project_store import project_of_plan
+from cleveragents.access.store.sql_project_store import project_of_output
 from cleveragents.api.events import EventPage, VerificationView
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.server.access import AdminClient, AnyClient, AnyUser, access_now
@@ -31,7 +31,7 @@ Outputs = Annotated[
     list[Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z]{1,64}(:[0-9]{1,9})?$")]] | None,
     Query(
         max_length=20,
-        description="PLAN:N: also stream the output of this plan after number N; may be repeated",
+        description="ID:N: also stream the output of this plan or conversation after number N; repeatable",
     ),
 ]
 LastSeen = Annotated[
@@ -91,12 +91,14 @@ async def stream_events(
     output: Outputs = None,
     last_event_id: LastSeen = None,
 ) -> EventStream:
-    """Stream the events of your projects after a position, or from now on, and the output of plans.
+    """Stream the events of your projects after a position, or from now on, and the output of plans and
+    conversations.
 
     `id` is the position, `event` the type, `data` the event as JSON. A client that reconnects with the last
     position it has seen misses no event and sees none twice, even after a restart of the server.
 
-    - `event: output` is output of a plan. It has no id; its number tells what was seen already.
+    - `event: output` is output of a plan, or of a conversation, whose answers arrive in it; `plan_id` is the
+      id of either. It has no position; its number tells what was seen already.
     - `event: reset` comes first if the position is not in this log: the client should read its data again.
     - `event: problem` comes last if the token is no longer valid. `data` is the problem that another request
       would get.
@@ -127,9 +129,9 @@ def hub_of(request: Request, service: Service) -> EventHub:
     return hub
 
 
-def _projects_of(service: Service, plan_ids: Iterable[str]) -> dict[str, str | None]:
+def _projects_of(service: Service, owner_ids: Iterable[str]) -> dict[str, str | None]:
     database = service.container.database
-    return {plan_id: project_of_plan(database, plan_id) for plan_id in plan_ids}
+    return {one: project_of_output(database, one) for one in owner_ids}
 
 
 async def _rights(request: Request, service: Service) -> User | None:

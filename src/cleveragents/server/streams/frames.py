@@ -21,6 +21,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from cleveragents.api.events import fields_of_row
+from cleveragents.api.format import timestamp
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import ProjectScope
@@ -69,8 +70,14 @@ def event_frame(row: LogRow, project: str | None = None) -> EventFrame:
 
 
 def output_frame(piece: OutputPiece) -> bytes:
-    """Encode a piece of a plan's output. It has no id, because ids are positions in the log."""
-    told = {"plan_id": piece.plan_id, "number": piece.number, "kind": piece.kind, "text": piece.text}
+    """Encode a piece of the output of a plan or conversation. It has no id: ids are positions in the log."""
+    told = {
+        "plan_id": piece.plan_id,
+        "number": piece.number,
+        "kind": piece.kind,
+        "text": piece.text,
+        "time": timestamp(piece.written_at),
+    }
     return b"event: output\ndata: %s\n\n" % _json(told)
 
 
