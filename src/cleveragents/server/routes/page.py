@@ -27,6 +27,8 @@ INDEX = "index.html"
 PAGES = (
     "/",
     "/plans/{plan_id}",
+    "/sessions",
+    "/sessions/{conversation_id}",
     "/new",
     "/context",
     "/costs",

@@ -19,10 +19,14 @@ import { NotFound } from "./views/not_found.js";
 import { PlanPage } from "./plan/page.js";
 import { Projects } from "./views/projects.js";
 import { Users } from "./views/users.js";
+import { Sessions } from "./sessions/list.js";
+import { SessionPage } from "./sessions/page.js";
 
 const VIEWS = [
   [/^\/$/, () => html`<${Board} />`],
   [/^\/plans\/([^/]+)$/, (id) => html`<${PlanPage} key=${id} id=${id} />`],
+  [/^\/sessions$/, () => html`<${Sessions} />`],
+  [/^\/sessions\/([^/]+)$/, (id) => html`<${SessionPage} key=${id} id=${id} />`],
   [/^\/new$/, () => html`<${NewPlan} />`],
   [/^\/context$/, () => html`<${ContextExplorer} />`],
   [/^\/costs$/, () => html`<${Costs} />`],

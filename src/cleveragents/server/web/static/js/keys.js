@@ -41,10 +41,11 @@ function isTaken(target) {
 }
 
 const SHORTCUTS = [
-  ["Go to", [["g b", "Board"], ["g n", "New plan"], ["g c", "Context"], ["g s", "Costs"], ["g e", "Audit log"],
+  ["Go to", [["g b", "Board"], ["g n", "New plan"], ["g t", "Sessions"], ["g c", "Context"], ["g s", "Costs"], ["g e", "Audit log"],
     ["g j", "Jobs & workers"], ["g p", "Projects"], ["g u", "Users"], ["g a", "API"]]],
   ["Board", [["j", "Next plan"], ["k", "Previous plan"], ["Enter", "Open plan"], ["/", "Search"]]],
   ["Plan", [["1 – 5", "Open tab"]]],
+  ["Session", [["m", "Write a message"], ["Enter", "Send the message"], ["Shift Enter", "Add a line"]]],
   ["Diff", [["n", "Next file"], ["p", "Previous file"], ["a", "Accept file"], ["x", "Leave out file"],
     ["u", "Unified"], ["s", "Side by side"]]],
   ["Anywhere", [["?", "Show shortcuts"], ["t", "Change theme"], ["Esc", "Close dialog"]]],

@@ -15,6 +15,7 @@ const ICON = new URL("../icon.svg", import.meta.url).href;
 
 const PAGES = [
   { to: "/", label: "Board", icon: "board", key: "g b" },
+  { to: "/sessions", label: "Sessions", icon: "talk", key: "g t" },
   { to: "/context", label: "Context", icon: "search", key: "g c", role: "operator" },
   { to: "/costs", label: "Costs", icon: "cost", key: "g s" },
   { to: "/events", label: "Audit log", icon: "log", key: "g e" },
@@ -78,7 +79,7 @@ export function Shell({ path, onLogOut, children }) {
 }
 
 function Entry({ page, path }) {
-  const here = page.to === "/" ? path === "/" || path.startsWith("/plans/") : path === page.to;
+  const here = page.to === "/" ? path === "/" || path.startsWith("/plans/") : path === page.to || path.startsWith(`${page.to}/`);
   return html`<${Link} to=${page.to} class="side-link" aria-current=${here ? "page" : undefined} aria-keyshortcuts=${page.key}>
     <${Icon} name=${page.icon} />${page.label}
   <//>`;

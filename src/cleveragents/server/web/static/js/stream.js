@@ -16,10 +16,10 @@ const RETRY_MS = [250, 500, 1000, 2000, 4000];
 
 const tab = Math.random().toString(36).slice(2);
 const handlers = new Set();
-const outputs = new Map(); // plan → {sequence, handlers}
+const outputs = new Map(); // plan or conversation → {sequence, handlers}
 const statusListeners = new Set();
-const subscribed = new Map(); // tab → plans whose output it shows; the leader subscribes to all of them
-const forwarded = new Map(); // plan → number of the last output that this leader forwarded
+const subscribed = new Map(); // tab → ids whose output it shows; the leader subscribes to all of them
+const forwarded = new Map(); // id → number of the last output that this leader forwarded
 
 let status = "connecting";
 let channel = null;
@@ -65,12 +65,13 @@ export function useEvents(filter, handler, dependencies = []) {
   }, dependencies);
 }
 
-/** Calls `handler(piece)` with all output of a plan, in order: {plan_id, number, kind, text}. */
-export function useOutput(planId, handler) {
+/** Calls `handler(piece)` with all output of a plan, or of a conversation, in order: {number, kind, text, time}. `of` is
+ * the path of the list with this id. */
+export function useOutput(id, handler, of = "/plans") {
   useEffect(() => {
-    if (!planId) return undefined;
-    return followOutput(planId, handler);
-  }, [planId]);
+    if (!id) return undefined;
+    return followOutput(id, handler, of);
+  }, [id]);
 }
 
 /** The connection status: "connecting", "live" or "offline". */
@@ -244,18 +245,18 @@ function tellWants() {
   channel?.postMessage({ kind: "wants", tab, plans: [...outputs.keys()] });
 }
 
-function followOutput(planId, handler) {
-  let entry = outputs.get(planId);
+function followOutput(id, handler, of) {
+  let entry = outputs.get(id);
   if (!entry) {
     const hearing = new Set();
     const sequence = new Sequence({
-      read: async (after) => (await get(`/plans/${planId}/output`, { after })).items,
+      read: async (after) => (await get(`${of}/${id}/output`, { after })).items,
       numberOf: (piece) => piece.number,
       deliver: (piece) => hearing.forEach((one) => one(piece)),
       first: 0,
     });
     entry = { sequence, handlers: hearing };
-    outputs.set(planId, entry);
+    outputs.set(id, entry);
     ready().then(() => {
       sequence.catchUp();
       if (leading) connect();
@@ -266,7 +267,7 @@ function followOutput(planId, handler) {
   return () => {
     entry.handlers.delete(handler);
     if (entry.handlers.size) return;
-    outputs.delete(planId);
+    outputs.delete(id);
     if (!leading) tellWants();
   };
 }

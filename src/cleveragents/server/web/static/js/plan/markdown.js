@@ -9,6 +9,7 @@ const LONGEST = 16 * 1024;
 const MOST_MARKS = 400;
 const LONGEST_WORD = 500;
 const DEEPEST = 40;
+const REFERENCE = /^(?=[^:]*[./])[^\s:]+:\d+(-\d+)?$/; // src/session.py:12
 const WEB = /^(https?:|mailto:)/i;
 
 /** The text as elements. The parser is loaded with the first text. */
@@ -92,7 +93,7 @@ function span(token, depth) {
     case "del":
       return html`<del>${spans(token.tokens, depth)}</del>`;
     case "codespan":
-      return html`<code>${token.text}</code>`;
+      return html`<code class=${REFERENCE.test(token.text) ? "p-reference" : undefined}>${token.text}</code>`;
     case "br":
       return html`<br />`;
     case "link":

@@ -15,9 +15,10 @@ import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
 import { clock, explanationOf, hasPassed } from "./plan_text.js";
 
-// Empty if the plan needs no person. `open(name)` opens the dialog of an action.
-export function NeedsYou({ plan, asking, job, open }) {
-  const shown = bodyOf(plan, asking, job, open);
+// Empty if the plan needs no person. `open(name)` opens the dialog of an action. `where` is the address of the plan's own
+// page, if this is another page.
+export function NeedsYou({ plan, asking, job, open, where = "" }) {
+  const shown = bodyOf(plan, asking, job, open, where);
   if (!shown && !asking.said.needs) return null;
   const [title, tone, body] = shown || ["Not done", "bad", null];
   return html`<section class=${`p-needs tone-${tone}`} aria-label="Pending request">
@@ -28,10 +29,10 @@ export function NeedsYou({ plan, asking, job, open }) {
   </section>`;
 }
 
-function bodyOf(plan, asking, job, open) {
+function bodyOf(plan, asking, job, open, where) {
   const may = (name) => (plan.can || []).includes(name);
   const waits = plan.waiting_for || {};
-  const all = { plan, asking, job, waits, may, open };
+  const all = { plan, asking, job, waits, may, open, where };
   if (may("approve")) return ["Approval needed", "need", html`<${Approval} key=${plan.approval?.call} ...${all} />`];
   if (may("answer")) return ["Question", "need", html`<${Question} key=${waits.question} ...${all} />`];
   if (waits.for === "budget" && plan.state === "waiting") {
@@ -54,6 +55,12 @@ function bodyOf(plan, asking, job, open) {
   if (plan.needs === "review" && may("apply")) return ["Ready for review", "good", html`<${Result} ...${all} />`];
   if (plan.elsewhere) return ["Waiting", "need", html`<p class="p-said">${waits.what || explanationOf(plan)}</p>`];
   return null;
+}
+
+// A link to a tab of the plan's own page.
+function ToTab({ where, tab, children, ...rest }) {
+  if (where) return html`<${Link} to=${`${where}#${tab}`} ...${rest}>${children}<//>`;
+  return html`<a href=${`#${tab}`} ...${rest}>${children}</a>`;
 }
 
 const FAILED = { apply: "Apply", undo: "Undo" };
@@ -120,7 +127,7 @@ function Below({ waits }) {
 }
 
 // With a model a second attempt may succeed. Without one the same request fails in the same way.
-function Failed({ plan, may, open }) {
+function Failed({ plan, may, open, where }) {
   const again = plan.can?.length > 0 && plan.resource_name && !plan.parent;
   const hasModel = Boolean(plan.request?.model);
   const resume = may("resume") && html`<${Button} key="resume" kind=${hasModel || !again ? "primary" : ""} icon="play" onClick=${() => open("resume")}>Resume …<//>`;
@@ -131,7 +138,7 @@ function Failed({ plan, may, open }) {
   return html`<p class="p-said">${plan.error || "The plan gave no reason."}</p>
     <div class="p-row">
       ${hasModel ? [resume, anew] : [anew, resume]}
-      <a class="button" href="#timeline">View timeline</a>
+      <${ToTab} where=${where} tab="timeline" class="button">View timeline<//>
     </div>
     <ul class="p-hints">
       ${again && html`<li><strong>Edit and restart</strong> opens a new plan with the same settings.</li>`}
@@ -139,27 +146,27 @@ function Failed({ plan, may, open }) {
     </ul>`;
 }
 
-function ApplyAgain({ plan, open }) {
+function ApplyAgain({ plan, open, where }) {
   return html`<p class="p-said">${plan.error}</p>
     <div class="p-row">
       <${Button} kind="primary" onClick=${() => open("apply")}>Apply again …<//>
-      <a class="button" href="#diff">View diff</a>
+      <${ToTab} where=${where} tab="diff" class="button">View diff<//>
     </div>`;
 }
 
-function Blocked({ plan, asking, may, open }) {
+function Blocked({ plan, asking, may, open, where }) {
   return html`<p class="p-said">${plan.error}</p>
     <${ConflictList} ...${{ plan, asking, may }} />
     <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "No file was changed."} ${plan.in_the_way
       ? "Rebase the result, or choose a side for each file, then apply again."
       : "Resolve the problem, then apply again."}</p>
     <div class="p-row">
-      <a class="button button-primary" href="#diff">View diff</a>
+      <${ToTab} where=${where} tab="diff" class="button button-primary">View diff<//>
       ${may("apply") && html`<${Button} onClick=${() => open("apply")}>Apply again …<//>`}
     </div>`;
 }
 
-function Result({ plan, may, open }) {
+function Result({ plan, may, open, where }) {
   const failed = (plan.checks || []).filter((check) => !hasPassed(check));
 
   const left = (plan.left_out || []).length;
@@ -167,13 +174,13 @@ function Result({ plan, may, open }) {
   return html`<p class="p-said">
       ${counted(plan.files_changed, "file")} changed${left ? `, ${left} left out` : ""}.${" "}
       ${plan.open_comments > 0 && `${counted(plan.open_comments, "open comment")}. `}
-      ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} failed or out of date.</a>` : checked}${" "}
+      ${failed.length ? html`<${ToTab} where=${where} tab="checks">${counted(failed.length, "check")} failed or out of date.<//>` : checked}${" "}
       ${remoteOf(plan)
         ? `Nothing is pushed to ${placeInWords(plan)} until you apply.`
         : "Your files stay unchanged until you apply."}
     </p>
     <div class="p-row">
-      <a class="button button-primary" href="#diff">Review diff</a>
+      <${ToTab} where=${where} tab="diff" class="button button-primary">Review diff<//>
       ${may("apply") && html`<${Button} icon="check" onClick=${() => open("apply")}>Apply …<//>`}
       ${may("revise") && html`<${Button} icon="edit" onClick=${() => open("revise")}>Request changes …<//>`}
       ${may("reject") && html`<${Button} icon="x" onClick=${() => open("reject")}>Discard …<//>`}

@@ -1,0 +1,61 @@
+// The message field of a session. A message that could not be sent stays in the field, also after a reload of the page.
+
+import { html, useEffect, useRef, useState } from "../ui.js";
+import { newKey, post } from "../api.js";
+import { Button, ErrorBox, TextArea } from "../components.js";
+import { useKeys } from "../keys.js";
+
+const keyOf = (id) => `cleveragents.draft.${id}`;
+
+/** Keeps the text of an unsent message for the session with this id. */
+export function keepDraft(id, text) {
+  if (text) sessionStorage.setItem(keyOf(id), text);
+  else sessionStorage.removeItem(keyOf(id));
+}
+
+/** `running`: a turn runs, which `stop` ends. `sent` is called with the new turn. */
+export function Composer({ id, running, stop, stopping, sent }) {
+  const [text, setText] = useState(() => sessionStorage.getItem(keyOf(id)) ?? "");
+  const [readOnly, setReadOnly] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
+  const place = useRef(null);
+  const request = useRef({ body: "", key: "" });
+  useKeys({ m: () => place.current?.querySelector("textarea").focus() });
+  useEffect(() => keepDraft(id, text), [text]);
+  const send = async (event) => {
+    event?.preventDefault();
+    if (busy || running || !text.trim()) return;
+    const body = { text, read_only: readOnly };
+    // The same message has the same key: if the response was lost, a second attempt sends nothing twice.
+    const same = JSON.stringify(body);
+    if (request.current.body !== same) request.current = { body: same, key: newKey() };
+    setBusy(true);
+    setError(null);
+    try {
+      const turn = await post(`/conversations/${id}/turns`, body, { key: request.current.key });
+      request.current = { body: "", key: "" };
+      setText((now) => (now === text ? "" : now));
+      sent(turn);
+    } catch (problem) {
+      setError(problem);
+    }
+    setBusy(false);
+  };
+  const typed = (event) => {
+    if (event.key === "Escape") event.currentTarget.blur();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  return html`<form class="s-composer" ref=${place} onSubmit=${send} aria-label="Send a message">
+    ${error && html`<${ErrorBox} error=${error} title="Message not sent" />`}
+    <${TextArea} label="Message" rows="2" maxlength="100000" placeholder="Ask a question, or say what to change"
+      hint="Enter sends, Shift+Enter adds a line." value=${text} onInput=${setText} onKeyDown=${typed} />
+    <div class="p-row s-composer-row">
+      <label class="p-check"><input type="checkbox" checked=${readOnly} onChange=${() => setReadOnly(!readOnly)} />Answer only, start no plan</label>
+      ${running && html`<${Button} icon="stop" busy=${stopping} onClick=${stop}>Stop<//>`}
+      <${Button} kind="primary" type="submit" icon="right" busy=${busy} disabled=${running || !text.trim()}>Send<//>
+    </div>
+  </form>`;
+}
