@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +12,7 @@ from cleveragents.api.plans.request import Limits
 from cleveragents.cli.duration import Duration
 from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 
-__all__ = ["budget_options", "given_limits"]
+__all__ = ["budget_options", "given_limits", "read_limits"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -45,6 +45,17 @@ def budget_options(command: _Command) -> _Command:
             flag, name, type=kind, metavar=metavar, expose_value=False, callback=collect, help=text
         )(command)
     return command
+
+
+def read_limits(texts: Mapping[str, str]) -> Limits:
+    """Return the limits that a person typed, by the names of the options: `max_usd`, `max_tokens`,
+    `max_steps`, `timeout`. An empty text is no limit. Raises `click.BadParameter`.
+    """
+    given = [
+        kind.convert(text, None, None) if (text := texts.get(name, "").strip()) else None
+        for name, kind, *_ in _OPTIONS
+    ]
+    return given_limits(limits_of(*given))
 
 
 def given_limits(limits: BudgetLimits) -> Limits:

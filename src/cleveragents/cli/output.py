@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from rich.console import Console
+    from rich.markdown import Markdown
 
 __all__ = [
     "Output",
@@ -40,6 +41,7 @@ __all__ = [
     "printable",
     "printed",
     "progress",
+    "rendered_markdown",
     "timestamp",
     "write",
 ]
@@ -170,6 +172,18 @@ def printed(line: str) -> None:
     click.echo(printable(line), err=True)
 
 
+def rendered_markdown(text: str) -> Markdown:
+    """Return Markdown for Rich. Links show their address, and HTML is shown as text."""
+    from markdown_it import MarkdownIt
+    from rich.markdown import Markdown
+
+    shown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    # Rich drops all that looks like HTML: `List<String>` would lose its end.
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    shown.parsed = parser.parse(text)
+    return shown
+
+
 class Output:
     """A printer of results in one format."""
 
@@ -221,14 +235,7 @@ class Output:
         if not self.human_readable:
             write(text.rstrip())
             return
-        from markdown_it import MarkdownIt
-        from rich.markdown import Markdown
-
-        shown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
-        # Rich drops all that looks like HTML: `List<String>` would lose its end.
-        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-        shown.parsed = parser.parse(text)
-        console().print(shown)
+        console().print(rendered_markdown(text))
 
     def record(self, fields: Row) -> None:
         """Print one object, field by field."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans, Side
     from cleveragents.api.plans.views import CommentView, PlanView
 
-__all__ = ["comment_on_plan", "comments_of_plan", "revise_plan"]
+__all__ = ["comment_lines", "comment_on_plan", "comments_of_plan", "revise_plan"]
 
 _PLACE = re.compile(r"(?P<path>.+?):(?P<line>[0-9]{1,9})(?:-(?P<end>[0-9]{1,9}))?", re.DOTALL)
 _STATES = [state.value for state in CommentState]
@@ -109,7 +109,10 @@ def comments_of_plan(session: Session, plan_id: str, state: str | None, output: 
         output.table([as_json(one) for one in found], [], empty=f"no {which}comments")
         return
     for comment in found:
-        _show(output, comment)
+        heading, *lines = comment_lines(comment)
+        output.title(heading)
+        for line in lines:
+            click.echo(line)
 
 
 @click.command("revise")
@@ -178,17 +181,17 @@ def _text(word: str) -> str:
     return sys.stdin.read() if word == "-" else word
 
 
-def _show(output: Output, comment: CommentView) -> None:
+def comment_lines(comment: CommentView) -> list[str]:
+    """Return a comment as lines without control characters: its heading, the commented lines, the text and
+    the answers.
+    """
     place = comment.place or "the plan"
     outdated = ", outdated" if comment.outdated else ""
-    output.title(
-        printable(f"{comment.number}. {comment.state.value}{outdated}: {place}, by {comment.author}")
-    )
-    for line in comment.lines:
-        click.echo(printable(f"  > {line}"))
-    for line in comment.text.split("\n"):
-        click.echo(printable(f"  {line}"))
+    lines = [f"{comment.number}. {comment.state.value}{outdated}: {place}, by {comment.author}"]
+    lines += [f"  > {line}" for line in comment.lines]
+    lines += [f"  {line}" for line in comment.text.split("\n")]
     for answer in comment.answers:
         call = "" if answer.call is None else f" (call {answer.call})"
         reason = f": {answer.reason}" if answer.reason else ""
-        click.echo(printable(f"  {answer.state.value} by {answer.author}{call}{reason}"))
+        lines.append(f"  {answer.state.value} by {answer.author}{call}{reason}")
+    return [printable(line) for line in lines]

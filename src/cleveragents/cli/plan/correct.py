@@ -16,7 +16,7 @@ from cleveragents.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import CorrectionPreview, PlanView
 
-__all__ = ["correct_plan"]
+__all__ = ["correct_plan", "preview_lines"]
 
 _SHOWN_FILES = 20
 _NAMED_FILES = 5
@@ -150,6 +150,12 @@ def _show(output: Output, undoing: CorrectionPreview) -> None:
     if output.machine_readable:
         output.record(as_json(undoing))
         return
+    for line in preview_lines(undoing):
+        click.echo(line)
+
+
+def preview_lines(undoing: CorrectionPreview) -> list[str]:
+    """Return the effects of a correction as lines without control characters."""
     lines = ["superseded:"]
     lines += [f"  {one.number}. {one.question} → {one.choice}" for one in undoing.superseded]
     if undoing.checkpoint is None:
@@ -166,5 +172,4 @@ def _show(output: Output, undoing: CorrectionPreview) -> None:
     lines += [f"kept: {path} (edited by hand)" for path in undoing.edits_kept]
     lines += [f"cancelled: sub-plan {child}" for child in undoing.sub_plans]
     lines += [f"continues: sub-plan {child}" for child in undoing.sub_plans_kept]
-    for line in lines:
-        click.echo(printable(line))
+    return [printable(line) for line in lines]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DRAFTED",
     "ReportedPlan",
+    "change_lines",
     "commit_option",
     "next_steps",
     "plan_argument",
@@ -221,6 +222,25 @@ def print_changes(plan: PlanView) -> bool:
     return bool(plan.changes)
 
 
+def change_lines(plan: PlanView) -> list[str]:
+    """Return the first changed files of a plan as lines, the number of files and lines in all, and which
+    files an apply leaves out.
+    """
+    from cleveragents.api.views import as_json
+
+    return [*_change_lines(as_json(plan)["changes"]), *_not_applied(plan)]
+
+
+def _change_lines(changes: Sequence[Row]) -> list[str]:
+    from cleveragents.api.plans.changes import changes_text, lines_of
+
+    shown = changes[:_SHOWN_FILES]
+    width = max((len(lines_of(row)) for row in shown), default=0)
+    lines = [f"  {row['change']}  {lines_of(row).ljust(width)}  {row['path']}" for row in shown]
+    lines += [f"  … and {len(changes) - _SHOWN_FILES} more"] if len(changes) > _SHOWN_FILES else []
+    return [*lines, changes_text(changes)]
+
+
 def summary_of(plan: PlanView) -> str:
     """Return a text that says how many files and lines an apply would change."""
     from cleveragents.api.plans.changes import changes_text
@@ -231,16 +251,10 @@ def summary_of(plan: PlanView) -> str:
 
 def _print_changed_files(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
     """Print the changed files, sentences about them, and the checks that did not pass on stderr."""
-    from cleveragents.api.plans.changes import changes_text, lines_of
     from cleveragents.api.plans.details import has_passed, verdict_text
 
-    shown = changes[:_SHOWN_FILES]
-    width = max((len(lines_of(row)) for row in shown), default=0)
-    for row in shown:
-        progress(f"  {row['change']}  {lines_of(row).ljust(width)}  {row['path']}")
-    if len(changes) > _SHOWN_FILES:
-        progress(f"  … and {len(changes) - _SHOWN_FILES} more")
-    progress(changes_text(changes))
+    for line in _change_lines(changes):
+        progress(line)
     for sentence in sentences:
         progress(sentence)
     for check in checks:

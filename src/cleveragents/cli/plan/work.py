@@ -60,6 +60,7 @@ __all__ = [
     "continue_plan",
     "decide",
     "interactive",
+    "longer_approvals",
     "name_of",
     "plans_needing_action",
     "position_before",
@@ -475,19 +476,28 @@ def approval_question(asking: PlanView, number: int) -> tuple[str, Mapping[str, 
     """Return the question about a pending call, the scopes of longer approvals by their keys, and the rule
     that they add. The rule is printed.
     """
-    approval = asking.approval
-    if approval is None or approval.call != number:
-        return "Approve? [y]es, [n]o", {}, None
-    scopes: Mapping[str, ApprovalScope] = {"p": "plan", "a": "project"}
-    offered = {key: scope for key, scope in scopes.items() if scope in approval.scopes}
-    rule, words = approval.pattern or approval.exact, ["Approve? [y]es"]
-    if offered:
-        progress(f"  a rule can approve later commands: `{rule}`")
+    offered, rule = longer_approvals(asking, number)
+    approval, words = asking.approval, ["Approve? [y]es"]
+    if approval is None or not offered:
+        return "Approve? [y]es, [n]o", {}, rule
+    progress(f"  a rule can approve later commands: `{rule}`")
     if "p" in offered:
         words.append(f"in {approval.plan_scope.replace('plan', '[p]lan', 1)}")
     if "a" in offered:
         words.append(f"[a]lways in {approval.project_scope}")
     return ", ".join([*words, "[n]o"]), offered, rule
+
+
+def longer_approvals(asking: PlanView, number: int) -> tuple[Mapping[str, ApprovalScope], str | None]:
+    """Return the scopes, by their keys, in which a pending call can be approved for longer, and the rule that
+    such an approval adds.
+    """
+    approval = asking.approval
+    if approval is None or approval.call != number:
+        return {}, None
+    scopes: Mapping[str, ApprovalScope] = {"p": "plan", "a": "project"}
+    offered = {key: scope for key, scope in scopes.items() if scope in approval.scopes}
+    return offered, approval.pattern or approval.exact
 
 
 def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None) -> _Reply | None:
