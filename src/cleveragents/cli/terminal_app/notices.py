@@ -1,0 +1,43 @@
+"""Errors and foreign text as the app shows them: without terminal escapes, markup or secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from click import ClickException
+
+from cleveragents.cli.render.remedies import remedy_lines
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.text.control_characters import escape_controls
+from cleveragents.core.text.redaction import redact_text
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+__all__ = ["error_text", "notify_error", "plain"]
+
+_ERROR_SECONDS = 12.0
+
+
+def plain(text: str) -> str:
+    """Return foreign text that cannot control the terminal. Line feeds stay."""
+    return escape_controls(text, keep_lines=True)
+
+
+def error_text(error: Exception, prefix: str = "agents") -> str:
+    """Return the message of an error, then one line for each remedy. Commands begin with `prefix`."""
+    if isinstance(error, CleverAgentsError):
+        lines = [str(error), *remedy_lines(error.remedies, prefix)]
+    elif isinstance(error, ClickException):
+        lines = [error.format_message()]
+    else:
+        from cleveragents.config.error_log import record_error
+
+        place = record_error(error, "the terminal app", None)
+        lines = [f"internal error ({type(error).__name__}); the details are in {place}"]
+    return plain(redact_text("\n".join(lines)))
+
+
+def notify_error(app: App[None], error: Exception, prefix: str = "agents") -> None:
+    """Show an error as a notice. Any thread may call it."""
+    app.notify(error_text(error, prefix), severity="error", timeout=_ERROR_SECONDS, markup=False)

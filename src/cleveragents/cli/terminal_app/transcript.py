@@ -1,0 +1,111 @@
+"""The recorded output of a plan as entries for a screen: lines of progress and of commands, and what models
+said, as Markdown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rich.text import Text
+from textual.widgets import RichLog
+
+from cleveragents.cli.output import continued, rendered_markdown
+from cleveragents.cli.render.live_output import LiveOutput
+from cleveragents.cli.terminal_app.client_screen import visible
+from cleveragents.core.text.redaction import redact_text
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from cleveragents.api.plans.client import Plans
+
+__all__ = ["Entry", "OutputLog", "Transcript"]
+
+_PAGE = 500
+_MOST_ENTRIES = 2000
+_MOST_LINES = 5000
+_TAIL = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A piece of the transcript."""
+
+    kind: Literal["progress", "output", "model"]
+    text: str
+
+
+class Transcript:
+    """Reads the output of a plan, each piece once. Not thread-safe: one reader at a time."""
+
+    def __init__(self, plan_id: str) -> None:
+        self._plan_id = plan_id
+        self._number = 0
+        self._said = ""
+        self._new: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
+        self._output = LiveOutput(lambda line: self._add("output", line))
+
+    def read(self, plans: Plans) -> tuple[list[Entry], str]:
+        """Return the entries since the last call, or the last of them, and the end of what a model says
+        now.
+        """
+        while pieces := plans.output(self._plan_id, after=self._number, limit=_PAGE):
+            for piece in pieces:
+                self._number = piece.number
+                self._take(piece.kind, piece.text)
+            if len(pieces) < _PAGE:
+                break
+        entries = [*self._new]
+        self._new.clear()
+        return entries, redact_text(self._said)[-_TAIL:]
+
+    def _take(self, kind: str, text: str) -> None:
+        if kind == "model":
+            self._said += text
+            return
+        if self._said.strip():
+            self._add("model", redact_text(self._said))
+        self._said = ""
+        if kind == "output":
+            self._output(text.encode("utf-8", "surrogateescape"))
+            return
+        self._output.finish()
+        if kind == "progress":
+            for line in text.splitlines():
+                self._add("progress", redact_text(line))
+
+    def _add(self, kind: Literal["progress", "output", "model"], text: str) -> None:
+        self._new.append(Entry(kind, text))
+
+
+class OutputLog(RichLog):
+    """A log of entries. If its width changes, the entries are laid out again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            id=name, wrap=True, min_width=0, markup=False, highlight=False, max_lines=_MOST_LINES
+        )
+        self._entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
+        self._laid_out = 0
+
+    def add(self, entries: list[Entry]) -> None:
+        """Show more entries."""
+        self._entries.extend(entries)
+        for entry in entries:
+            self._show(entry)
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self._laid_out not in (0, event.size.width):
+            self.clear()
+            for entry in self._entries:
+                self._show(entry)
+        self._laid_out = event.size.width
+
+    def _show(self, entry: Entry) -> None:
+        if entry.kind == "model":
+            self.write(rendered_markdown(visible(entry.text)))
+        else:
+            for line in continued(visible(entry.text)):
+                self.write(Text(line, style="dim" if entry.kind == "output" else ""))
