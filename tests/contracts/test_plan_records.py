@@ -72,6 +72,17 @@ def test_limits_the_length_of_a_step_name(stand: PlanStand) -> None:
     assert stand.calls.of_plan(plan.id) == [call]
 
 
+def test_adds_a_call_only_to_the_version_that_was_seen(stand: PlanStand) -> None:
+    plan = stand.plan()
+    facts = {"step": None, "state": CallState.STARTED, "now": NOW}
+    call = stand.calls.add(plan.id, "rebase", {}, version=plan.version, **facts)
+    moved = stand.plans.move(plan, (Phase.ACTION, PlanState.CANCELLED), now=NOW)
+    with pytest.raises(StalePlan):
+        stand.calls.add(plan.id, "rebase", {}, version=plan.version, **facts)
+    assert stand.calls.of_plan(plan.id) == [call]
+    assert stand.calls.add(plan.id, "rebase", {}, version=moved.version, **facts).number == 2
+
+
 def test_a_call_is_read_as_it_was_returned(stand: PlanStand) -> None:
     plan = stand.plan()
     for text in (ODD, MEGABYTE, ""):

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from cleveragents.changes.model.merge_conflict import REBASE
 from cleveragents.core.tool import CallState
-from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.plan import Phase, PhaseState, PlanState
 from tests.crash.programs.rebase_runner import CURRENT, PLANNED, carried_through, prepared
 from tests.fork_server import Forked
 from tests.plan_bench import plan_bench
@@ -39,7 +41,7 @@ def killed(home: Path, point: Mapping[str, object]) -> int:
     return int(said)
 
 
-def ensure_before_or_after(home: Path) -> None:
+def ensure_before_or_after(home: Path, standing: PhaseState) -> None:
     """Check that the result is the one before the rebase, or the merged one, and that the user's files are
     unchanged.
     """
@@ -57,7 +59,7 @@ def ensure_before_or_after(home: Path) -> None:
             assert (bench.parts.result.base(plan, sandbox) != sandbox.base) == is_after
             assert bench.parts.history.unrecorded(plan.id, sandbox) == {}
         assert (bench.text("a.txt"), bench.text("new.txt")) == (CURRENT, "new\n")
-        assert plan.phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
+        assert plan.phase_state == standing
 
 
 def ensure_complete(home: Path) -> None:
@@ -75,10 +77,14 @@ def ensure_complete(home: Path) -> None:
         assert (bench.text("a.txt"), bench.text("new.txt")) == (PLANNED, "new\n")
 
 
-def test_a_killed_rebase_is_before_or_after(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "standing", [(Phase.APPLY, PlanState.CONSTRAINED), (Phase.EXECUTE, PlanState.COMPLETE)]
+)
+def test_a_killed_rebase_is_before_or_after(tmp_path: Path, standing: PhaseState) -> None:
+    """Then the plan can be rebased again."""
     home, template = tmp_path / "home", tmp_path / "template"
     home.mkdir()
-    prepared(home)
+    prepared(home, blocked=standing[0] is Phase.APPLY)
     # A sandbox knows its own path, so every run happens in the same place.
     shutil.copytree(home, template, symlinks=True)
     for point in POINTS:
@@ -86,7 +92,7 @@ def test_a_killed_rebase_is_before_or_after(tmp_path: Path) -> None:
         shutil.copytree(template, home, symlinks=True)
         try:
             assert killed(home, {"point": point, "nth": 1}) == -signal.SIGKILL
-            ensure_before_or_after(home)
+            ensure_before_or_after(home, standing)
             carried_through(home)
             ensure_complete(home)
         except BaseException as error:

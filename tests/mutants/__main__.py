@@ -262,7 +262,7 @@ TESTS: dict[str, list[str]] = {
     "api/plans/streams.py": [f"{UNIT}plan_streams.py"],
     "cli/plan/respond.py": [f"{UNIT}client_commands.py"],
     "config/loader.py": [f"{UNIT}configuration.py"],
-    "plans/pause.py": [f"{RACES}plan_correction.py", f"{UNIT}plan_pause.py"],
+    "plans/pause.py": [f"{RACES}plan_correction.py", f"{UNIT}plan_pause.py", f"{UNIT}plan_comments.py"],
     "plans/strategize.py": [f"{UNIT}plan_correction_of_trees.py"],
     "plans/sub_plans/messages.py": DECIDED,
     "plans/sandbox_edits.py": [

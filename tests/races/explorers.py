@@ -49,7 +49,8 @@ class Scenario(Generic[State]):
 
     `outcome` sees the state after all workers ended. `allowed` decides; `reachable` are outcomes that an
     exploration of correct code must reach, each at least once. If workers wait with a deadline, a "virtual"
-    clock lets it expire; on the real one frontrun spins until it gives up.
+    clock lets it expire; on the real one frontrun spins until it gives up. A random schedule has at most
+    `operations`.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Scenario(Generic[State]):
     allowed: Callable[[Any], bool]
     reachable: frozenset[Hashable] = frozenset()
     clock: str = "real"
+    operations: int = 300
 
 
 @dataclass
@@ -171,6 +173,7 @@ def _random(scenario: Scenario[Any], attempts: int) -> Exploration:
         invariant=_judge(scenario, seen),
         strategy="random",
         max_attempts=attempts,
+        max_ops=scenario.operations,
         seed=7,
         detect_io=False,
         clock=scenario.clock,

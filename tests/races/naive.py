@@ -43,6 +43,8 @@ from tests.races.naive_plan_store import (
     UnheldCheckStore,
     UnversionedPlanStore,
 )
+from tests.races.naive_rebase import AnyVersionCallStore, RemembersResult
+from tests.races.naive_revision import PausesAnyVersion
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.races.naive_tree import LookThenSpawnPlanStore
 from tests.races.naive_usage_wait import RereadingRun
@@ -94,6 +96,9 @@ NAIVE: tuple[type, ...] = (
     TellsFirst,
     TellsInAnyCase,
     RereadingRun,
+    PausesAnyVersion,
+    RemembersResult,
+    AnyVersionCallStore,
     WritesFilesOneByOne,
     ChecksOut,
     AppliesPatch,

@@ -14,10 +14,10 @@ __all__ = ["TellsFirst", "TellsInAnyCase"]
 class TellsFirst(PlanPause):
     """A run that is cancelled before the plan moves takes it for a cancel of the plan."""
 
-    def pause(self, plan: Plan, *, sub_plans: bool = True) -> Plan:
+    def pause(self, plan: Plan, *, sub_plans: bool = True, version: int | None = None) -> Plan:
         with suppress(JobAlreadyEnded):
             self.jobs.request_cancel(str(plan.job_id), "stop", now=self.clock.now())
-        return super().pause(plan, sub_plans=sub_plans)
+        return super().pause(plan, sub_plans=sub_plans, version=version)
 
 
 class TellsInAnyCase(PlanPause):

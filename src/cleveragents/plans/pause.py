@@ -69,15 +69,17 @@ class PlanPause:
     grace_seconds: float = 5.0
     sleep: Callable[[float], None] = time.sleep
 
-    def pause(self, plan: Plan, *, sub_plans: bool = True) -> Plan:
+    def pause(self, plan: Plan, *, sub_plans: bool = True, version: int | None = None) -> Plan:
         """Stop the plan and return it, ended or waiting, with none of its processes alive. With `sub_plans`,
-        unfinished sub-plans are cancelled.
+        unfinished sub-plans are cancelled. With a `version`, a plan that has moved since is not stopped.
 
-        Raises `PlanError` if the plan is being cancelled or applied; `StalePlan` if others keep moving it;
-        `DeadlineExceeded` if its worker does not stop.
+        Raises `PlanError` if the plan is being cancelled or applied; `StalePlan` if others keep moving it, or
+        if it is no longer at the `version`; `DeadlineExceeded` if its worker does not stop.
         """
         for _ in range(_DECISIONS):
             plan = self.lifecycle.reconciled(self.plans.get(plan.id))
+            if version is not None and plan.version != version:  # guard: the decision was about that version
+                raise StalePlan(plan.id, version)
             self._ensure_pausable(plan)
             way = _way_down(plan)
             try:
@@ -88,7 +90,7 @@ class PlanPause:
             self._end_job(plan, told=bool(way))
             if sub_plans:
                 self.end_sub_plans(plan, self.plans.children(plan.id))
-            return self.plans.get(plan.id)
+            return plan
         raise StalePlan(plan.id, plan.version)
 
     def _ensure_pausable(self, plan: Plan) -> None:

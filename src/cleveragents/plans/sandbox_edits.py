@@ -68,7 +68,9 @@ class SandboxEdits:
         with self.unmerged(plan), self.idle(plan) as sandbox:
             if not discard:
                 self.history.ensure_taken_in(plan.id, sandbox)  # guard: unrecorded edits exist nowhere else
-            call = self._added(plan.id, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
+            call = self._added(
+                plan.id, ROLLBACK, CallState.STARTED, version=plan.version, checkpoint=checkpoint
+            )
             return self._finish(call, sandbox)
 
     def take_back(self, plan_id: str, checkpoint: int, sandbox: Sandbox) -> ToolCall:
@@ -86,7 +88,8 @@ class SandboxEdits:
         with self.unmerged(plan), self.idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
-            return self._finish(self._added(plan.id, REREAD, CallState.STARTED), sandbox)
+            call = self._added(plan.id, REREAD, CallState.STARTED, version=plan.version)
+            return self._finish(call, sandbox)
 
     def bring_over(self, plan: Plan, edits: Mapping[str, FileState | None]) -> ToolCall | None:
         """Write these files, edited by a person, into the sandbox and record that as a call; return None if
@@ -128,7 +131,7 @@ class SandboxEdits:
         if last is made[-1]:
             return self.rollback(plan, last.number)
         with self.idle(plan):
-            return self._added(plan.id, RETRY, CallState.ENDED, checkpoint=last.number)
+            return self._added(plan.id, RETRY, CallState.ENDED, version=plan.version, checkpoint=last.number)
 
     @contextmanager
     def unmerged(self, plan: Plan) -> Iterator[None]:
@@ -247,9 +250,11 @@ class SandboxEdits:
             return None
         return self._finish(self._added(plan_id, REREAD, CallState.STARTED), sandbox)
 
-    def _added(self, plan_id: str, tool: str, state: CallState, **arguments: JsonValue) -> ToolCall:
-        facts = FrozenObject(arguments)
-        return self.calls.add(plan_id, tool, facts, step=None, state=state, now=self.clock.now())
+    def _added(
+        self, plan_id: str, tool: str, state: CallState, *, version: int | None = None, **arguments: JsonValue
+    ) -> ToolCall:
+        facts, now = FrozenObject(arguments), self.clock.now()
+        return self.calls.add(plan_id, tool, facts, step=None, state=state, now=now, version=version)
 
     def _finish(self, call: ToolCall, sandbox: Sandbox) -> ToolCall:
         """Complete the call. Each step is safe to repeat, so it may restart anywhere."""

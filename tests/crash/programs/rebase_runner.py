@@ -16,7 +16,7 @@ from typing import Any
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import ApplyConflict
 from cleveragents.core.faults import FaultPoints
-from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.plan_bench import FILES, PlanBench, check, command, plan_bench, write
@@ -26,15 +26,18 @@ PLANNED = TEXT.replace("one\n", "planned\n").replace("seven\n", "seven planned\n
 CURRENT = TEXT.replace("one\n", "current\n")
 
 
-def prepared(home: Path) -> None:
-    """Create a plan that conflicts with the repository in one line, and a second change of the repository."""
+def prepared(home: Path, *, blocked: bool) -> None:
+    """Create a plan that conflicts with the repository in one line, and a second change of the repository. If
+    `blocked`, an apply of the plan has failed.
+    """
     with plan_bench(home, isolation="off") as bench:
         steps = write("a.txt", PLANNED), command("mv folder/c.txt moved.txt")
         plan = bench.done(*steps, checks=[check("test -f moved.txt")])
         (bench.repository / "a.txt").write_text(CURRENT)
         (bench.repository / "new.txt").write_text("new\n")
-        with suppress(ApplyConflict):
-            bench.apply(plan)
+        if blocked:
+            with suppress(ApplyConflict):
+                bench.apply(plan)
 
 
 def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
@@ -43,7 +46,7 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
     """
     with plan_bench(home, isolation="off", faults=faults) as bench:
         [plan] = bench.parts.plans.list()
-        if plan.phase is Phase.APPLY:
+        if plan.state in (PlanState.COMPLETE, PlanState.CONSTRAINED):
             plan = bench.parts.rebase.rebase(plan)
         if plan.state.running:
             plan = bench.work(_taken_up(bench, plan))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.core.errors import PlanError, RequestRefused, UnknownFile
+from cleveragents.core.errors import PlanError, RequestRefused, StalePlan, UnknownFile
 from cleveragents.plans.comments import CommentLines
 from cleveragents.plans.model.comment import Comment, CommentState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -173,6 +173,17 @@ def test_a_comment_that_comes_during_a_revision_belongs_to_the_next(bench: Actor
     assert [(one.batch, one.state.value) for one in comments(bench, plan)] == [(1, "open"), (None, "open")]
     refused = next(made for made in bench.calls(plan) if made.tool == "answer_comment")
     assert "not part of this revision" in str(refused.error)
+
+
+def test_a_second_revision_of_the_same_version_is_stale(bench: ActorPlanBench) -> None:
+    """The first one has sent the comment, and its run goes on."""
+    plan = reached(bench, DONE)
+    bench.parts.comments.add(plan, "a digit", author="ada")
+    _, queued = bench.parts.comments.revise(plan)
+    with pytest.raises(StalePlan):
+        bench.parts.comments.revise(plan)
+    assert bench.now(plan) == queued
+    assert len(tasks(queued)) == len(tasks(plan)) + 1
 
 
 def test_the_tool_does_not_exist_without_a_revision(bench: ActorPlanBench) -> None:

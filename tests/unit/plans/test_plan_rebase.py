@@ -191,6 +191,24 @@ def test_a_rebase_that_was_not_queued_continues(bench: PlanBench) -> None:
     assert [made.tool for made in bench.calls(plan)].count(REBASE) == 1
 
 
+@pytest.mark.parametrize("theirs", ["a.txt", "b.txt"])
+def test_a_rebase_of_a_finished_plan_that_was_not_queued_continues(bench: PlanBench, theirs: str) -> None:
+    """With and without a conflict. Once the plan has run, there is nothing to continue."""
+    plan = bench.done(write("a.txt", "mine\n"), checks=[check("test -f b.txt")])
+    (bench.repository / theirs).write_text("theirs\n")
+    bench.parts.rebase.merge(plan)
+    plan = rebased(bench, plan)
+    if theirs == "a.txt":
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
+        bench.parts.manual_resolution.resolve(plan, "a.txt", Take.OURS)
+        plan = bench.resume(plan)
+    else:  # with a side taken, the files are those that were checked
+        assert len(bench.parts.check_runs.of_plan(plan.id)) == 2
+    assert plan.phase_state == COMPLETE, plan.error
+    assert bench.parts.rebase.rebase(plan) == plan
+    assert [made.tool for made in bench.calls(plan)].count(REBASE) == 1
+
+
 def test_unrecorded_edits_are_not_overwritten(bench: PlanBench) -> None:
     plan = bench.done(write("a.txt", "mine\n"))
     (bench.repository / "b.txt").write_text("theirs\n")

@@ -138,7 +138,8 @@ class MergeOutcome:
 
     In the outcome of a rebase, `base` is the base of the plan before it, and `theirs` its new base: the files
     of the repository. The `plan_id` is empty. `left_out` are the ids of the hunks that the reviewer had left
-    out, so the merged tree does not contain them.
+    out, so the merged tree does not contain them. `version` is the version of the plan that was rebased; None
+    in the outcome of a merge, or of a rebase by a CleverAgents version that did not record it.
     """
 
     plan_id: str
@@ -150,6 +151,7 @@ class MergeOutcome:
     theirs: str
     conflicts: tuple[MergeConflict, ...] = ()
     left_out: tuple[str, ...] = ()
+    version: int | None = None
 
     def to_json(self) -> JsonValue:
         """Return the outcome as the call stores it."""
@@ -162,6 +164,7 @@ class MergeOutcome:
                 "files": self.files,
                 "conflicts": [conflict.to_json() for conflict in self.conflicts],
                 **({"left_out": [*self.left_out]} if self.left_out else {}),
+                **({} if self.version is None else {"version": self.version}),
             }
         )
 
@@ -191,8 +194,10 @@ class MergeOutcome:
         theirs = str(facts.get("theirs", ""))
         part = part_of_merge(call) or ""
         base, tree = str(facts["base"]), str(facts["tree"])
-        left_out = tuple(facts.get("left_out", ()))
-        return cls(plan_id, part, title, base, tree, int(facts["files"]), theirs, conflicts, left_out)
+        left_out, version = tuple(facts.get("left_out", ())), facts.get("version")
+        return cls(
+            plan_id, part, title, base, tree, int(facts["files"]), theirs, conflicts, left_out, version
+        )
 
 
 def merge_step(part: str) -> str:

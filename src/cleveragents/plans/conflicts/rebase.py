@@ -64,13 +64,19 @@ class PlanRebase:
         A rebase whose plan was not queued, because its process was killed, is continued. Raises the same
         errors as `merge`.
         """
-        blocked = plan.state is PlanState.CONSTRAINED
-        is_begun = blocked and bool(self._open_conflicts(plan))
-        if not is_begun and self.merge(plan, told) is None:
-            is_begun = blocked and last_rebase(self.result.history.calls(plan.id)) is not None
-            if not is_begun:
-                return plan
+        is_begun = bool(self._open_conflicts(plan)) and self._is_begun(plan)
+        if not is_begun and self.merge(plan, told) is None and not self._is_begun(plan):
+            return plan
         return self.lifecycle.queue(plan, wanted=_REBASED)
+
+    def _is_begun(self, plan: Plan) -> bool:
+        """Return whether a rebase merged this version of the plan and did not queue the plan. A blocked plan
+        counts as well: an apply may have moved the plan since.
+        """
+        rebase = last_rebase(self.result.history.calls(plan.id))
+        if rebase is None:
+            return False
+        return plan.state is PlanState.CONSTRAINED or MergeOutcome.of_call(rebase).version == plan.version
 
     def merge(
         self, plan: Plan, told: Callable[[str], None] | None = None, *, path: str | None = None
@@ -132,7 +138,9 @@ class PlanRebase:
         execution = self.execution(plan, sandbox)
         calls, now, faults = execution.calls, execution.clock.now, execution.faults
         about = FrozenObject({"title": _TITLE})
-        call = calls.add(plan.id, REBASE, about, step=None, state=CallState.STARTED, now=now())
+        call = calls.add(
+            plan.id, REBASE, about, step=None, state=CallState.STARTED, now=now(), version=plan.version
+        )
         changeset = execution.context.start_changeset()
         call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
         faults.reach("rebase.started.after")
@@ -140,7 +148,9 @@ class PlanRebase:
         restore_states(sandbox, {path: step.after for path, step in changed.items()})
         faults.reach("rebase.files.after")
         files = len(sandbox.changes_of(onto, base))
-        outcome = MergeOutcome("", "", _TITLE, base, merged.tree, files, onto, merged.conflicts, left_out)
+        outcome = MergeOutcome(
+            "", "", _TITLE, base, merged.tree, files, onto, merged.conflicts, left_out, plan.version
+        )
         call = calls.move(call, CallState.ENDING, now=now(), result=outcome.to_json())
         faults.reach("rebase.ending.after")
         done = MergeOutcome.of_call(execution.finish(call))

@@ -313,7 +313,15 @@ class ManualResolution:
             path = found.ended[0].shown_path
             now, calls = execution.clock.now, execution.calls
             arguments = FrozenObject({"path": path, "take": take.value})
-            call = calls.add(plan.id, RESOLVE, arguments, step=None, state=CallState.STARTED, now=now())
+            call = calls.add(
+                plan.id,
+                RESOLVE,
+                arguments,
+                step=None,
+                state=CallState.STARTED,
+                now=now(),
+                version=plan.version,
+            )
             changeset = execution.context.start_changeset()
             call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
             execution.faults.reach("resolve.started.after")

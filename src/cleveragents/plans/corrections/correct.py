@@ -79,13 +79,14 @@ class CorrectionEffects:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The options of a correction: the new model, if any, the idempotency claim of the request, and the
-    numbers of the comments to send.
+    """The options of a correction: the new model, if any, the idempotency claim of the request, the numbers
+    of the comments to send, and the only version of the plan that may be corrected, if any.
     """
 
     model: str | None
     claim: IdempotencyClaim | None
     comments: tuple[int, ...] = ()
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +196,17 @@ class PlanCorrection:
         """Send these comments to the executor as one more task, and queue the plan. Nothing is reverted. The
         comments count as sent if and only if the task is stored.
 
-        Raises `PlanError` if the plan runs or is still being planned; the errors of `correct`.
+        Raises `PlanError` if the plan runs or is still being planned; `StalePlan` if the plan has moved since
+        it was read, because another revision may have sent the same comments; the errors of `correct`.
         """
         self.ensure_revisable(plan)
-        return self._continued(plan, _sound(plan, guidance), task, _Asked(model, claim, tuple(comments)))
+        asked = _Asked(model, claim, tuple(comments), plan.version)
+        return self._continued(plan, _sound(plan, guidance), task, asked)
 
     def _continued(self, plan: Plan, words: str, task: Task, asked: _Asked) -> tuple[Correction, Plan]:
         """Queue the plan with one more task; a plan that is still being planned only gets the guidance."""
         self.ensure_correctable(plan)
-        plan = self._paused(plan)
+        plan = self._paused(plan, asked.version)
         self.sandbox_edits.ensure_taken_in(plan)  # guard: a run resets the sandbox to the records
         made = NewCorrection(guidance=words, outcome=self._outcome(plan))
         if plan.phase is Phase.STRATEGIZE:
@@ -323,8 +326,8 @@ class PlanCorrection:
             return False
         return work.is_in(self.sandbox_edits.sandboxes.open(plan.id).changes_of(str(start["tree"])))
 
-    def _paused(self, plan: Plan) -> Plan:
-        plan = self.pausing.pause(plan, sub_plans=False)
+    def _paused(self, plan: Plan, version: int | None = None) -> Plan:
+        plan = self.pausing.pause(plan, sub_plans=False, version=version)
         self.faults.reach("correct.paused")
         self.ensure_correctable(plan)  # it may have ended before it stopped
         return plan

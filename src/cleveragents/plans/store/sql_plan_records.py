@@ -65,7 +65,7 @@ __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore", "SqlTreeCalls", "m
 
 _THIS = (tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.number == bindparam("which"))
 _COLUMNS: dict[str, Any] = {column.name: bindparam(column.name) for column in tool_calls.columns}
-_HELD = select(plans.c.number).where(plans.c.id == bindparam("plan")).with_for_update()
+_HELD = select(plans.c.version).where(plans.c.id == bindparam("plan")).with_for_update()
 _LAST = select(func.max(tool_calls.c.number)).where(tool_calls.c.plan_id == bindparam("plan"))
 _ADD = tool_calls.insert().values(_COLUMNS)
 _ONE = select(tool_calls).where(*_THIS)
@@ -133,15 +133,21 @@ class SqlCallStore:
         state: CallState,
         now: datetime,
         digest: str | None = None,
+        version: int | None = None,
     ) -> ToolCall:
-        """Add the next call; `digest` identifies the exact arguments that a person is asked to approve."""
+        """Add the next call; `digest` identifies the exact arguments that a person is asked to approve. With
+        a `version`, the call is added only while the plan is at this version; otherwise `StalePlan` is
+        raised.
+        """
         if step is not None and len(step) > _STEP_CHARACTERS:
             raise InvalidPayload("a tool call", f"the step name exceeds {_STEP_CHARACTERS} characters")
         call_id = self._identifiers.new()
 
         def unit(connection: Connection) -> ToolCall:
             ensure_owned(connection, self._fence)
-            _hold(connection, plan_id)
+            held = _hold(connection, plan_id)
+            if version is not None and held != version:  # guard: a plan that ended gets no more calls
+                raise StalePlan(plan_id, version)
             number = int(_run(connection, _LAST, {"plan": plan_id}).value() or 0) + 1
             added = ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step, digest=digest)
             row = call_row(added)
@@ -375,15 +381,16 @@ def _run(connection: Connection, statement: ClauseElement, parameters: Mapping[s
     return prepared(statement, connection.dialect.name).run(connection, parameters)
 
 
-def _hold(connection: Connection, plan_id: str) -> None:
-    """Lock the plan until the end of the transaction, so that no other process adds to it, moves its calls or
-    deletes it. Raises `UnknownPlan`.
+def _hold(connection: Connection, plan_id: str) -> int:
+    """Lock the plan until the end of the transaction, so that no other process moves it, adds to it, moves
+    its calls or deletes it. Return its version. Raises `UnknownPlan`.
     """
     row = None
     if is_storable(plan_id):
         row = _run(connection, _HELD, {"plan": plan_id}).first()
     if row is None:  # guard: a late write does not restore deleted records
         raise UnknownPlan(plan_id)
+    return int(row["version"])
 
 
 def _told(was: CallState, state: CallState) -> EventType | None:
