@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.worker_parts import SharedWorker
     from cleveragents.config.loader import Configuration
+    from cleveragents.plans.model.plan import Plan
 
 __all__ = ["Client", "HttpClient", "LocalClient", "connect"]
 
@@ -160,8 +161,9 @@ class LocalClient:
     `user` is the acting user, whose rights every call checks; the default is the owner of this machine's
     state, who may do everything. `token` is the user's token, if any. An `embedded` client owns its container
     and runs the plans it queues. The caller of an `in_front` client runs plans itself, including plans
-    without a queue, which no worker takes. `configuration_of` reads the configuration of a directory; with
-    it, a plan on a directory with a stricter configuration is refused.
+    without a queue, which no worker takes; `run_plan` is called with each plan that is queued.
+    `configuration_of` reads the configuration of a directory; with it, a plan on a directory with a stricter
+    configuration is refused.
 
     Thread safety:
         Owner: the caller that created it closes it.
@@ -179,6 +181,7 @@ class LocalClient:
         token: Token | None = None,
         embedded: bool = False,
         in_front: bool = False,
+        run_plan: Callable[[Plan], None] | None = None,
         configuration_of: Callable[[Path], Configuration] | None = None,
     ) -> None:
         from cleveragents.api.access import Access, owner_of
@@ -186,6 +189,7 @@ class LocalClient:
         self.access = Access(container, user or owner_of(container), token)
         self._embedded = embedded
         self._in_front = in_front
+        self._run_plan = run_plan
         self._configuration_of = configuration_of
         self._lock = threading.Lock()
         self._worker: SharedWorker | None = None
@@ -197,7 +201,12 @@ class LocalClient:
 
         start_worker = self._ensure_worker if self._embedded else None
         return LocalPlans(
-            self.access, start_worker, self._sleep, self._configuration_of, shared=not self._in_front
+            self.access,
+            start_worker,
+            self._sleep,
+            self._configuration_of,
+            shared=not self._in_front,
+            run_plan=self._run_plan,
         )
 
     @property

@@ -77,7 +77,6 @@ _COMMANDS = {
     lazy_commands=_COMMANDS,
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a person, 75 try again, 130 interrupted.",
 )
@@ -97,12 +96,18 @@ _COMMANDS = {
     help="Server to use. Default: server.address. `local` means this machine.",
 )
 @click.option("--continue", "continues", is_flag=True, help="Continue the latest session of this repository.")
+@click.option("--plain", is_flag=True, help="Talk line by line instead of in the terminal app.")
 @click.pass_context
-def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None, continues: bool) -> None:
+def cli(
+    ctx: click.Context, overrides: tuple[str, ...], server: str | None, continues: bool, plain: bool
+) -> None:
     """Run many AI agent plans in parallel on real repositories, and lose nothing.
+
+    Without a command, open the terminal app.
 
     \b
     Example:
+      agents
       agents run "Add a --json flag to the export command" --check "pytest -q"
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents ask "Where is the session cookie signed?"
@@ -114,11 +119,10 @@ def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None, cont
 
     ctx.obj = ctx.obj or Session(overrides)
     if ctx.invoked_subcommand is not None:
-        if continues:
-            raise click.UsageError("--continue takes no command; use it alone, or `agents session resume`")
+        if continues or plain:
+            option = "--continue" if continues else "--plain"
+            raise click.UsageError(f"{option} takes no command; use it alone, or `agents session resume`")
         return
-    if not continues:
-        raise click.UsageError("Missing command.")
-    from cleveragents.cli.conversation.talk import continue_latest
+    from cleveragents.cli.conversation.open import open_conversation
 
-    continue_latest(ctx.obj)
+    open_conversation(ctx, continues=continues, plain=plain)

@@ -23,7 +23,10 @@ Usage: agents [OPTIONS] COMMAND [ARGS]...
 
   Run many AI agent plans in parallel on real repositories, and lose nothing.
 
+  Without a command, open the terminal app.
+
   Example:
+    agents
     agents run "Add a --json flag to the export command" --check "pytest -q"
     agents run --action builtin/command -- sed -i s/colour/color/ README.md
     agents ask "Where is the session cookie signed?"
@@ -38,6 +41,7 @@ Options:
   --server URL     Server to use. Default: server.address. `local` means this
                    machine.
   --continue       Continue the latest session of this repository.
+  --plain          Talk line by line instead of in the terminal app.
   -h, --help       Show this message and exit.
 
 Commands:

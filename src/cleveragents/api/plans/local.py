@@ -65,7 +65,8 @@ class LocalPlans:
 
     `start_worker` starts the worker of a client that runs its own plans on directories; without it, the
     workers of this machine run them. With `shared`, only plans that workers take from a queue can continue;
-    otherwise the caller runs plans itself. `sleep` raises `Closed` when the client is closed.
+    otherwise the caller runs plans itself: `run_plan` is called with each plan that is queued. `sleep` raises
+    `Closed` when the client is closed.
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class LocalPlans:
         configuration_of: Callable[[Path], Configuration] | None = None,
         *,
         shared: bool = True,
+        run_plan: Callable[[Plan], None] | None = None,
     ) -> None:
         self._access = access
         self._start_worker = start_worker
         self._sleep = sleep
         self._configuration_of = configuration_of
         self._shared = shared
+        self._run_plan = run_plan
 
     def acting_for(self, access: Access) -> Self:
         """Return the same plans with the rights of `access`."""
@@ -537,7 +540,7 @@ class LocalPlans:
             continues = is_resumable(self._parts, plan)
             with self._adopted(plan) if continues else nullcontext(plan):
                 plan = allow_more(self._parts, plan.id, limits.counted())
-            self._wake()
+            self._wake(plan)
             return view_of(BudgetView, budget_of(self._parts, plan))
 
     def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
@@ -664,10 +667,12 @@ class LocalPlans:
         self._wake()
         return False
 
-    def _wake(self) -> None:
-        """Start the client's worker, if it has one, for queued work."""
+    def _wake(self, plan: Plan | None = None) -> None:
+        """Start the client's worker, if it has one, for queued work; or let the caller run the plan."""
         if self._start_worker is not None:
             self._start_worker()
+        if self._run_plan is not None and plan is not None:
+            self._run_plan(plan)
 
     def _read(self, plan_id: str) -> Plan:
         return self._access.plan(plan_id, Role.VIEWER)
@@ -762,7 +767,7 @@ class LocalPlans:
         return view_of(CommentView, row)
 
     def _queued(self, plan: Plan) -> PlanView:
-        self._wake()
+        self._wake(plan)
         return self._view(plan)
 
     def _view(self, plan: Plan) -> PlanView:

@@ -20,7 +20,7 @@ from cleveragents.models.model.budget import BudgetLimits
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
 
-__all__ = ["continue_latest", "resume_session", "start_session", "talk"]
+__all__ = ["continue_latest", "latest_session", "resume_session", "start_session", "talk"]
 
 _PROMPT = "> "
 _HELP = """\
@@ -87,13 +87,18 @@ def resume_session(session: Session, session_id: str | None) -> None:
 
 def continue_latest(session: Session, client: Client | None = None) -> None:
     """Continue the latest session of the current repository. Raises `click.UsageError` if there is none."""
+    client = client or session.client()
+    talk(client, latest_session(session, client))
+
+
+def latest_session(session: Session, client: Client) -> str:
+    """Return the latest session of the current repository. Raises `click.UsageError` if there is none."""
     from cleveragents.cli.conversation.place import repository_of
 
-    client = client or session.client()
     found = client.conversations.list(resource=repository_of(session, client)).items
     if not found:
         raise click.UsageError("this repository has no session; start one with `agents session start`")
-    talk(client, max(found, key=lambda one: one.updated).id)
+    return max(found, key=lambda one: one.updated).id
 
 
 def talk(client: Client, session_id: str) -> None:

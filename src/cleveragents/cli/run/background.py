@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.details import fields_of
 from cleveragents.cli.output import progress
-from cleveragents.plans.background_logs import log_of
+from cleveragents.plans.background_logs import is_in_background, log_of
+from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.status import status_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "StartedWorker",
     "print_started",
     "start_in_background",
+    "start_unless_running",
 ]
 
 
@@ -66,6 +68,18 @@ def start_in_background(
     finally:
         os.close(descriptor)
     return StartedWorker(process.pid, logs[0])
+
+
+def start_unless_running(state_directory: Path, plan: Plan, overrides: Sequence[str]) -> bool:
+    """Start a process that runs the plan and leaves its result for review. Return False if the background
+    process of the plan still lives. A plan with a queue is left to its worker.
+    """
+    if queue_of(plan.request):
+        return True
+    if is_in_background(state_directory, plan.id):
+        return False
+    start_in_background(state_directory, [plan], overrides, ["--review"])
+    return True
 
 
 def print_started(plans: Sequence[Plan], started: StartedWorker, output: Output) -> None:

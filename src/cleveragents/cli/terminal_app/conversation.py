@@ -1,0 +1,318 @@
+"""The conversation with the assistant: turns with streamed Markdown, and the prompt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from click import ClickException
+from markdown_it import MarkdownIt
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Markdown, Static
+
+from cleveragents.cli.terminal_app.commands import COMMANDS, run_command
+from cleveragents.cli.terminal_app.events import Batches
+from cleveragents.cli.terminal_app.notices import error_text, plain
+from cleveragents.cli.terminal_app.prompt import Prompt
+from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import CleverAgentsError, Closed, ServerUnreachable
+
+if TYPE_CHECKING:
+    from textual.notifications import SeverityLevel
+
+    from cleveragents.api.client import Client
+    from cleveragents.api.conversations.client import (
+        ConversationRequest,
+        ConversationView,
+        TurnOutputView,
+        TurnView,
+    )
+
+__all__ = ["Conversation", "TurnBlock", "TurnEnded"]
+
+_SHOWN_TURNS = 30
+_NOTICE_SECONDS, _ERROR_SECONDS = 6.0, 12.0
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 15.0
+
+
+class TurnEnded(Message):
+    """A turn of the session ended, and may have started plans."""
+
+    def __init__(self, turn: TurnView) -> None:
+        super().__init__()
+        self.turn = turn
+
+
+def parser() -> MarkdownIt:
+    """Return a parser that keeps text which looks like HTML, such as `List<String>`, and makes no links of
+    bare addresses.
+    """
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+
+
+class TurnBlock(Vertical):
+    """A question and its answer, which may still arrive."""
+
+    DEFAULT_CSS: ClassVar[str] = """
+    TurnBlock { height: auto; margin: 0 0 1 0; }
+    TurnBlock .question { color: $primary; text-style: bold; padding: 0 1; }
+    TurnBlock .state { color: $warning; padding: 0 1; }
+    TurnBlock Markdown { padding: 0 1; margin: 0; }
+    """
+
+    def __init__(self, question: str, answer: str = "", state: str = "") -> None:
+        super().__init__()
+        self._question, self._state = question, state
+        self.answer = plain(answer)
+
+    def compose(self) -> ComposeResult:
+        yield Static(Text(f"> {plain(self._question)}"), classes="question", markup=False)
+        yield Markdown(self.answer, parser_factory=parser, open_links=False)
+        yield Static(Text(plain(self._state)), classes="state", markup=False)
+
+    async def add(self, text: str) -> None:
+        """Append a piece of the answer."""
+        self.answer += plain(text)
+        await self.query_one(Markdown).append(plain(text))
+
+    async def finish(self, turn: TurnView) -> None:
+        """Show how the turn ended, and the whole answer if none of it was streamed."""
+        if turn.answer and not self.answer:
+            await self.add(turn.answer)
+        self.query_one(".state", Static).update(Text(plain(ended_text(turn))))
+
+
+def ended_text(turn: TurnView) -> str:
+    """Return how a turn ended and the plans it started; empty for a plain answer."""
+    lines = [f"plan {plan_id}" for plan_id in turn.plans]
+    if turn.state not in (TurnState.ANSWERED, TurnState.RUNNING):
+        why = f": {turn.error}" if turn.error else ""
+        lines.append(f"{turn.state.value}{why}\nEnter on an empty prompt continues; or type a message.")
+    return "\n".join(lines)
+
+
+class Conversation(Vertical):
+    """A session with the assistant. A new one is created with the first message.
+
+    Only the loop of the app touches its fields; worker threads pass results with `call_later`.
+    """
+
+    DEFAULT_CSS: ClassVar[str] = """
+    Conversation #turns { height: 1fr; }
+    Conversation #activity { height: auto; max-height: 2; color: $text-muted; padding: 0 1; }
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        request: ConversationRequest,
+        files: Callable[[], Sequence[str]],
+        *,
+        session_id: str | None = None,
+    ) -> None:
+        super().__init__(id="conversation")
+        self.client = client
+        self.request = request
+        self.talk: ConversationView | None = None
+        self.running = False
+        self._files = files
+        self._first = session_id
+        self._block: TurnBlock | None = None
+        self._pieces: Batches[TurnOutputView] = Batches(self, self._show)
+        self._stopped = threading.Event()
+
+    def compose(self) -> ComposeResult:
+        yield VerticalScroll(id="turns")
+        yield Static("", id="activity", markup=False)
+        yield Prompt([(one.name, one.help) for one in COMMANDS])
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt."""
+        return self.query_one(Prompt)
+
+    def on_mount(self) -> None:
+        self.query_one("#turns").anchor()
+        self.work(self._read_files)
+        if self._first is not None:
+            self.open(self._first)
+
+    def _read_files(self) -> None:
+        self.call_later(self._know_files, self._files())
+
+    def _know_files(self, files: Sequence[str]) -> None:
+        self.prompt.files = files
+
+    def on_unmount(self) -> None:
+        self._stopped.set()
+
+    def work(self, call: Callable[[], None], *, failed: Callable[[], None] | None = None) -> None:
+        """Run a call of the client in a thread. Its errors become notices; then `failed` runs on the loop."""
+
+        def run() -> None:
+            done = False
+            try:
+                call()
+                done = True
+            except Closed:
+                return
+            except (CleverAgentsError, ClickException) as error:
+                self.say(error_text(error), severity="error")
+            finally:
+                if failed is not None and not done:
+                    self.call_later(failed)
+
+        self.run_worker(run, thread=True, exit_on_error=False)
+
+    def say(self, text: str, *, severity: SeverityLevel = "information") -> None:
+        """Show a notice. Any thread may call it."""
+        seconds = _ERROR_SECONDS if severity == "error" else _NOTICE_SECONDS
+        self.app.notify(plain(text), severity=severity, timeout=seconds, markup=False)
+
+    def open(self, session_id: str) -> None:
+        """Open another session and follow its turn, if one runs."""
+
+        def read() -> None:
+            talk = self.client.conversations.get(session_id)
+            after = str(max(0, talk.turns - _SHOWN_TURNS))
+            turns = self.client.conversations.turns(talk.id, limit=_SHOWN_TURNS, after=after).items
+            self.call_later(self._opened, talk, turns)
+
+        self.work(read)
+
+    async def _opened(self, talk: ConversationView, turns: Sequence[TurnView]) -> None:
+        self.talk, self.running = talk, False
+        await self._clear()
+        blocks = [TurnBlock(one.question, one.answer, ended_text(one)) for one in turns]
+        if turns and turns[-1].state is TurnState.RUNNING:
+            blocks[-1] = TurnBlock(turns[-1].question)
+        await self.query_one("#turns").mount_all(blocks)
+        if turns and turns[-1].state is TurnState.RUNNING:
+            self._follow(talk, blocks[-1])
+
+    async def start_new(self, *, model: str | None = None) -> None:
+        """Leave the session; the next message starts a new one, with this model."""
+        if model is not None:
+            self.request = replace(self.request, model=model)
+        self.talk, self.running = None, False
+        await self._clear()
+
+    async def _clear(self) -> None:
+        self._block = None
+        await self.query_one("#turns").remove_children()
+        self.query_one("#activity", Static).update("")
+
+    def on_prompt_sent(self, event: Prompt.Sent) -> None:
+        event.stop()
+        if event.text.startswith(("/", "!")):
+            run_command(self, event.text)
+        elif event.text or (self.talk is not None and not self.running):
+            self.send(event.text)
+
+    def send(self, text: str) -> None:
+        """Send a message; an empty one continues a turn that was not answered. A text that cannot be sent
+        returns to the prompt.
+        """
+        if self.running:
+            self.say("The assistant is still answering. Press Esc to stop it.", severity="warning")
+            self.prompt.restore(text)
+            return
+        self.running = True
+        talk, request = self.talk, self.request
+
+        def call() -> None:
+            talks = self.client.conversations
+            opened = talk or talks.create(request)
+            if talk is None:
+                self.call_later(self.know, opened)
+            turn = talks.send(opened.id, text) if text else talks.resume(opened.id)
+            self.call_later(self._begin, opened, turn)
+
+        def failed() -> None:
+            self.running = False
+            if text:
+                self.prompt.restore(text)
+
+        self.work(call, failed=failed)
+
+    def know(self, talk: ConversationView) -> None:
+        """Remember the session as it is now."""
+        self.talk = talk
+
+    async def _begin(self, talk: ConversationView, turn: TurnView) -> None:
+        block = TurnBlock(turn.question)
+        await self.query_one("#turns").mount(block)
+        self._follow(talk, block)
+
+    def _follow(self, talk: ConversationView, block: TurnBlock) -> None:
+        self.running, self._block = True, block
+        self.query_one("#activity", Static).update("thinking… Esc stops the answer")
+        self.work(lambda: self._watch(talk.id, block))
+
+    def _watch(self, session_id: str, block: TurnBlock) -> None:
+        """Pass the output of the turn on, then its end. Runs on a thread; reconnects with growing pauses."""
+        seen, pause = 0, _FIRST_PAUSE_SECONDS
+        while not self._stopped.is_set():
+            try:
+                for piece in self.client.conversations.watch(session_id):
+                    if piece.number > seen:
+                        seen, pause = piece.number, _FIRST_PAUSE_SECONDS
+                        self._pieces.put(piece)
+                turn = self.client.conversations.wait(session_id)
+            except ServerUnreachable as error:
+                self.say(f"{error_text(error)}\nTrying again.", severity="warning")
+                self._stopped.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                continue
+            except CleverAgentsError:
+                self.call_later(self._lost, block)
+                raise
+            self.call_later(self._finish, block, turn)
+            return
+
+    async def _show(self, pieces: list[TurnOutputView]) -> None:
+        block = self._block
+        if block is None or self.talk is None:
+            return
+        ours = [one for one in pieces if one.conversation_id == self.talk.id]
+        said = "".join(one.text for one in ours if one.kind == "model")
+        if said:
+            await block.add(said)
+        lines = [one.text.strip() for one in ours if one.kind == "progress" and one.text.strip()]
+        if lines:
+            self.query_one("#activity", Static).update(Text(plain(lines[-1])))
+
+    async def _finish(self, block: TurnBlock, turn: TurnView) -> None:
+        await self._pieces.flush()
+        if block is not self._block:
+            return  # another session was opened meanwhile
+        await block.finish(turn)
+        self._rest()
+        self.post_message(TurnEnded(turn))
+
+    def _lost(self, block: TurnBlock) -> None:
+        if block is self._block:
+            self._rest()
+
+    def _rest(self) -> None:
+        self.running, self._block = False, None
+        self.query_one("#activity", Static).update("")
+
+    def stop(self) -> bool:
+        """Stop the running turn, and return whether one runs."""
+        talk = self.talk
+        if not self.running or talk is None:
+            return False
+        self.query_one("#activity", Static).update("stopping…")
+        self.work(lambda: self._stop(talk.id))
+        return True
+
+    def _stop(self, session_id: str) -> None:
+        self.client.conversations.stop(session_id)
+        self.say("Stopped. Type what to do instead, or press Enter on an empty prompt to continue.")

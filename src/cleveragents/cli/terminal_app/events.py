@@ -1,0 +1,143 @@
+"""Items and events from other threads, in batches, so that a burst of them costs few repaints."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from cleveragents.core.errors import CleverAgentsError, Closed
+
+if TYPE_CHECKING:
+    from textual.message_pump import MessagePump
+
+    from cleveragents.api.client import Client
+    from cleveragents.api.events import EventView
+
+__all__ = ["Batches", "EventReader", "plans_of"]
+
+_T = TypeVar("_T")
+
+_NAMES = ("plan_id", "plan", "root", "root_id", "parent", "child")
+"""Facts of events that contain the id of a plan."""
+_BATCH_SECONDS = 0.05
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+class Batches(Generic[_T]):
+    """Passes items from any thread to a widget or app, at most 20 times a second.
+
+    `deliver` runs on the loop of the app, with the items since its last call, in order. With `distinct`, an
+    item that is already pending is not added again, so that the number of pending items is bounded.
+
+    Thread safety:
+        Owner: the widget or app that receives the items.
+        Lock: `_lock` guards the pending items and whether a delivery is scheduled; held for moments.
+        Guarantee: every item is delivered once, and at most one delivery is scheduled at a time.
+    Cancel safety: items that are pending when the app ends are dropped.
+    """
+
+    def __init__(
+        self, receiver: MessagePump, deliver: Callable[[list[_T]], Awaitable[None]], *, distinct: bool = False
+    ) -> None:
+        self._receiver = receiver
+        self._deliver = deliver
+        self._distinct = distinct
+        self._lock = threading.Lock()
+        self._pending: list[_T] = []
+        self._scheduled = False
+        self._last = 0.0
+
+    def put(self, item: _T) -> None:
+        """Add an item. Any thread may call it."""
+        with self._lock:
+            if not self._distinct or item not in self._pending:
+                self._pending.append(item)
+            first, self._scheduled = not self._scheduled, True
+        if first:
+            self._receiver.call_later(self._schedule)
+
+    async def flush(self) -> None:
+        """Deliver the pending items now. Only for the loop of the app."""
+        with self._lock:
+            items, self._pending = self._pending, []
+            self._scheduled = False
+        if items:
+            self._last = time.monotonic()
+            await self._deliver(items)
+
+    async def _schedule(self) -> None:
+        wait = self._last + _BATCH_SECONDS - time.monotonic()
+        if wait > 0:
+            self._receiver.set_timer(wait, self.flush)
+        else:
+            await self.flush()
+
+
+def plans_of(event: EventView) -> list[str]:
+    """Return the ids of the plans that the event may concern, as on the page. It may name jobs, too."""
+    kind = event.facts.get("kind")
+    job_of = kind.split(":")[1] if isinstance(kind, str) and ":" in kind else None
+    named = [event.subject, *(event.facts.get(name) for name in _NAMES), job_of]
+    return list(dict.fromkeys(one for one in named if isinstance(one, str) and one))
+
+
+class EventReader:
+    """A thread that reads the events of a client.
+
+    `changed` gets the ids of the plans that an event may concern; an empty list means all plans, after each
+    connection. `lost` gets the error when the events cannot be read; the thread tries again after a growing
+    pause, and continues after the last event that it saw. Both run on the thread.
+
+    Thread safety: the app starts and stops it; the thread shares only the event `_stopped`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        changed: Callable[[list[str]], None],
+        lost: Callable[[CleverAgentsError], None],
+    ) -> None:
+        self._client = client
+        self._changed = changed
+        self._lost = lost
+        self._stopped = threading.Event()
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._after: int | None = None
+
+    def start(self) -> None:
+        """Start the thread. It does not keep the process alive."""
+        threading.Thread(target=self._run, name="event-reader", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop after the current event."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._read()
+                return
+            except Closed:
+                return
+            except CleverAgentsError as error:
+                if not self._stopped.is_set():
+                    self._lost(error)
+            self._stopped.wait(self._pause)
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _read(self) -> None:
+        events = self._client.events
+        if self._after is None:  # the position before the plans are read: no event is missed between
+            latest = events.list(limit=1).items
+            self._after = latest[-1].position if latest else 0
+        self._changed([])
+        for event in events.follow(after=self._after):
+            if self._stopped.is_set():
+                return
+            self._after, self._pause = event.position, _FIRST_PAUSE_SECONDS
+            found = plans_of(event)
+            if found:
+                self._changed(found)

@@ -1,0 +1,92 @@
+"""Opening the terminal app: the client, the session to continue, and the log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.api.plans.request import Limits
+from cleveragents.core.errors import CleverAgentsError
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+    from cleveragents.cli.session import Session
+
+__all__ = ["has_terminal", "is_dumb", "open_app", "repository_files"]
+
+_LOG = "terminal-app.log"
+_LIST_SECONDS = 10.0
+
+
+def has_terminal() -> bool:
+    """Return whether input and output are a terminal. The app draws on stderr."""
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def is_dumb() -> bool:
+    """Return whether the terminal cannot move its cursor."""
+    return os.environ.get("TERM", "dumb") in ("", "dumb")
+
+
+def open_app(session: Session, *, continues: bool) -> None:
+    """Open the app and return when the user quits. Plans continue in processes of their own.
+
+    With `continues`, it shows the latest session of the repository. Raises `click.UsageError` if there is
+    none.
+    """
+    from cleveragents.cli.conversation.place import new_request
+    from cleveragents.cli.conversation.talk import latest_session
+    from cleveragents.cli.servers import prefix_of, selected_url
+    from cleveragents.cli.terminal_app.app import TerminalApp
+
+    context = click.get_current_context()
+    directory = Path(session.configuration().settings.state.directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    # The screen belongs to the app: whatever is logged meanwhile goes to a file.
+    with os.fdopen(descriptor, "a", encoding="utf-8") as log, redirect_stderr(log):
+        client = session.client() if selected_url(context, session) else _local_client(session)
+        request = new_request(session, client, None, None, None, Limits())
+        chosen = latest_session(session, client) if continues else None
+        TerminalApp(client, request, _files_here, session_id=chosen, prefix=prefix_of(session)).run()
+
+
+def _local_client(session: Session) -> Client:
+    """Return a client of this machine that starts a process for each plan it continues."""
+    from cleveragents.api.client import LocalClient
+    from cleveragents.cli.terminal_app.plan_runner import PlanRunner
+
+    context, container = click.get_current_context(), session.container()
+    runner = PlanRunner(container, context.find_root().params.get("overrides", ()))
+    context.call_on_close(runner.close)
+    return LocalClient(container, in_front=True, run_plan=runner.run)
+
+
+def _files_here() -> Sequence[str]:
+    return repository_files(Path.cwd())
+
+
+def repository_files(directory: Path) -> Sequence[str]:
+    """Return the files of the repository around the directory that git does not ignore; none on errors."""
+    from os import fsdecode
+
+    from cleveragents.git.plumbing import run_git, user_environment, within
+    from cleveragents.sandboxes.resources import find_resource
+
+    try:
+        root = find_resource(directory)[0]
+        listed = run_git(
+            *("ls-files", "--cached", "--others", "--exclude-standard", "-z"),
+            environment=user_environment(),
+            directory=root,
+            seconds_left=within(_LIST_SECONDS),
+        )
+    except CleverAgentsError:
+        return ()
+    return [path for path in fsdecode(listed).split("\0") if path]

@@ -1,0 +1,205 @@
+"""The terminal app: conversation, board, events and keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from cleveragents.api.client import Client, LocalClient
+from cleveragents.api.events import EventPage, EventView
+from cleveragents.api.plans.request import PlanRequest
+from cleveragents.cli.terminal_app import board
+from cleveragents.cli.terminal_app.app import Home, TerminalApp
+from cleveragents.cli.terminal_app.board import GROUPS
+from cleveragents.cli.terminal_app.conversation import TurnBlock
+from cleveragents.cli.terminal_app.information import Information
+from cleveragents.cli.terminal_app.messages import PlanChanged
+from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import ServerUnreachable
+from cleveragents.plans.model.status import PlanStatus
+from tests.terminal_bench import drive, shop_client, until
+
+PAGE_GROUPS = Path(board.__file__).parents[2] / "server/web/static/js/groups.js"
+RULES = [
+    {"when": {"user": "person:\\s+hang"}, "reply": {"text": "one two", "fault": {"hang": True}}},
+    {
+        "when": {"user": "person:\\s+colour"},
+        "reply": {"text": "In `src/paint.py:1`.\x1b[2J [red]no[/red] List<String>"},
+    },
+    {"reply": {"text": "Hello."}},
+]
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    with shop_client(tmp_path, monkeypatch, RULES) as made:
+        yield made
+
+
+async def type_in(pilot: Pilot[None], app: TerminalApp, text: str) -> None:
+    app.home.conversation.prompt.area.insert(text)
+    await pilot.press("enter")
+
+
+def test_an_answer_is_streamed_and_its_escapes_are_inert(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        await type_in(pilot, app, "colour")
+        talk = app.home.conversation
+        await until(pilot, lambda: bool(app.home.query(TurnBlock)) and not talk.running)
+        (block,) = app.home.query(TurnBlock)
+        assert block.answer.strip() == "In `src/paint.py:1`.\\x1b[2J [red]no[/red] List<String>"
+        assert "\x1b[2J" not in app.export_screenshot()
+        assert talk.talk is not None
+        assert client.conversations.get(talk.talk.id).turns == 1
+
+    drive(client, play)
+
+
+def test_esc_stops_the_answer_and_the_next_message_redirects_it(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        talk = app.home.conversation
+        await type_in(pilot, app, "hang")
+        await until(pilot, lambda: bool(app.home.query(TurnBlock)))
+        await type_in(pilot, app, "meanwhile")
+        assert talk.prompt.text == "meanwhile"  # a text that cannot be sent yet stays
+        await pilot.press("escape")
+        await until(pilot, lambda: not talk.running)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.home.query(TurnBlock)) == 2 and not talk.running)
+        assert talk.talk is not None
+        states = [turn.state for turn in client.conversations.turns(talk.talk.id).items]
+        assert states == [TurnState.STOPPED, TurnState.ANSWERED]
+
+    drive(client, play)
+
+
+def test_a_text_that_cannot_be_sent_returns_to_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        await type_in(pilot, app, "hello")
+        await until(pilot, lambda: app.home.conversation.prompt.text == "hello")
+        (notice,) = app._notifications
+        assert "no default model" in notice.message
+        assert "agents init" in notice.message
+        await type_in(pilot, app, "")  # the prompt still works
+        await pilot.pause()
+
+    with shop_client(tmp_path, monkeypatch) as made:  # no model is set up
+        drive(made, play)
+
+
+def test_the_prompt_completes_files_and_commands_and_recalls_texts(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        prompt = app.home.conversation.prompt
+        await until(pilot, lambda: bool(prompt.files))
+        prompt.area.insert("see @pai")
+        await until(pilot, lambda: prompt.area.completing)
+        await pilot.press("tab")
+        assert prompt.text == "see @src/paint.py "
+        prompt.area.load_text("")
+        prompt.area.insert("/hel")
+        await until(pilot, lambda: prompt.area.completing)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Information))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.home)
+        await type_in(pilot, app, "/nothing")
+        await until(pilot, lambda: prompt.text == "/nothing")
+        prompt.area.load_text("draft")
+        await pilot.press("up")
+        assert prompt.text == "/nothing"
+        await pilot.press("down")
+        assert prompt.text == "draft"
+
+    drive(client, play, size=(60, 24))
+
+
+def test_the_board_shows_a_live_plan_and_follows_it(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        words = {"pattern": "colour", "replacement": "color"}
+        plan = client.plans.create(PlanRequest(action="builtin/replace", arguments=words))
+        await until(pilot, lambda: app.home.board.plans.get(plan.id) is not None)
+        await until(pilot, lambda: app.home.board.plans[plan.id].status is PlanStatus.READY)
+        prompts = [str(option.prompt) for option in app.home.board.options]
+        assert prompts[0] == "Ready for review · 1"
+        assert "colour" in prompts[1]
+
+    drive(client, play)
+
+
+def test_the_groups_are_those_of_the_page() -> None:
+    page = PAGE_GROUPS.read_text(encoding="utf-8")
+    assert dict(re.findall(r'name: "(\w+)", label: "([^"]+)"', page)) == GROUPS
+    (table,) = re.findall(r"GROUP_OF = \{(.*?)\}", page, re.DOTALL)
+    on_page = {PlanStatus(status): group for status, group in re.findall(r'(\w+): "(\w+)"', table)}
+    assert on_page == board._GROUP_OF
+
+
+class BurstOfEvents:
+    """A log that fails once, then has 1,000 events at once, then no more."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        self._failed = False
+        self._sleep = sleep
+
+    def list(self, **_: object) -> EventPage:
+        return EventPage(items=(), next=None, warning=None)
+
+    def follow(self, *, after: int | None = None, **_: object) -> Iterator[EventView]:
+        if not self._failed:
+            self._failed = True
+            raise ServerUnreachable("https://agents.example", "connection refused")
+        for number in range(1, 1001):
+            facts = {"plan_id": f"plan{number % 7}"}
+            yield EventView(
+                position=number, time=None, type="plan.moved", subject="x", facts=facts, event_id="", hash=""
+            )
+        while True:
+            self._sleep(0.05)
+
+
+def test_a_burst_of_events_causes_few_repaints(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(client, LocalClient)
+    bursting = LocalClient(client.access.container)
+    monkeypatch.setattr(LocalClient, "events", property(lambda self: log))
+    log = BurstOfEvents(bursting._sleep)
+    told: list[str] = []
+
+    def hear(screen: Home, event: PlanChanged) -> None:
+        told.append(event.plan_id)
+
+    monkeypatch.setattr(Home, "on_plan_changed", hear, raising=False)
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        await until(pilot, lambda: {f"plan{number}" for number in range(7)} <= set(told))
+        assert len(told) < 500  # 1,000 without batches
+        assert app.board_reads < 50
+
+    drive(bursting, play)
+
+
+def test_ctrl_c_quits_when_pressed_twice(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        await pilot.press("ctrl+c")
+        assert app.is_running
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: not app.is_running or app._exit)
+
+    drive(client, play)
+
+
+def test_the_board_is_above_the_conversation_in_a_narrow_terminal(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        talk = app.home.conversation
+        await until(pilot, lambda: talk.region.width == 60)
+        assert talk.region.y >= app.home.query_one(OptionList).region.bottom
+        await pilot.resize_terminal(100, 30)
+        await until(pilot, lambda: talk.region.x > 0)
+
+    drive(client, play, size=(60, 24))
