@@ -27,7 +27,6 @@ from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
 from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, rollback_count
 from cleveragents.plans.conflicts.resolution import conflict_task
-from cleveragents.plans.history import restore_states
 from cleveragents.plans.model.comment import WITHOUT_TOOL, Comment
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.plan import Plan
@@ -44,7 +43,6 @@ _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
 _RETHINK = "rethink"
-_BUSY_SECONDS = 30.0
 _TRIES = 2
 
 
@@ -93,7 +91,8 @@ class ExecutePhase:
                 task = f"{findings}\n\nThis is {attempt}."
                 part = _fix_part(ground, number)
                 executor.fix(part, task)
-            if self._findings(ground, executor, rethinks, f"undo-{most + 1}"):
+            left = self._findings(ground, executor, rethinks, f"undo-{most + 1}")
+            if left and executor.actor.undo_failed_fixes:
                 ground.run_checks()  # the last fix may be undone, and the latest run of a check counts
         return executor.left, None
 
@@ -147,6 +146,12 @@ class _Version:
     states: Mapping[str, FileState | None]
     failures: str
 
+    def may_be_better_than(self, other: _Version) -> bool:
+        """Return whether fewer checks fail or more tests pass, or the number of tests is unknown."""
+        if self.tests is None or other.tests is None:
+            return True
+        return (-self.failed, self.tests) > (-other.failed, other.tests)
+
 
 class _TaskExecutor:
     """The executor of one plan. Not thread-safe: used by its job only.
@@ -179,7 +184,10 @@ class _TaskExecutor:
         self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
         words = _task_words(strategy, number, task)
         if self.actor.checks_first:
-            failures = self.keep_best(_failed(self._ground.run_checks()), "")
+            failed = _failed(self._ground.run_checks())
+            # Of several steps, one alone need not make a test pass.
+            alone = len(strategy.tasks) == 1
+            failures = self.keep_best(failed, "undo-0") if alone else _failures(failed, brief=True)
             # A prompt of this actor has the goal already, and a small model pays for every word.
             own = "" if words == self._ground.plan.goal and failures else words
             words = "\n\n".join(filter(None, [own, failures]))
@@ -195,20 +203,17 @@ class _TaskExecutor:
         failures = _failures(failed, brief=self.actor.checks_first)
         execution = self._ground.execution
         if not (failures and self.actor.undo_failed_fixes) or execution is None:
+            self._best = None  # work that passes the checks is never undone later
             return failures
-        plan_id, best = self._ground.plan.id, self._best
-        states, tests = execution.history.states(plan_id), _passed_tests(failed)
+        states, tests = execution.history.states(self._ground.plan.id), _passed_tests(failed)
         failures += "\n\nSome tests pass." if tests else ""
-        better = best is None or (-len(failed), tests) > (-best.failed, best.tests)
-        if best is None or better or tests is None or best.tests is None:
-            self._best = _Version(len(failed), tests, states, failures)
+        best, version = self._best, _Version(len(failed), tests, states, failures)
+        if best is None or version.may_be_better_than(best):
+            self._best = version
             self._tried.clear()
             return failures
         if states != best.states:
-            sandbox = self._ground.sandbox
-            with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
-                restore_states(sandbox, best.states)
-            execution.note(undo, "undo", {"reason": "no more tests pass than before"})
+            execution.undo(undo, best.states, "no more tests pass than before")
         self._tried[str(self.left.get("wrong_line") or "")] += 1
         often = [line for line, times in self._tried.items() if line and times >= _TRIES]
         return "\n".join([best.failures, *(f"{TRIED}{line}" for line in often)])

@@ -12,7 +12,17 @@ import pytest
 from cleveragents.api.plans.create import PlanSpec, requested_plan
 from cleveragents.core.actions.model import Check
 from cleveragents.plans.model.plan import Phase, PlanState
-from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, rule, says
+from tests.actor_plan_bench import (
+    ActorPlanBench,
+    accept,
+    actor_plan_bench,
+    reviews,
+    revise,
+    rule,
+    says,
+    steps,
+    strategizes,
+)
 from tests.cli_bench import git
 
 ALONE = (None, "builtin/solo", None)
@@ -106,6 +116,60 @@ def test_a_fix_after_which_fewer_tests_pass_is_undone(bench: ActorPlanBench) -> 
     assert plan.phase_state == COMPLETE, plan.error
     assert "undo" in bench.tools_of(plan)
     assert list(bench.parts.history.states(plan.id)) == ["goal.py"]
+
+
+def test_changes_stay_if_the_number_of_passing_tests_is_unknown(bench: ActorPlanBench) -> None:
+    """The output of the first check has a count, that of the second has none, as after a crash."""
+    worse = "goal.py\n```python\ndef size():\n    return 9\n```\n"
+    right = rule(says(RIGHT), when={"first_user": r"(?s)return 9.*This is fix attempt 3 of 30"})
+    no_line = rule(
+        says(json.dumps({"wrong_line": "no", "corrected_line": "line"})), when={"first_user": "JSON"}
+    )
+    check = Check("size", "sh check.sh || { grep -q 'return 9' goal.py || echo '2 failed in 0.1s'; exit 1; }")
+    plan = bench.reached(right, no_line, rule(says(worse)), cast=ALONE, checks=[check])
+    assert plan.phase_state == COMPLETE, plan.error
+    assert "undo" not in bench.tools_of(plan)
+
+
+def test_work_that_passed_the_checks_is_not_undone_with_a_later_fix(bench: ActorPlanBench) -> None:
+    """The reviewer sends back a result that passes. The fix for that breaks every test, and is all that the
+    next attempt has to correct.
+    """
+    broken = "goal.py\n```python\ndef size():\n    return 9\n\n\ndef name():\n    return 'other'\n```\n"
+    again = {"wrong_line": "return 9", "corrected_line": "return 2"}
+    check = Check(
+        "size",
+        "sh check.sh || { grep -q goal goal.py && echo '1 failed, 1 passed in 0.1s'"
+        " || echo '2 failed in 0.1s'; exit 1; }",
+    )
+    plan = bench.reached(
+        reviews(accept(), when={"first_user": "other"}),
+        reviews(revise("rename it")),
+        rule(says(broken), when={"first_user": r"rename it"}),
+        rule(says(json.dumps(again)), when={"first_user": r"(?s)'other'.*This is fix attempt 2 of 30"}),
+        rule(says(RIGHT)),
+        cast=(None, "builtin/solo", "builtin/reviewer"),
+        checks=[check],
+    )
+    assert plan.phase_state == COMPLETE, plan.error
+    edits = [tool for tool in bench.tools_of(plan) if tool != "show_files"]
+    assert edits == ["edit_blocks", "edit_blocks", "correct_line"]
+
+
+def test_a_step_that_makes_no_test_pass_is_not_undone_by_the_next_one(bench: ActorPlanBench) -> None:
+    renamed = "goal.py\n```python\ndef name():\n    return 'other'\n```\n"
+    check = Check("size", "sh check.sh || { echo '1 failed, 1 passed in 0.1s'; exit 1; }")
+    plan = bench.reached(
+        strategizes(
+            steps({"title": "Name", "instructions": "Name it"}, {"title": "Size", "instructions": "Grow"})
+        ),
+        rule(says(renamed), when={"first_user": r"Name  <- this one"}),
+        rule(says(RIGHT)),
+        cast=("builtin/strategist", "builtin/solo", None),
+        checks=[check],
+    )
+    assert plan.phase_state == COMPLETE, plan.error
+    assert [tool for tool in bench.tools_of(plan) if tool != "show_files"] == ["edit_blocks", "edit_blocks"]
 
 
 def test_a_line_is_not_corrected_for_ever(bench: ActorPlanBench) -> None:

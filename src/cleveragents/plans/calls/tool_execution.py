@@ -55,6 +55,7 @@ FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 
 _UNISOLATED = "; without isolation it can read and change all your files, and use the network"
 _COMMAND = "command"
+_UNDO = "undo"
 _SHELL = ("/bin/sh", "-c")
 _SUBJECTS = ("path", "source", "glob", "title", "asks")
 _REQUEST = 300
@@ -186,6 +187,19 @@ class ToolExecution:
         """Record unrecorded changes of the sandbox under a call that needed no tool."""
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             call = self._added(step, tool, arguments, CallState.STARTED)
+            changeset = self.context.start_changeset()
+            call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
+            return self._filing.file(call, self._unrecorded())
+
+    def undo(self, step: str, states: Mapping[str, FileState | None], reason: str) -> ToolCall:
+        """Set the files of the sandbox to earlier states and record that as a call.
+
+        If the process dies before the call is recorded, nothing is undone: the next run restores the sandbox
+        to the records.
+        """
+        with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+            restore_states(self.sandbox, states)
+            call = self._added(step, _UNDO, {"reason": reason}, CallState.STARTED)
             changeset = self.context.start_changeset()
             call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
             return self._filing.file(call, self._unrecorded())
