@@ -15,7 +15,7 @@ from tests.plan_page_bench import PlanPageBench, plan_page_bench
 
 VENDOR = Path(__file__).parent / "vendor"
 AXE = (VENDOR / "axe.min.js").read_text()
-VIEWS = ["/", "/new", "/context", "/costs", "/events", "/jobs", "/projects", "/users", "/docs"]
+VIEWS = ["/", "/new", "/sessions", "/context", "/costs", "/events", "/jobs", "/projects", "/users", "/docs"]
 TABS = ["conversation", "diff", "checks", "plans", "timeline", "output", "decisions", "graph", "budget"]
 SCREENS: dict[str, Any] = {
     "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},

@@ -10,8 +10,8 @@ from playwright.sync_api import Page, Route, expect
 from cleveragents.demo.sample import GOALS
 from tests.page_bench import PageBench, until
 
-NOWHERE = ["/nowhere", "/plans/nowhere", "/plans/%E0%A4"]
-VIEWS = ["/", "/new", "/context", "/costs", "/events", "/jobs", "/projects", "/users", "/docs", *NOWHERE]
+NOWHERE = ["/nowhere", "/plans/nowhere", "/plans/%E0%A4", "/sessions/nowhere"]
+VIEWS = ["/", "/new", "/sessions", "/context", "/costs", "/events", "/jobs", "/projects", "/users", "/docs"]
 CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "spinbutton", "tab"}
 
 
@@ -354,7 +354,7 @@ def test_the_first_stop_of_the_keyboard_leads_to_the_content(bench: PageBench) -
 
 def test_every_control_has_a_name_and_every_view_a_heading_and_landmarks(bench: PageBench) -> None:
     visit = bench.visit()
-    for path in VIEWS:
+    for path in (*VIEWS, *NOWHERE):
         page = visit.go(path)
         expect(page.locator(".loading")).to_have_count(0)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
@@ -367,7 +367,7 @@ def test_every_control_has_a_name_and_every_view_a_heading_and_landmarks(bench: 
 
 def test_on_a_narrow_screen_nothing_is_cut_off_and_the_menu_opens(bench: PageBench) -> None:
     visit = bench.visit(viewport={"width": 360, "height": 740})
-    for path in VIEWS:
+    for path in (*VIEWS, *NOWHERE):
         page = visit.go(path)
         expect(page.locator(".loading")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

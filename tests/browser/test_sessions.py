@@ -105,8 +105,11 @@ def test_a_turn_streams_is_stopped_and_continued(bench: PageBench, model: str) -
     expect(other.locator("[data-turn='1'][data-state='stopped']")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("[data-turn='1'][data-state='running']")).to_be_visible()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.locator("[data-turn='1'][data-state='stopped']")).to_be_visible()
+    bench.stop()
+    expect(page.get_by_text("Cannot reach the server").first).to_be_visible()
+    bench.start()
+    expect(page.locator("[data-turn='1'][data-state='interrupted']")).to_contain_text("one two three")
+    expect(page.get_by_role("button", name="Resume")).to_be_enabled()
 
 
 def _lost(route: Route) -> None:
@@ -145,6 +148,7 @@ def test_a_session_is_forked_listed_and_deleted_after_a_confirmation(bench: Page
     page.get_by_role("link", name="Sessions").first.click()
     rows = page.get_by_role("link", name="hello fork")
     expect(rows).to_have_count(2)
+    expect(page.locator("main :is(h1, h2)").first).to_have_text("Sessions")
     rows.last.click()  # the source is older
     expect(page.locator(f"[data-session='{talk}']")).to_be_visible()
     page.get_by_role("button", name="Delete").click()

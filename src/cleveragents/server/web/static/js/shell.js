@@ -8,6 +8,7 @@ import { useNotifications } from "./notifications.js";
 import { navigate } from "./router.js";
 import { useLoad } from "./load.js";
 import { useSession } from "./session.js";
+import { forgetDrafts } from "./sessions/composer.js";
 import { useConnection, useEvents } from "./stream.js";
 import { useTheme } from "./theme.js";
 
@@ -91,6 +92,7 @@ function Foot({ theme, nextTheme, onHelp, onLogOut }) {
   const [notified, toggleNotifications] = useNotifications();
   const exit = async () => {
     await logOut().catch(() => {});
+    forgetDrafts();
     onLogOut();
   };
   return html`<div class="side-foot">

@@ -43,8 +43,8 @@ export function Conversation({ plan, events, rev, asking, lines, rollBack, may, 
   </div>`;
 }
 
-// Keeps the end in view for a reader who is at the end, while `running`.
-export function useFollow(changed, running) {
+// Keeps the end in view for a reader who is at the end of a running plan.
+function useFollow(changed, running) {
   const atEnd = useRef(false);
   useEffect(() => {
     const look = () => {

@@ -5,12 +5,18 @@ import { newKey, post } from "../api.js";
 import { Button, ErrorBox, TextArea } from "../components.js";
 import { useKeys } from "../keys.js";
 
-const keyOf = (id) => `cleveragents.draft.${id}`;
+const PREFIX = "cleveragents.draft.";
+const keyOf = (id) => `${PREFIX}${id}`;
 
 /** Keeps the text of an unsent message for the session with this id. */
 export function keepDraft(id, text) {
   if (text) sessionStorage.setItem(keyOf(id), text);
   else sessionStorage.removeItem(keyOf(id));
+}
+
+/** Removes all unsent messages: the next user of this tab must not see them. */
+export function forgetDrafts() {
+  for (const name of Object.keys(sessionStorage)) if (name.startsWith(PREFIX)) sessionStorage.removeItem(name);
 }
 
 /** `running`: a turn runs, which `stop` ends. `sent` is called with the new turn. */

@@ -6,6 +6,7 @@ import { useLoad } from "../load.js";
 import { useEvents, useOutput } from "../stream.js";
 
 const KEPT = 4000;
+const LOOK_MS = 10000;
 
 /** The state of a turn as [word, tone]; without turns, `state` is null. */
 export function stateOf(state) {
@@ -24,6 +25,12 @@ export function useTalk(id) {
     return { talk, turns };
   }, [id]);
   const whole = load.data?.talk.id;
+  const running = load.data?.talk.state === "running";
+  useEffect(() => {
+    // A turn whose process died reports no end.
+    const timer = running && setInterval(load.reload, LOOK_MS);
+    return () => clearInterval(timer);
+  }, [running, load.reload]);
   useEvents((event) => event.type === "reset" || (whole && event.facts?.conversation === whole), load.reload, [whole, load.reload]);
   return load;
 }

@@ -6,13 +6,13 @@ import { Badge, Button, Empty, ErrorBox, Id, Link, Loading, Money, PageHead, Whe
 import { count, counted } from "../format.js";
 import { navigate, setQuery, useLocation } from "../router.js";
 import { useSession } from "../session.js";
-import { useFollow } from "../plan/conversation.js";
 import { shortModel } from "../plan/plan_text.js";
 import { Composer, keepDraft } from "./composer.js";
 import { entriesOf, piecesByTurn, stateOf, titleOf, usePieces, useTalk } from "./load.js";
 import { PlanBeside } from "./plan_beside.js";
 import { Turn } from "./turn.js";
 
+const NEAR_PX = 120;
 const MOST = 100; // turns shown before "Show earlier turns"
 
 /** The page of the session with this id. */
@@ -45,8 +45,7 @@ function Known({ talk, turns, error, reload }) {
   useEffect(() => {
     document.title = `${titleOf(talk)} · CleverAgents`;
   }, [talk.title]);
-  useEnd(turns.length);
-  useFollow(`${turns.length} ${pieces.length}`, true);
+  useEnd(turns.length, `${pieces.length} ${talk.state} ${chosen}`);
   return html`<div class="plan session" data-session=${talk.id} data-state=${talk.state ?? "new"}>
     <${Head} ...${{ talk, may, acting, running }} />
     ${error && html`<${ErrorBox} error=${error} title="Cannot load the session" again=${reload} />`}
@@ -83,13 +82,22 @@ function plansOf(turns, byTurn) {
   return [...new Set(found.reverse())].reverse(); // the plan of the latest turn comes last
 }
 
-/** Shows the end of a conversation when it is opened, and after a new turn. */
-function useEnd(turns) {
+/** Shows the end of a conversation when it is opened and after a new turn, and follows it until the reader scrolls up. */
+function useEnd(turns, changed) {
   const before = useRef(0);
+  const atEnd = useRef(true);
+  useEffect(() => {
+    const look = () => {
+      const { scrollHeight, clientHeight, scrollTop } = document.documentElement;
+      atEnd.current = scrollHeight - clientHeight - scrollTop < NEAR_PX;
+    };
+    addEventListener("scroll", look, { passive: true });
+    return () => removeEventListener("scroll", look);
+  }, []);
   useLayoutEffect(() => {
-    if (turns > before.current && turns > 1) scrollTo({ top: document.documentElement.scrollHeight });
+    if (turns > before.current || atEnd.current) scrollTo({ top: document.documentElement.scrollHeight });
     before.current = turns;
-  }, [turns]);
+  }, [turns, changed]);
 }
 
 /** Sends actions on the session, one at a time. `busy` names the running action. */
@@ -154,8 +162,9 @@ function Head({ talk, may, acting, running }) {
       <div class="p-goal"><h1 tabindex="-1">${titleOf(talk)}</h1></div>
       ${may &&
       html`<div class="p-actions" role="group" aria-label="Actions">
-        <${Button} icon="branch" busy=${acting.busy === "fork"} disabled=${off} onClick=${() => acting.fork()}
-          title="Continue in a copy; this session stays as it is">Fork<//>
+        ${talk.turns > 0 &&
+        html`<${Button} icon="branch" busy=${acting.busy === "fork"} disabled=${off} onClick=${() => acting.fork()}
+          title="Continue in a copy; this session stays as it is">Fork<//>`}
         ${talk.turns > 4 &&
         html`<${Button} icon="log" busy=${acting.busy === "compact"} disabled=${off || running} onClick=${acting.compact}
           title="Summarise old turns for later prompts; they stay readable">Compact<//>`}
