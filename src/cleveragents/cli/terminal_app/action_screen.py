@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ActionScreen"]
 
+_REST_SECONDS = 0.2
+"""The time between two readings: a plan may change a thousand times a second."""
+
 _Facts = TypeVar("_Facts")
 _Result = TypeVar("_Result")
 
@@ -33,6 +36,7 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         self._named = plan_id
         self._loading = self._again = self._asking = False
         self._then: list[Callable[[], object]] = []
+        self._due: list[Callable[[], object]] = []
 
     @property
     def plan_id(self) -> str:
@@ -67,12 +71,15 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
             self.reload()
 
     def reload(self, then: Callable[[], object] | None = None) -> None:
-        """Read the plan again, then call `then`. Requests during a reading are served by one more reading."""
+        """Read the plan again, then call `then`. Requests during a reading, and shortly after it, are served
+        by one more reading.
+        """
         self._then += [] if then is None else [then]
         if self._loading:
             self._again = True
             return
         self._loading = True
+        self._due, self._then = self._then, []
         self.call(self.read, self._was_read, self._was_not_read)
 
     def offers(self, name: str) -> bool:
@@ -117,14 +124,15 @@ class ActionScreen(ClientScreen[None], Generic[_Facts]):
         self._reading_ended()
 
     def _reading_ended(self) -> None:
+        self.set_timer(_REST_SECONDS, self._rested)
+        for act in self._due:
+            act()
+
+    def _rested(self) -> None:
         self._loading = False
         if self._again:
             self._again = False
             self.reload()
-            return
-        then, self._then = self._then, []
-        for act in then:
-            act()
 
     def _answered(self, name: str, outcome: Done | Refused | None) -> None:
         if isinstance(outcome, Refused):

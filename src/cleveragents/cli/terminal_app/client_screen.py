@@ -15,9 +15,12 @@ from textual.screen import Screen
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
+from cleveragents.cli.output import rendered_markdown
 from cleveragents.cli.terminal_app.notices import error_text, plain
 
 if TYPE_CHECKING:
+    from rich.markdown import Markdown
+    from rich.text import Text
     from textual.binding import Binding
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "ClientScreen",
     "KeyLine",
     "error_lines",
+    "formatted",
     "prefix_here",
     "visible",
 ]
@@ -34,6 +38,7 @@ _Closed = TypeVar("_Closed")
 _KEYS = {"escape": "esc", "space": "space", "question_mark": "?", "left_square_bracket": "["}
 _TAB = 4
 _ERROR_SECONDS = 15.0
+_MOST_MARKDOWN = 50_000
 BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
 """Style classes of a screen, from these widths on."""
 
@@ -41,6 +46,16 @@ BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
 def visible(text: str) -> str:
     """Return the text without control characters, except line feeds. Tabs become spaces."""
     return plain(text).expandtabs(_TAB)
+
+
+def formatted(text: str) -> Markdown | Text:
+    """Return the text of a model as Markdown; a very long one as plain text, because its layout would take
+    long.
+    """
+    from rich.text import Text
+
+    shown = visible(text)
+    return Text(shown) if len(shown) > _MOST_MARKDOWN else rendered_markdown(shown)
 
 
 def prefix_here() -> str:

@@ -21,13 +21,14 @@ from cleveragents.cli.budget_options import read_limits
 from cleveragents.cli.plan.correct import preview_lines
 from cleveragents.cli.plan.view import change_lines
 from cleveragents.cli.plan.work import DISCARD_IT, asking_call, longer_approvals
+from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import Choice, Field, Question, Tell, Values
 from cleveragents.core.errors import PlanError, RequestRefused, StalePlan
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.client import ApprovalScope
+    from cleveragents.api.plans.client import ApprovalScope, Side
     from cleveragents.api.plans.views import DecisionNode, LimitsView, PlanView
 
 __all__ = ["ACTIONS", "PlanAction", "PlanActions"]
@@ -126,6 +127,8 @@ class PlanActions:
         def act(values: Values, tell: Tell) -> str:
             if not values[_TEXT].strip():
                 raise RequestRefused("the comment is empty", _TEXT)
+            if path is not None and line is not None:
+                self._ensure_unchanged(path, line, "before" if before else "after", shown)
             made = self._client.plans.comment(
                 self._plan_id, values[_TEXT], path=path, line=line, side="before" if before else "after"
             )
@@ -135,6 +138,18 @@ class PlanActions:
         lines = [f"> {shown}"] if shown else []
         field = Field(_TEXT, "The agent gets it when you request changes.", several_lines=True)
         return Question(f"Comment on {place}", lines, [Choice("enter", "Comment", act)], [field], stays=True)
+
+    def _ensure_unchanged(self, path: str, line: int, side: Side, shown: str) -> None:
+        """Raise `PlanError` if the line is no longer the one that was shown. Lines of binary or very large
+        files are not compared.
+        """
+        file = self._client.plans.file(self._plan_id, path, side=side)
+        lines = file.content.split("\n")
+        if file.binary or (file.truncated and line >= len(lines)):
+            return
+        now = visible(lines[line - 1]) if line <= len(lines) else ""
+        if now != shown and not (shown.endswith("…") and now.startswith(shown[:-1])):
+            raise PlanError(self._plan_id, f"{path}:{line} has changed; go back and look at it again")
 
     def _approve(self, plan: PlanView) -> Question:
         number, lines = self._pending_call(plan)
@@ -216,7 +231,9 @@ class PlanActions:
 
         spent = f"{budget.spent.tokens:,} tokens, {counted(budget.spent.steps, 'model call')}"
         cost = "unknown price" if budget.spent.usd is None else f"${budget.spent.usd:.4f}"
-        lines = [f"Spent: {cost}, {spent}", "A limit is a total for the plan and its sub-plans."]
+        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        asked = [f"Waiting: {waiting['what']}"] if waiting.get("for") == "budget" else []
+        lines = [*asked, f"Spent: {cost}, {spent}", "A limit is a total for the plan and its sub-plans."]
         return Question("Raise the budget?", lines, [Choice("enter", "Raise", act)], fields)
 
     def _apply(self, plan: PlanView) -> Question:

@@ -16,9 +16,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from cleveragents.api.views import every
-from cleveragents.cli.output import rendered_markdown
 from cleveragents.cli.terminal_app.action_screen import ActionScreen
-from cleveragents.cli.terminal_app.client_screen import BREAKPOINTS, KeyLine, visible
+from cleveragents.cli.terminal_app.client_screen import BREAKPOINTS, KeyLine, formatted, visible
 from cleveragents.cli.terminal_app.dialogs import PickDialog
 from cleveragents.cli.terminal_app.plan_actions import ACTIONS
 from cleveragents.cli.terminal_app.plan_text import colour_of, facts_text, request_text
@@ -26,6 +25,7 @@ from cleveragents.cli.terminal_app.transcript import Entry, OutputLog, Transcrip
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
+    from rich.text import Text
     from textual.app import ComposeResult
 
     from cleveragents.api.client import Client
@@ -44,7 +44,7 @@ class _Page:
 
     plan: PlanView
     text: Content
-    answer: Markdown | None
+    answer: Markdown | Text | None
 
 
 class PlanScreen(ActionScreen[_Page]):
@@ -131,7 +131,7 @@ class PlanScreen(ActionScreen[_Page]):
         plan = plans.get(self.plan_id)
         decisions = [*every(lambda after: plans.decisions(plan.id, after=after))]
         comments = [*every(lambda after: plans.comments(plan.id, after=after))]
-        answer = rendered_markdown(visible(plan.answer)) if plan.answer else None
+        answer = formatted(plan.answer) if plan.answer else None
         return _Page(plan, facts_text(plan, decisions, comments, self.prefix), answer)
 
     def show(self, facts: _Page) -> None:

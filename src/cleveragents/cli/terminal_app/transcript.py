@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from rich.text import Text
 from textual.widgets import RichLog
 
-from cleveragents.cli.output import continued, rendered_markdown
+from cleveragents.cli.output import continued
 from cleveragents.cli.render.live_output import LiveOutput
-from cleveragents.cli.terminal_app.client_screen import visible
+from cleveragents.cli.terminal_app.client_screen import formatted, visible
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class OutputLog(RichLog):
 
     def _show(self, entry: Entry) -> None:
         if entry.kind == "model":
-            self.write(rendered_markdown(visible(entry.text)))
+            self.write(formatted(entry.text))
         else:
             for line in continued(visible(entry.text)):
                 self.write(Text(line, style="dim" if entry.kind == "output" else ""))

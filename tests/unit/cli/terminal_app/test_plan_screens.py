@@ -210,6 +210,8 @@ def test_a_comment_on_a_removed_line_is_sent_with_the_request_for_changes(
         await until(pilot, lambda: "the comment is empty" in text_of(pilot.app.screen))
         await pilot.press(*"keep it", "enter")
         await until(pilot, lambda: "1. open: README.md:1" in text_of(screen))
+        with pytest.raises(PlanError, match=r"README\.md:1 has changed"):
+            screen.actions.comment("README.md", 1, shown="gone").choices[0].act({"text": "x"}, print)
         await pilot.press("g")
         await dialog(pilot)
         await pilot.press(*"now", "enter")
@@ -241,16 +243,22 @@ def test_escapes_of_models_and_files_are_shown_as_text(client: Client, tmp_path:
     using(screen, script, (width, 40))
 
 
-def test_the_screen_follows_a_plan_that_changes(client: Client) -> None:
+def test_a_burst_of_changes_is_read_a_few_times(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     plan_id = command(client, "echo hello > new.txt")
     screen = PlanScreen(client, plan_id)
+    reads: list[None] = []
+    read = screen.read
+    monkeypatch.setattr(screen, "read", lambda: [reads.append(None), read()][1])
 
     async def script(pilot: Pilot[None]) -> None:
         await until(pilot, lambda: screen.plan)
         client.plans.discard(plan_id)
-        screen.post_message(PlanChanged(plan_id))
+        before = len(reads)
+        for _ in range(1000):
+            screen.post_message(PlanChanged(plan_id))
         await until(pilot, lambda: screen.plan and screen.plan.status is PlanStatus.DISCARDED)
         assert not screen.offers("apply")
+        assert len(reads) - before < 20
 
     using(screen, script)
 
