@@ -29,6 +29,7 @@ from tests.server_plan_bench import until
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.conversation_runner"]
 POINTS = 8
+COMMAND = "/plan paint the shed"
 
 
 class Runner:
@@ -70,9 +71,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     made.process.communicate(timeout=240)
 
 
-def test_a_killed_turn_is_continued_and_starts_one_plan(runner: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("question", [QUESTION, COMMAND], ids=["a model starts it", "a command starts it"])
+def test_a_killed_turn_is_continued_and_starts_one_plan(
+    runner: Runner, tmp_path: Path, question: str
+) -> None:
     whole = runner.home(tmp_path / "whole")
-    runner.order(whole)
+    runner.order(whole, question=question)
     assert runner.code() == 0
     ensure_answered(whole)
     points = distinct(json.loads((whole / "points.json").read_text()))
@@ -80,14 +84,14 @@ def test_a_killed_turn_is_continued_and_starts_one_plan(runner: Runner, tmp_path
     reached = 0
     for name, nth in database[:: max(1, len(database) // POINTS)]:
         home = runner.home(tmp_path / "killed")
-        runner.order(home, point=name, nth=nth)
+        runner.order(home, question=question, point=name, nth=nth)
         ended = runner.code()
         if ended == -signal.SIGKILL:
             reached += 1
             try:
-                ensure_readable(home)
+                ensure_readable(home, question)
                 with client_at(home) as client:
-                    answered(client, home)
+                    answered(client, home, question)
                 ensure_answered(home)
             except BaseException as error:
                 error.add_note(f"killed at {name}, the {nth}th time")
@@ -96,12 +100,12 @@ def test_a_killed_turn_is_continued_and_starts_one_plan(runner: Runner, tmp_path
     assert reached > POINTS // 2
 
 
-def ensure_readable(home: Path) -> None:
+def ensure_readable(home: Path, question: str) -> None:
     """Check that a conversation whose process died can be read, and shows no running turn."""
     with client_at(home) as client:
         for talk in client.conversations.list().items:
             for turn in client.conversations.turns(talk.id).items:
-                assert turn.question == QUESTION
+                assert turn.question == question
                 assert turn.state in (TurnState.INTERRUPTED, TurnState.ANSWERED)
 
 
@@ -109,7 +113,8 @@ def ensure_answered(home: Path) -> None:
     with client_at(home) as client:
         (talk,) = client.conversations.list().items
         (turn,) = client.conversations.turns(talk.id).items
-        assert (turn.state, turn.answer) == (TurnState.ANSWERED, "I started a plan.")
+        assert turn.state is TurnState.ANSWERED
+        assert turn.answer in ("I started a plan.", f"Plan `{turn.plans[0]}` is started.")
         assert [plan.id for plan in client.plans.list().items] == list(turn.plans) == list(talk.plans)
         assert len(turn.plans) == 1
 

@@ -15,7 +15,11 @@ from cleveragents.core.identifiers import TurnFence, WorkerIdentity
 from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = [
+    "LONGEST_ANSWER",
     "LONGEST_QUESTION",
+    "MOST_CONVERSATIONS",
+    "MOST_TURNS",
+    "PLAN_COMMAND",
     "Conversation",
     "NewConversation",
     "NewTurn",
@@ -23,12 +27,22 @@ __all__ = [
     "PlanLink",
     "Turn",
     "TurnState",
+    "bounded_answer",
+    "goal_of",
     "kept_turns",
     "title_of",
     "transcript_of",
 ]
 
+PLAN_COMMAND = "/plan"
+"""A question that begins with this word starts a plan with the rest as its goal, without a model call."""
 LONGEST_QUESTION = 100_000
+LONGEST_ANSWER = 200_000
+"""The most characters of a stored answer; the rest is cut off."""
+MOST_TURNS = 1_000
+"""The most turns of a conversation."""
+MOST_CONVERSATIONS = 10_000
+"""The most conversations of a user in a project."""
 _TITLE_CHARACTERS = 80
 _RECENT_TURNS = 4
 
@@ -50,13 +64,16 @@ class TurnState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewConversation:
-    """A conversation to start. `resource` is the directory or the address of the repository."""
+    """A conversation to start. `resource` is the directory or the address of the repository, `profile` the
+    profile of its plans.
+    """
 
     project: str
     resource: str
     resource_name: str | None = None
     model: str | None = None
     created_by: str | None = None
+    profile: str | None = None
     limits: BudgetLimits = field(default_factory=BudgetLimits)
 
 
@@ -89,6 +106,7 @@ class Conversation:
     beat: int
     owner: WorkerIdentity | None = None
     stop_requested: bool = False
+    profile: str | None = None
 
     @property
     def observed(self) -> Observed:
@@ -150,10 +168,23 @@ class PlanLink:
         return cls(plan_id, tool, int(turn), digest)
 
 
+def goal_of(question: str) -> str | None:
+    """Return the goal of a question that begins with `/plan`; None for any other question."""
+    command, _, goal = question.partition(" ")
+    return goal.strip() if command == PLAN_COMMAND else None
+
+
 def title_of(question: str) -> str:
     """Return the title of a conversation that starts with this question: its first words, on one line."""
     words = " ".join(question.split())
     return words if len(words) <= _TITLE_CHARACTERS else f"{words[: _TITLE_CHARACTERS - 1]}…"
+
+
+def bounded_answer(answer: str) -> str:
+    """Return the answer; of a very long one, its beginning and a note."""
+    if len(answer) <= LONGEST_ANSWER:
+        return answer
+    return f"{answer[:LONGEST_ANSWER]}\n\n… cut off after {LONGEST_ANSWER:,} characters"
 
 
 def kept_turns(turns: Sequence[Turn]) -> Sequence[Turn]:

@@ -20,6 +20,8 @@ from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, or_
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_project_store import hold_project
 from cleveragents.conversations.model import (
+    MOST_CONVERSATIONS,
+    MOST_TURNS,
     Conversation,
     NewConversation,
     NewTurn,
@@ -70,7 +72,8 @@ class SqlConversationStore:
         self, new: NewConversation, *, now: datetime, claim: IdempotencyClaim | None = None
     ) -> Conversation:
         """Store a conversation without turns, and its budget; with a claim, as the result of that request.
-        Raises `UnknownProject`; `RequestUnderWay` if another request took the claim over.
+        Raises `UnknownProject`; `RequestRefused` if the user has too many conversations in the project;
+        `RequestUnderWay` if another request took the claim over.
         """
         made = Conversation(
             id=self._identifiers.new(),
@@ -88,6 +91,7 @@ class SqlConversationStore:
             updated_at=now,
             fence=0,
             beat=0,
+            profile=new.profile,
         )
 
         def unit(connection: Connection) -> Conversation:
@@ -214,12 +218,16 @@ class SqlConversationStore:
         """Store a turn and take the conversation for its run. Return the conversation with its fence.
 
         A turn of another owner that still runs is marked as interrupted if `abandoned` is its lease: the
-        caller has found that its owner is dead or silent. Raises `ConversationBusy` otherwise.
+        caller has found that its owner is dead or silent. Raises `ConversationBusy` otherwise;
+        `RequestRefused` if the conversation has too many turns.
         """
 
         def unit(connection: Connection) -> Conversation:
             held = self._taken(connection, conversation_id, owner, abandoned, now)
             number = held.turns + 1
+            if number > MOST_TURNS:  # guard: bounded conversations
+                problem = f"session {held.id} has {MOST_TURNS:,} turns, the most; start another session"
+                raise RequestRefused(problem, "conversation_id")
             keep_made(connection, claim, str(number))
             turn = Turn(
                 conversation_id=held.id,
@@ -340,6 +348,15 @@ class SqlConversationStore:
 
         self._database.write(unit)
 
+    def summarise(self, fence: TurnFence, summary: tuple[str, int]) -> None:
+        """Store a summary, and the last turn that it covers, during a turn. Raises `StaleTurn`."""
+
+        def unit(connection: Connection) -> None:
+            ensure_turn_held(connection, fence)
+            _change(connection, fence.conversation_id, summary=summary[0], summary_turn=summary[1])
+
+        self._database.write(unit)
+
     def request_stop(self, conversation_id: str) -> bool:
         """Ask the owner of the running turn to stop. Return False if no turn runs."""
 
@@ -407,6 +424,7 @@ class SqlConversationStore:
 
     def _add(self, connection: Connection, made: Conversation, limits: BudgetLimits, now: datetime) -> None:
         hold_project(connection, made.project)
+        _ensure_room(connection, made)
         row = row_of(made, **_owner_columns(made.owner))
         del row["owner"]
         connection.execute(insert(conversations), row)
@@ -453,6 +471,17 @@ class SqlConversationStore:
         # Under the project, whose members may read it. The log keeps it for good, so it has no texts.
         told: dict[str, JsonValue] = {"conversation": about.id, **facts}
         append_to_outbox(connection, DomainEvent(kind, about.project, self._identifiers.new(), now, told))
+
+
+def _ensure_room(connection: Connection, made: Conversation) -> None:
+    """Raise `RequestRefused` if the user has too many conversations in the project."""
+    table = conversations.c
+    theirs = table.created_by.is_(None) if made.created_by is None else table.created_by == made.created_by
+    count = select(func.count()).select_from(conversations).where(table.project == made.project, theirs)
+    if (connection.execute(count).scalar() or 0) >= MOST_CONVERSATIONS:  # guard: bounded state
+        whose = "you have" if made.created_by is None else f"{made.created_by} has"
+        problem = f"{whose} {MOST_CONVERSATIONS:,} sessions in project {made.project}, the most; delete some"
+        raise RequestRefused(problem, "project")
 
 
 def _ensure_free(held: Conversation, abandoned: Observed | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,14 @@ from cleveragents.actors.ports import (
 )
 from cleveragents.context.plan_context import PlanContext
 from cleveragents.conversations.files import RepositoryFiles
-from cleveragents.conversations.model import Conversation, Turn, kept_turns, transcript_of
+from cleveragents.conversations.model import (
+    Conversation,
+    Turn,
+    bounded_answer,
+    goal_of,
+    kept_turns,
+    transcript_of,
+)
 from cleveragents.conversations.plan_tools import ConversationPlans, PlanTools
 from cleveragents.core.errors import ActorStopped, Cancelled, CleverAgentsError, StaleTurn, ToolRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
@@ -38,7 +46,7 @@ from cleveragents.processes.ports import CommandOptions, CommandResult, StopSign
 from cleveragents.tools.ports import FixedTools, ToolSource, Workplace
 from cleveragents.tools.tool_results import cut, result_text
 
-__all__ = ["READ_TOOLS", "TurnEnvironment", "compacted", "run_turn"]
+__all__ = ["READ_TOOLS", "TurnEnvironment", "compacted", "is_crowded", "run_turn"]
 
 READ_TOOLS = ("read", "grep", "glob", "list")
 """The built-in tools of a conversation."""
@@ -48,6 +56,7 @@ _CONTEXT_TOOLS = ("request_context", "query_history")
 _SHARE_OF_WINDOW = 0.125
 _SHARE_WITHOUT_TOOLS = 0.4
 _SHARE_OF_HISTORY = 0.2
+_SHARE_TO_SUMMARISE = 0.6
 _CHARACTERS_PER_TOKEN = 3
 
 _HISTORY = "Earlier turns of this talk, one JSON object per line, oldest first:"
@@ -99,11 +108,17 @@ def run_turn(
     stop: StopSignal,
     told: Callable[[Progress], None],
 ) -> str:
-    """Run the turn, or continue it, and return the answer without secrets.
+    """Run the turn, or continue it, and return the answer without secrets. A turn that begins with `/plan`
+    starts a plan without a model call.
 
     Raises the errors of the actor (`BudgetExhausted`, `ModelUnavailable` …), `Cancelled`; `StaleTurn` if
     another process continued the turn.
     """
+    goal = goal_of(turn.question)
+    if goal is not None:
+        environment.ensure_allowed()  # guard: a removed member starts no plan
+        plan = environment.plans.start(goal, step=f"{turn.number}.plan")
+        return f"Plan `{plan.id}` is started."
     tools = environment.calls_tools
     environment.calls.models.get(environment.model)  # here, where it may be slow, not on the loop
     share = _SHARE_OF_WINDOW if tools else _SHARE_WITHOUT_TOOLS
@@ -134,16 +149,15 @@ def compacted(
     """Return a summary of all turns but the recent ones, and the last turn that it covers; None if there is
     nothing to summarise. Raises the errors of `run_turn`.
     """
-    recent = {turn.number for turn in kept_turns(turns)}
-    old = [turn for turn in turns if turn.number not in recent]
-    if not old or old[-1].number <= conversation.summary_turn:
+    old = _old(conversation, turns)
+    if not old:
         return None
     environment.calls.models.get(environment.model)
     request = ActorRequest(
         actor=environment.actors.get(_COMPACTOR),
         thread_id=f"{conversation.id}/compact/{conversation.fence}",
         inputs={
-            "history": _history(environment, conversation, old),
+            "history": _history(environment, conversation, old, _SHARE_TO_SUMMARISE),
             "plans": _plans(environment.plans),
         },
         host=_host(environment, f"compact-{conversation.fence}", stop, read_only=True),
@@ -155,17 +169,49 @@ def compacted(
     return _text(environment, request, "summary"), old[-1].number
 
 
+def is_crowded(environment: TurnEnvironment, conversation: Conversation, earlier: Sequence[Turn]) -> bool:
+    """Return whether the earlier turns exceed their share of the model's context, and a summary of the old
+    ones would help.
+    """
+    if not _old(conversation, earlier):
+        return False
+    whole = transcript_of(_later(conversation, earlier), sys.maxsize)
+    return len(conversation.summary) + len(whole) > _room(environment, _SHARE_OF_HISTORY)
+
+
+def _old(conversation: Conversation, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return all turns but the recent ones; none if the summary covers them."""
+    recent = {turn.number for turn in kept_turns(turns)}
+    old = [turn for turn in turns if turn.number not in recent]
+    return old if old and old[-1].number > conversation.summary_turn else ()
+
+
+def _later(conversation: Conversation, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the turns that the summary does not cover."""
+    return [turn for turn in turns if turn.number > conversation.summary_turn]
+
+
+def _room(environment: TurnEnvironment, share: float) -> int:
+    """Return that share of the model's context in characters."""
+    return int(environment.window * share) * _CHARACTERS_PER_TOKEN
+
+
 def _text(environment: TurnEnvironment, request: ActorRequest, key: str) -> str:
     outcome = environment.runner().run(request)
     text = str(outcome.values.get(key, "")).strip()
     if not text:
         raise ActorStopped(request.actor.name, "it gave no answer")
-    return redact_text(text)
+    return bounded_answer(redact_text(text))
 
 
-def _history(environment: TurnEnvironment, conversation: Conversation, turns: Sequence[Turn]) -> str:
-    room = int(environment.window * _SHARE_OF_HISTORY) * _CHARACTERS_PER_TOKEN
-    later = [turn for turn in turns if turn.number > conversation.summary_turn]
+def _history(
+    environment: TurnEnvironment,
+    conversation: Conversation,
+    turns: Sequence[Turn],
+    share: float = _SHARE_OF_HISTORY,
+) -> str:
+    room = _room(environment, share)
+    later = _later(conversation, turns)
     parts = []
     if conversation.summary:
         summary = conversation.summary[: room // 2]

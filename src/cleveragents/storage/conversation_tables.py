@@ -13,8 +13,9 @@ from cleveragents.storage.tables import METADATA, id_type
 
 __all__ = ["conversation_turns", "conversations", "ensure_turn_held"]
 
-# `turns`: the number of turns so far. `summary` replaces the turns up to `summary_turn` in prompts. Without a
-# running turn the owner is NULL. `fence` grows with every owner, so a late owner can write nothing.
+# `turns`: the number of turns so far. `summary` replaces the turns up to `summary_turn` in prompts.
+# `profile`: that of its plans; NULL for the default. Without a running turn the owner is NULL. `fence` grows
+# with every owner, so a late owner can write nothing.
 conversations = Table(
     "conversations",
     METADATA,
@@ -38,6 +39,7 @@ conversations = Table(
     Column("owner_pid", BigInteger),
     Column("owner_started_ticks", BigInteger),
     Column("stop_requested", Boolean, nullable=False),
+    Column("profile", Text),
 )
 
 Index("ix_conversations_project", conversations.c.project)

@@ -13,6 +13,7 @@ from cleveragents.api.plans.request import Limits
 from cleveragents.api.plans.views import CorrectionNode
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import (
+    CleverAgentsError,
     ConversationBusy,
     NotAllowed,
     RequestRefused,
@@ -123,6 +124,23 @@ def test_a_request_becomes_a_plan_of_the_user(server: PlanServer, client: Client
     assert (corrected.answer, corrected.plans) == ("It uses red paint now.", (plan_id,))
     told = [one for one in client.plans.decisions(plan_id).items if isinstance(one, CorrectionNode)]
     assert [one.guidance for one in told] == ["use red paint"]
+
+
+def test_the_plan_command_starts_a_plan_without_a_model_call(client: Client, model: str) -> None:
+    request = ConversationRequest(resource="shop", model=model, profile="review")
+    talk = client.conversations.create(request)
+    assert (talk.profile, talk.calls_tools) == ("review", True)
+    turn = asked(client, talk.id, "/plan paint the shed")
+    (plan_id,) = turn.plans
+    assert (turn.state, turn.answer) == (TurnState.ANSWERED, f"Plan `{plan_id}` is started.")
+    assert client.conversations.get(talk.id).model_calls == 0
+    plan = client.plans.get(plan_id)
+    assert (plan.goal, plan.request["profile"]) == ("paint the shed", "review")
+    for text, read_only in (("/plan", False), ("/plan  ", False), ("/plan paint", True)):
+        with pytest.raises(RequestRefused):
+            client.conversations.send(talk.id, text, read_only=read_only)
+    with pytest.raises(CleverAgentsError, match="no-such"):
+        client.conversations.create(ConversationRequest(resource="shop", model=model, profile="no-such"))
 
 
 def test_a_read_only_turn_starts_no_plan(client: Client, model: str) -> None:

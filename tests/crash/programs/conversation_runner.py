@@ -1,7 +1,8 @@
 """`python -m tests.crash.programs.conversation_runner`: one turn of a conversation in a process that dies on
 request.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is killed. It forks for each.
+Each line of its input is JSON: `home`, `question`, and `point` and `nth` where the process is killed. It
+forks for each.
 Without a `point` it writes the names of all reached fault points to the home.
 """
 
@@ -55,13 +56,13 @@ def client_at(home: Path, faults: FaultPoints | None = None) -> Iterator[LocalCl
         yield client
 
 
-def answered(client: LocalClient, home: Path) -> TurnView:
+def answered(client: LocalClient, home: Path, question: str = QUESTION) -> TurnView:
     """Ask the question, or continue it, and return the turn."""
     talks = client.conversations
     known = talks.list().items
     talk = known[0] if known else talks.create(ConversationRequest(repository=home / "shop"))
     if not talk.turns:
-        talks.send(talk.id, QUESTION)
+        talks.send(talk.id, question)
     else:
         try:
             talks.resume(talk.id)
@@ -75,7 +76,7 @@ def _child(order: Mapping[str, Any]) -> None:
     recorded = RecordFaultPoints()
     faults = CrashAt(order["point"], order["nth"]) if "point" in order else recorded
     with client_at(home, faults) as client:
-        answered(client, home)
+        answered(client, home, order.get("question", QUESTION))
     (home / "points.json").write_text(json.dumps(recorded.reached))
 
 

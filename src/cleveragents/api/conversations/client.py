@@ -34,12 +34,13 @@ class ConversationRequest:
     registered repository; a server accepts only the latter.
 
     `limits` bound all model calls of the conversation, and each plan that it starts. `limits.seconds` is the
-    time of one turn.
+    time of one turn. `profile` is the profile of the plans.
     """
 
     repository: str | os.PathLike[str] = "."
     resource: str | None = None
     model: str | None = None
+    profile: str | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -65,6 +66,10 @@ class ConversationView:
     tokens: int = shown(examples=[34_567])
     usd: float | None = shown("null if a price is unknown", examples=[0.0123])
     limits: LimitsView = shown("limits of its model calls; `seconds` of one turn")
+    profile: str | None = shown("of its plans; null: the default profile", default=None, examples=["review"])
+    calls_tools: bool = shown(
+        "the model turns requests into plans; if not, `/plan GOAL` starts one", default=True, examples=[True]
+    )
 
 
 @view
@@ -115,7 +120,8 @@ class Conversations(Protocol):
     def create(self, request: ConversationRequest) -> ConversationView:
         """Start a conversation without turns.
 
-        Raises `RequestRefused`, `UnknownResource`, `UnknownModel`, `ConfigurationError` without a model.
+        Raises `RequestRefused`, `UnknownResource`, `UnknownModel`; `ConfigurationError` without a model, and
+        for an unknown profile.
         """
 
     def list(
@@ -140,8 +146,9 @@ class Conversations(Protocol):
         """Store a question and start its turn. Returns at once; `watch` yields the answer as it arrives, and
         `wait` returns the turn when it has ended.
 
-        A `read_only` turn cannot start plans. Plans that a turn starts belong to the acting user. Raises
-        `ConversationBusy`; `RequestRefused` for an empty or too long text.
+        A `read_only` turn cannot start plans. Plans that a turn starts belong to the acting user. A text
+        `/plan GOAL` starts a plan with this goal, without a model call. Raises `ConversationBusy`;
+        `RequestRefused` for an empty or too long text, and if the conversation has too many turns.
         """
 
     def resume(self, conversation_id: str) -> TurnView:

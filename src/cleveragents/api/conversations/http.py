@@ -32,7 +32,12 @@ class HttpConversations:
     def create(self, request: ConversationRequest) -> ConversationView:
         if request.resource is None:
             raise RequestRefused("a server knows registered resources only: name one", "resource")
-        body = {"resource": request.resource, "model": request.model, "limits": request.limits.body()}
+        body = {
+            "resource": request.resource,
+            "model": request.model,
+            "profile": request.profile,
+            "limits": request.limits.body(),
+        }
         return view_of(ConversationView, self._http.post("/conversations", body))
 
     def list(

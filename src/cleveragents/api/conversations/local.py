@@ -25,6 +25,7 @@ from cleveragents.api.plans.views import LimitsView
 from cleveragents.api.views import Page
 from cleveragents.conversations.model import (
     LONGEST_QUESTION,
+    PLAN_COMMAND,
     Conversation,
     NewConversation,
     NewTurn,
@@ -32,6 +33,7 @@ from cleveragents.conversations.model import (
     PlanLink,
     Turn,
     TurnState,
+    goal_of,
 )
 from cleveragents.core.errors import (
     ConfigurationError,
@@ -40,8 +42,10 @@ from cleveragents.core.errors import (
     RequestRefused,
     UnknownResource,
 )
+from cleveragents.core.policy import profile
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.models.model.budget import PICODOLLARS
+from cleveragents.models.ports import ToolCallMode
 from cleveragents.storage.columns import kept_text
 
 if TYPE_CHECKING:
@@ -101,7 +105,10 @@ class LocalConversations:
             from cleveragents.core.errors import PriceUnknown
 
             raise PriceUnknown(model)
-        new = replace(self._place(request), model=request.model, created_by=self._by, limits=limits)
+        if request.profile is not None:
+            profile(request.profile)
+        chosen = replace(self._place(request), model=request.model, profile=request.profile)
+        new = replace(chosen, created_by=self._by, limits=limits)
         return self._view(self._parts.store.create(new, now=self._container.clock.now(), claim=claim))
 
     def list(
@@ -145,6 +152,10 @@ class LocalConversations:
         question = kept_text(redact_text(text)).strip()
         if not question or len(question) > LONGEST_QUESTION:
             raise RequestRefused(f"a question has 1 to {LONGEST_QUESTION:,} characters", "text")
+        goal = goal_of(question)
+        if goal == "" or (goal and read_only):
+            problem = "a read-only turn starts no plan" if goal else f"missing goal: {PLAN_COMMAND} GOAL"
+            raise RequestRefused(problem, "text")
         root = self._ready(found)
         new = NewTurn(question, self._by, read_only)
         begin = partial(self._parts.store.begin, found.id, new, self._parts.owner, claim=claim)
@@ -311,11 +322,16 @@ class LocalConversations:
 
     def _work(self, held: Conversation, root: Path) -> TurnWork:
         def work(stop: CancellationToken, told: Callable[[Progress], None]) -> str:
-            from cleveragents.conversations.turn import run_turn
+            from cleveragents.conversations.turn import compacted, is_crowded, run_turn
 
-            environment = self._environment(held, root, stop, told)
+            conversation, environment = held, self._environment(held, root, stop, told)
             *earlier, turn = [self._with_partial(one) for one in self._parts.store.turns(held.id)]
-            return run_turn(environment, held, turn, earlier, stop, told)
+            if is_crowded(environment, held, earlier):
+                summary = compacted(environment, held, earlier, stop)
+                if summary is not None:
+                    self._parts.store.summarise(held.held, summary)
+                    conversation = replace(held, summary=summary[0], summary_turn=summary[1])
+            return run_turn(environment, conversation, turn, earlier, stop, told)
 
         return work
 
@@ -408,7 +424,8 @@ class LocalConversations:
         limits, spent = budget.limits, budget.spent
         links = self._parts.store.plans_of(conversation.id)
         model = conversation.model or self._container.settings.models.default
-        priced = bool(model) and self._container.models.facts(model).price is not None
+        facts = self._container.models.facts(model) if model else None
+        priced = facts is not None and facts.price is not None
         return ConversationView(
             id=conversation.id,
             title=conversation.title,
@@ -433,6 +450,8 @@ class LocalConversations:
                 steps=limits.steps,
                 seconds=limits.seconds,
             ),
+            profile=conversation.profile,
+            calls_tools=facts is not None and facts.tool_calls in (None, ToolCallMode.NATIVE),
         )
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["LocalConversationPlans", "left_for_plan"]
 
 _START, _CORRECT = "start_plan", "correct_plan"
-_MOST_LISTED = 20
+_MOST_READ = 200
+_MOST_LISTED = 50
+_MOST_ENDED = 20
 _MOST_FILES = 40
 _MOST_CHARACTERS = 4_000
 
@@ -58,6 +60,7 @@ class LocalConversationPlans:
             repository=held.resource,
             resource=held.resource_name,
             model=held.model,
+            profile=held.profile,
             limits=Limits() if claim.made is not None else self._limits(),
             apply="review",  # a person reviews what a conversation started
         )
@@ -65,15 +68,18 @@ class LocalConversationPlans:
 
     def list(self) -> Sequence[PlanNote]:
         found: list[PlanNote] = []
-        plans = self._plans_now()
-        for plan_id in reversed(self._started()):
+        plans, ended = self._plans_now(), 0
+        for plan_id in list(reversed(self._started()))[:_MOST_READ]:
             try:
-                found.append(_note(plans.summary(plan_id)))
+                note = _note(plans.summary(plan_id))
             except (UnknownPlan, NotAllowed):  # deleted, or moved out of reach
                 continue
-            if len(found) == _MOST_LISTED:
-                break
-        return found
+            if note.status in _ENDED:
+                ended += 1
+                if ended > _MOST_ENDED:  # guard: old plans that have ended do not displace open ones
+                    continue
+            found.append(note)
+        return found[:_MOST_LISTED]
 
     def show(self, plan_id: str) -> PlanNote:
         view = self._plans_now().get(plan_id)
@@ -144,6 +150,8 @@ class LocalConversationPlans:
 
 _FINAL = frozenset({"applied", "undone", "discarded", "cancelled"})
 """The statuses of plans that no correction continues."""
+_ENDED = _FINAL | {"unchanged", "merged"}
+"""The statuses of plans that wait for nothing."""
 
 
 def left_for_plan(

@@ -25,6 +25,7 @@ def new_request(
     resource: str | None,
     model: str | None,
     limits: Limits,
+    profile: str | None = None,
 ) -> ConversationRequest:
     """Return the request for a session about the named or the current repository."""
     if directory is not None and resource is not None:
@@ -34,7 +35,9 @@ def new_request(
         from cleveragents.cli.servers import prefix_of
 
         resource = resource_here(client, prefix_of(session), resource, directory)
-    return ConversationRequest(repository=directory or ".", resource=resource, model=model, limits=limits)
+    return ConversationRequest(
+        repository=directory or ".", resource=resource, model=model, profile=profile, limits=limits
+    )
 
 
 def repository_of(session: Session, client: Client) -> str:

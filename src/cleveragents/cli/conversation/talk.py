@@ -13,7 +13,7 @@ from cleveragents.cli.budget_options import budget_options, given_limits
 from cleveragents.cli.completion import complete_model
 from cleveragents.cli.output import Output, Styled, progress, write
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.conversations.model import TurnState
+from cleveragents.conversations.model import TurnState, goal_of
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.models.model.budget import BudgetLimits
 
@@ -24,6 +24,7 @@ __all__ = ["continue_latest", "latest_session", "resume_session", "start_session
 
 _PROMPT = "> "
 _HELP = """\
+/plan GOAL start a plan with this goal, without asking the model
 /plans     list the plans of this session
 /compact   summarise the old turns for later prompts
 /help      show these commands
@@ -40,10 +41,16 @@ Ctrl-C stops the answer and keeps the session. An empty line continues a turn th
     shell_complete=complete_model,
     help="Model. Default: models.default.",
 )
+@click.option("--profile", metavar="NAME", help="Profile of the plans. Default: plan.profile.")
 @budget_options
 @pass_session
 def start_session(
-    session: Session, directory: str | None, resource: str | None, model: str | None, limits: BudgetLimits
+    session: Session,
+    directory: str | None,
+    resource: str | None,
+    model: str | None,
+    profile: str | None,
+    limits: BudgetLimits,
 ) -> None:
     """Start a session in this terminal.
 
@@ -59,7 +66,7 @@ def start_session(
     from cleveragents.cli.conversation.place import new_request
 
     client = session.client()
-    request = new_request(session, client, directory, resource, model, given_limits(limits))
+    request = new_request(session, client, directory, resource, model, given_limits(limits), profile)
     talk(client, client.conversations.create(request).id)
 
 
@@ -154,7 +161,7 @@ def _answer(client: Client, session_id: str, line: str, terminal: bool) -> None:
     from cleveragents.cli.failure import say_error
 
     try:
-        if line.startswith("/"):
+        if line.startswith("/") and goal_of(line) is None:
             _command(client, session_id, line)
             return
         if line:

@@ -44,6 +44,12 @@ class NewConversationBody(StrictBody):
         examples=["shop-main"],
     )
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", examples=["openai/gpt-4.1"])
+    profile: str | None = Field(
+        default=None,
+        max_length=64,
+        description="the profile of its plans: actions allowed without approval",
+        examples=["review"],
+    )
     limits: NewLimits | None = Field(
         default=None, description="limits of its model calls and of each of its plans; `seconds` of one turn"
     )
@@ -92,7 +98,9 @@ def create_conversation(
 ) -> ConversationView:
     """Start a conversation about a resource."""
     limits = Limits() if body.limits is None else body.limits.limits()
-    request = ConversationRequest(resource=body.resource, model=body.model, limits=limits)
+    request = ConversationRequest(
+        resource=body.resource, model=body.model, profile=body.profile, limits=limits
+    )
     return client.conversations.create(request, claim=claim)
 
 
@@ -124,7 +132,8 @@ def send_turn(
 
     The answer arrives in the output of the conversation; the turn has it when it has ended. One turn runs at
     a time: another one is refused with `conversation-busy`. Plans that the turn starts belong to you, and
-    wait for a person before they are applied.
+    wait for a person before they are applied. A text `/plan GOAL` starts a plan with this goal, without a
+    model call.
     """
     return client.conversations.send(conversation_id, body.text, read_only=body.read_only, claim=claim)
 

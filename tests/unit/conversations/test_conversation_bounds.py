@@ -1,0 +1,121 @@
+"""Bounds of conversations: their number, their turns, and the texts that are stored and sent to a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, update
+
+from cleveragents.api.client import LocalClient
+from cleveragents.api.conversations.client import ConversationRequest
+from cleveragents.conversations.model import (
+    LONGEST_ANSWER,
+    MOST_CONVERSATIONS,
+    MOST_TURNS,
+    NewConversation,
+    NewTurn,
+    TurnState,
+    bounded_answer,
+)
+from cleveragents.conversations.store import SqlConversationStore
+from cleveragents.core.clock import SystemClock
+from cleveragents.core.errors import RequestRefused
+from cleveragents.core.identifiers import WorkerIdentity
+from cleveragents.storage.conversation_tables import conversations
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.rows import row_of
+from cleveragents.testing.clock import CountingIdentifiers
+from tests.ready_database import ready_database
+from tests.server_plan_bench import PlanServer, plan_server
+
+NOW = SystemClock().now()
+ME = WorkerIdentity("me", "here", 1, 1)
+REFUSES = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
+STARTS = [
+    {"calls": [{"tool": "start_plan", "arguments": {"goal": "paint the shed"}}]},
+    {"text": "I started a plan."},
+]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with open_database(ready_database(tmp_path / "state.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(database: Database) -> SqlConversationStore:
+    return SqlConversationStore(database, CountingIdentifiers("id"))
+
+
+def test_the_turns_of_a_conversation_are_bounded(database: Database, store: SqlConversationStore) -> None:
+    talk = store.create(NewConversation("default", "/r"), now=NOW)
+    database.write(lambda connection: connection.execute(update(conversations).values(turns=MOST_TURNS - 1)))
+    held = store.begin(talk.id, NewTurn("the last one"), ME, now=NOW)
+    store.end(held.held, TurnState.ANSWERED, answer="hi", now=NOW)
+    with pytest.raises(RequestRefused, match="1,000 turns, the most; start another session"):
+        store.begin(talk.id, NewTurn("one more"), ME, now=NOW)
+    assert store.get(talk.id).owner is None
+
+
+def test_the_conversations_of_a_user_are_bounded(database: Database, store: SqlConversationStore) -> None:
+    first = store.create(NewConversation("default", "/r", created_by="ada"), now=NOW)
+    columns = {f"owner_{name}": None for name in ("id", "host", "pid", "started_ticks")}
+    rows = [row_of(replace(first, id=f"c{number}"), **columns) for number in range(1, MOST_CONVERSATIONS)]
+    for row in rows:
+        del row["owner"]
+    database.write(lambda connection: connection.execute(insert(conversations), rows))
+    for refused in (
+        lambda: store.create(NewConversation("default", "/r", created_by="ada"), now=NOW),
+        lambda: store.fork(first.id, turn=None, by="ada", now=NOW),
+    ):
+        with pytest.raises(RequestRefused, match="ada has 10,000 sessions in project default"):
+            refused()
+    store.create(NewConversation("default", "/r", created_by="bob"), now=NOW)
+    store.create(NewConversation("default", "/r"), now=NOW)
+    store.delete(first.id, now=NOW)
+    store.create(NewConversation("default", "/r", created_by="ada"), now=NOW)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("bounds")) as made:
+        yield made
+
+
+def test_a_long_answer_is_cut_off() -> None:
+    assert bounded_answer("x" * LONGEST_ANSWER) == "x" * LONGEST_ANSWER
+    cut = bounded_answer("x" * (LONGEST_ANSWER + 1))
+    assert cut == "x" * LONGEST_ANSWER + "\n\n… cut off after 200,000 characters"
+
+
+def test_a_history_that_exceeds_its_share_is_summarised_and_open_plans_stay_known(server: PlanServer) -> None:
+    rules = [
+        REFUSES,
+        {"when": {"system": "You summarise", "user": "the shed"}, "reply": {"text": "SUMMARY of a shed."}},
+        {"when": {"user": "person:\\s+Please paint"}, "turns": STARTS},
+        {
+            "when": {"user": 'SUMMARY[\\s\\S]*"plan": "[\\s\\S]*person:\\s+How'},
+            "reply": {"text": "I know both."},
+        },
+        {"reply": {"text": "Hello."}},
+    ]
+    script = server.home / "small.yaml"
+    script.write_text(json.dumps({"version": 1, "facts": {"context_tokens": 8000}, "rules": rules}))
+    talks = LocalClient(server.bench.container).conversations
+    talk = talks.create(ConversationRequest(resource="shop", model=f"scripted/{script}")).id
+    talks.send(talk, "Please paint the shed")
+    (plan,) = talks.wait(talk, timeout=60).plans
+    for number in range(5):
+        talks.send(talk, f"question {number} {'about ' * 200}")
+        assert talks.wait(talk, timeout=60).state is TurnState.ANSWERED
+    assert talks.get(talk).compacted == 1, "four turns are recent"
+    talks.send(talk, "How is it?")
+    assert talks.wait(talk, timeout=60).answer == "I know both."
+    assert talks.get(talk).compacted == 2
+    assert talks.get(talk).plans == (plan,)
+    assert len(talks.turns(talk).items) == 7, "all turns stay readable"
