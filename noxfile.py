@@ -449,7 +449,9 @@ CONFORMANCE = (
     "node@24",
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "@agentclientprotocol/sdk@2.4.0",
+    "acpx@0.1.15",
 )
+ACPLINT = "acplint==0.1.0"
 A2A_REQUIREMENTS = (
     *("pytest", "pytest-asyncio", "pytest-html", "httpx", "grpcio", "protobuf", "googleapis-common-protos"),
     *("jsonschema", "gherkin-official", "Jinja2"),
@@ -476,7 +478,11 @@ def conformance(session: nox.Session) -> None:
         everything = [os.environ[name] for name in ("MCP_EVERYTHING_SERVER",) if name in os.environ]
         mcp = ["-m", "tests.conformance.mcp_suite", str(node), str(suite), *everything]
         session.run(PYTHON, *mcp, env=_environment())
-        acp = ["-m", "tests.conformance.acp_suite", str(node), str(modules)]
+        acplint = home / "acplint" / "bin" / "acplint"
+        if not acplint.exists():
+            session.run(PYTHON, "-m", "venv", str(home / "acplint"))
+            session.run(str(acplint.with_name("python")), "-m", "pip", "install", "--quiet", ACPLINT)
+        acp = ["-m", "tests.conformance.acp_suite", str(node), str(modules), str(acplint)]
         session.run(PYTHON, *acp, env=_environment())
     if tck is None:
         session.warn("A2A_TCK names no checkout of github.com/a2aproject/a2a-tck: A2A is not tested")

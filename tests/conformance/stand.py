@@ -39,6 +39,10 @@ rules:
       text: |
         {"summary": "One step.", "decisions": [],
          "steps": [{"title": "Paint", "instructions": "Write the colour of the day."}]}
+  - when: {offered: start_plan}
+    turns:
+      - calls: [{tool: start_plan, arguments: {goal: "Write the colour of the day"}}]
+      - text: "I started a plan."
   - when: {offered: delete, first_user: tck-input-required}
     reply: {calls: [{tool: delete, arguments: {path: README.md}}]}  # needs an approval
   - when: {offered: write}

@@ -596,7 +596,6 @@ TESTS: dict[str, list[str]] = {
     "protocols/a2a_handler.py": [f"{UNIT}a2a.py", f"{UNIT}tenant_streams.py"],
     "protocols/a2a_routes.py": [f"{UNIT}a2a.py"],
     "protocols/acp_agent.py": [f"{UNIT}acp_agent.py"],
-    "protocols/acp_sessions.py": [f"{UNIT}acp_agent.py"],
     "protocols/acp_stdio.py": [f"{UNIT}acp_agent.py"],
     "protocols/acp_updates.py": [f"{UNIT}acp_agent.py"],
     "protocols/agent_requests.py": [f"{UNIT}a2a.py"],

@@ -1,12 +1,13 @@
-"""An agent of the Agent Client Protocol: an editor's prompts become plans on the repository it has open.
+"""An agent of the Agent Client Protocol: an editor's prompts become turns about the repository it has open.
 
 | protocol | CleverAgents |
 |---|---|
-| session | plans on one repository, stored by `SessionFiles`; `session/load` replays them |
-| prompt | a new plan; or an answer, a request for changes or guidance for the last plan |
+| session | a conversation about one repository; `session/load` replays it |
+| prompt | a turn of the conversation; or an answer to, or a comment on, a plan that is not finished |
+| plan | the plans that the turn starts |
 | permission request | the approval of one call, or the apply of one version of a result |
 | diff | the changes of a plan that is ready for review |
-| cancel | pause of the plan, which can be continued |
+| cancel | stop of the turn, or pause of its plan; both can be continued |
 
 Nothing is approved or applied unless the editor selects the option that says so. Without an answer, the plan
 keeps waiting, and any other surface can decide.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -24,10 +26,10 @@ from acp import helpers, schema
 from acp.exceptions import RequestError
 
 from cleveragents import __version__
-from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.core.errors import CleverAgentsError, Fault, InvalidRequest
+from cleveragents.api.conversations.client import ConversationRequest
+from cleveragents.api.plans.request import Limits
+from cleveragents.core.errors import CleverAgentsError, Fault, InvalidRequest, RequestRefused
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.protocols.acp_sessions import SessionFiles, StoredSession
 from cleveragents.protocols.acp_updates import call_update, changed_files, goal_in, phases_of, report_of
 from cleveragents.protocols.agent_requests import only_resource
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from acp.agent.connection import AgentSideConnection
 
     from cleveragents.api.client import Client
+    from cleveragents.api.conversations.client import ConversationView
     from cleveragents.api.plans.views import OutputView, PlanView
 
 __all__ = ["AcpOptions", "PlanAgent"]
@@ -45,18 +48,19 @@ T = TypeVar("T")
 VERSION = 1
 _LOOK_SECONDS = 0.3
 _MOST_SESSIONS = 200
-_REPLAYED_PLANS = 20
+_REPLAYED_TURNS = 20
+_PLAN = "/plan "
 _COMMANDS = {
     "apply": "Apply the result of the last plan to your files",
-    "new": "Start a new plan, instead of continuing the last one",
+    "plan": "Start a plan with this goal",
     "resume": "Continue the last plan",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class AcpOptions:
-    """Options of the user who starts the agent, for its plans. `far` says that the plans run on a server:
-    then `resource` is the resource for every session, by default the only one.
+    """Options of the user who starts the agent, for its sessions. `usd` limits each session. `far` says that
+    the sessions are on a server: then `resource` is the resource of each, by default the only one.
     """
 
     model: str | None = None
@@ -68,23 +72,27 @@ class AcpOptions:
 
 @dataclass(eq=False)
 class _Session:
-    """A session that the editor has open. Not thread-safe: use it on the loop of its agent."""
+    """A session that the editor has open. Not thread-safe: use it on the loop of its agent.
 
-    stored: StoredSession
+    `root` is the directory of the files whose diffs the editor shows. `question` is the name of the last
+    question that the editor showed.
+    """
+
+    id: str
+    root: Path
     busy: bool = False
     question: str | None = None
-    """The name of the last question that the editor showed."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class PlanAgent:
     """The agent. Not thread-safe: use it on one loop. Calls of the client run in threads."""
 
-    def __init__(self, client: Client, sessions: SessionFiles, options: AcpOptions) -> None:
+    def __init__(self, client: Client, options: AcpOptions) -> None:
         self._client = client
-        self._files = sessions
         self._options = options
         self._open: dict[str, _Session] = {}
+        self._unused: set[str] = set()
         self._editor: AgentSideConnection | None = None
 
     def on_connect(self, conn: Any) -> None:
@@ -109,64 +117,93 @@ class PlanAgent:
     async def new_session(self, cwd: str, **more: Any) -> schema.NewSessionResponse:
         """Start a session in a directory."""
         self._ensure_directory(cwd)
-        stored = await _asked(self._files.create, cwd)
-        self._remember(stored)
-        await self._offer_commands(stored.id, more)
-        return schema.NewSessionResponse(session_id=stored.id)
+        made = await _asked(self._created, cwd)
+        self._unused.add(made.id)
+        self._remember(made, cwd)
+        await self._offer_commands(made.id, more)
+        return schema.NewSessionResponse(session_id=made.id)
 
     async def load_session(self, cwd: str, session_id: str, **more: Any) -> schema.LoadSessionResponse:
-        """Open a stored session, and send what was said in it: the goals, and the reports of its plans."""
+        """Open a stored session, and send what was said in it: its turns, and the reports of their plans."""
         self._ensure_directory(cwd)
-        stored = await _asked(self._files.get, session_id)
-        self._remember(stored)
-        for plan_id in stored.plans[-_REPLAYED_PLANS:]:
-            try:
-                plan = await _asked(self._client.plans.get, plan_id)
-            except RequestError:
-                continue  # deleted meanwhile
-            await self._send(session_id, helpers.update_user_message_text(plan.goal))
-            await self._report(self._open[session_id], plan)
+        found = await _asked(self._known, session_id)
+        session = self._remember(found, cwd)
+        before = str(max(0, found.turns - _REPLAYED_TURNS))
+        turns = (await _asked(self._client.conversations.turns, found.id, after=before)).items
+        last = {plan_id: turn.number for turn in turns for plan_id in turn.plans}
+        for turn in turns:
+            await self._send(session_id, helpers.update_user_message_text(turn.question))
+            if turn.answer:
+                await self._say(session_id, turn.answer)
+            for plan_id in turn.plans:
+                if last[plan_id] == turn.number:
+                    await self._report_of(session, plan_id)
         await self._offer_commands(session_id, more)
         return schema.LoadSessionResponse()
 
     async def list_sessions(self, cwd: str | None = None, **more: Any) -> schema.ListSessionsResponse:
-        """Return the newest sessions, of one directory if it is given."""
+        """Return the newest sessions, of the repository around one directory if it is given."""
 
         def look() -> list[schema.SessionInfo]:
             found = []
-            for stored in self._files.newest(_MOST_SESSIONS):
-                if cwd not in (None, stored.cwd):
+            for one in self._client.conversations.list(limit=_MOST_SESSIONS).items:
+                root = self._root(one, cwd or str(Path.cwd()))
+                if not one.turns or not (cwd is None or Path(cwd).is_relative_to(root)):
                     continue
-                try:
-                    plan = self._client.plans.summary(stored.plans[0])
-                except CleverAgentsError:
-                    continue  # deleted meanwhile
-                title, moment = plan.title[:200], plan.updated.isoformat()
-                found.append(
-                    schema.SessionInfo(session_id=stored.id, cwd=stored.cwd, title=title, updated_at=moment)
-                )
+                title, moment = one.title[:200], one.updated.isoformat()
+                place = cwd or str(root)
+                found.append(schema.SessionInfo(session_id=one.id, cwd=place, title=title, updated_at=moment))
             return found
 
         return schema.ListSessionsResponse(sessions=await _asked(look))
 
     async def cancel(self, session_id: str, **more: Any) -> None:
-        """Pause the plan of the running turn."""
+        """Stop the running turn, or pause its plan."""
         session = self._open.get(session_id)
         if session is not None and session.busy:
             session.cancelled.set()
+
+    async def close(self) -> None:
+        """Delete the sessions that the editor opened and never used."""
+        for session_id in self._unused:
+            with suppress(RequestError):
+                await _asked(self._client.conversations.delete, session_id)
+
+    def _created(self, cwd: str) -> ConversationView:
+        options = self._options
+        resource = options.resource
+        if options.far and resource is None:
+            resource = only_resource(self._client, "--resource")
+        request = ConversationRequest(
+            repository=cwd,
+            resource=resource,
+            model=options.model,
+            profile=options.profile,
+            limits=Limits(usd=options.usd),
+        )
+        return self._client.conversations.create(request)
+
+    def _known(self, session_id: str) -> ConversationView:
+        found = self._client.conversations.get(session_id)
+        if found.id != session_id:  # guard: an editor names a session by its whole id
+            raise RequestRefused(f"there is no session {session_id}", "sessionId")
+        return found
+
+    def _root(self, found: ConversationView, cwd: str) -> Path:
+        """Return the directory of the files of a session on this machine; of a server, that of the editor."""
+        return Path(cwd if self._options.far else found.resource)
 
     def _ensure_directory(self, cwd: str) -> None:
         if not Path(cwd).is_absolute() or not Path(cwd).is_dir():
             raise RequestError(-32602, f"cwd is not an absolute path of a directory: {cwd[:200]}")
 
-    def _remember(self, stored: StoredSession) -> None:
-        while len(self._open) >= _MOST_SESSIONS:  # guard: bounded memory; a file has the rest
+    def _remember(self, found: ConversationView, cwd: str) -> _Session:
+        while len(self._open) >= _MOST_SESSIONS:  # guard: bounded memory; the database has the rest
             idle = next((key for key, one in self._open.items() if not one.busy), None)
             if idle is None:
                 raise RequestError(-32603, "too many sessions at once")
             del self._open[idle]
-        if stored.id not in self._open:
-            self._open[stored.id] = _Session(stored)
+        return self._open.setdefault(found.id, _Session(found.id, self._root(found, cwd)))
 
     async def _offer_commands(self, session_id: str, more: dict[str, Any]) -> None:
         commands = [schema.AvailableCommand(name=name, description=text) for name, text in _COMMANDS.items()]
@@ -178,90 +215,108 @@ class PlanAgent:
     # ── Turns ─────────────────────────────────────────────────────────────────────────────────────
 
     async def prompt(self, session_id: str, prompt: list[Any], **more: Any) -> schema.PromptResponse:
-        """Create or continue a plan, and send its progress until it rests. Raises `RequestError`."""
+        """Answer, and send the progress of the plans until they rest. Raises `RequestError`."""
         session = self._open.get(session_id)
         if session is None:
-            self._remember(await _asked(self._files.get, session_id))
-            session = self._open[session_id]
+            session = self._remember(await _asked(self._known, session_id), str(Path.cwd()))
         if session.busy:  # guard: one turn at a time
             raise RequestError(-32600, "a turn of this session is running; cancel it first")
         session.busy = True
         session.cancelled.clear()
         try:
             text = await _asked(goal_in, prompt)
-            return await self._turn(session, text)
+            for plan_id, seen in await self._begun(session, text):
+                await self._carried_out(session, plan_id, seen)
         finally:
             session.busy = False
+        return schema.PromptResponse(stop_reason="cancelled" if session.cancelled.is_set() else "end_turn")
 
-    async def _turn(self, session: _Session, text: str) -> schema.PromptResponse:
-        plan_id, seen = await self._begun(session, text)
-        while True:
+    async def _carried_out(self, session: _Session, plan_id: str, seen: int) -> None:
+        """Send the progress of a plan until it rests and the person decides nothing more. Pause it if the
+        editor has cancelled the turn that started it.
+        """
+        if session.cancelled.is_set():
+            await self._paused(session.id, plan_id)
+        while not session.cancelled.is_set():
             seen = await self._followed(session, plan_id, seen)
             if session.cancelled.is_set():
-                return schema.PromptResponse(stop_reason="cancelled")
+                return
             plan = await _asked(self._client.plans.get, plan_id)
-            await self._send(session.stored.id, phases_of(plan))
+            await self._send(session.id, phases_of(plan))
             if not await self._decided(session, plan):
-                return schema.PromptResponse(
-                    stop_reason="cancelled" if session.cancelled.is_set() else "end_turn"
-                )
+                return
 
-    async def _begun(self, session: _Session, text: str) -> tuple[str, int]:
-        """Return the plan that the prompt creates or continues, and the number of its last known output."""
-        plans, last = self._client.plans, session.stored.plans[-1:]
-        command, _, rest = text.removeprefix("/").partition(" ")
-        command = command if text.startswith("/") and command in _COMMANDS else ""
-        if not last or command == "new":
-            return await self._created(session, rest.strip() if command == "new" else text), 0
-        plan_id = last[0]
-        plan = await _asked(plans.get, plan_id)
-        seen = await _asked(lambda: max((one.number for one in self._output(plan_id, 0)), default=0))
+    async def _begun(self, session: _Session, text: str) -> list[tuple[str, int]]:
+        """Return the plans that the prompt starts or continues, with the numbers of their last output."""
+        found = await _asked(self._client.conversations.get, session.id)
+        command = text.removeprefix("/").partition(" ")[0] if text.startswith("/") else ""
+        plan = None if command == "plan" else await self._last_plan(found)
+        if plan is None:
+            return await self._talked(session, found, text)
+        plans, seen = self._client.plans, await _asked(self._seen, plan.id)
         if command == "apply":
-            return plan_id, seen
+            return [(plan.id, seen)]
         if command == "resume":
-            await _asked(plans.resume, plan_id)
+            await _asked(plans.resume, plan.id)
         elif plan.needs == "question":
             question = _question_of(plan)
             if session.question != question:  # guard: an answer is for the question that the person saw
-                await self._say(session.stored.id, "Your answer was not sent: this question is new.")
-                return plan_id, seen
-            await _asked(plans.answer, plan_id, text, question=question)
+                await self._say(session.id, "Your answer was not sent: this question is new.")
+            else:
+                await _asked(plans.answer, plan.id, text, question=question)
         elif not plan.at_rest or plan.needs == "approval":
-            await _asked(plans.comment, plan_id, text)
-            await self._say(session.stored.id, "Stored as a comment on the plan, which is not finished yet.")
-        elif "revise" in plan.can:
-            await _asked(plans.revise, plan_id, text)
-        elif "correct" in plan.can:
-            await _asked(plans.correct, plan_id, text)
+            await _asked(plans.comment, plan.id, text)
+            await self._say(session.id, "Stored as a comment on the plan, which is not finished yet.")
+        elif not found.calls_tools and {"revise", "correct"} & set(plan.can):
+            # The assistant of such a model could not send it to the plan.
+            await _asked(plans.revise if "revise" in plan.can else plans.correct, plan.id, text)
         else:
-            return await self._created(session, text), 0
-        return plan_id, seen
+            return await self._talked(session, found, text)
+        return [(plan.id, seen)]
 
-    async def _created(self, session: _Session, goal: str) -> str:
-        options, stored = self._options, session.stored
+    async def _last_plan(self, found: ConversationView) -> PlanView | None:
+        """Return the last plan of the session; None if there is none, or if it was deleted."""
+        if not found.plans:
+            return None
+        with suppress(RequestError):
+            return await _asked(self._client.plans.get, found.plans[-1])
+        return None
 
-        def create() -> StoredSession:
-            resource = options.resource
-            if options.far and resource is None:
-                resource = only_resource(self._client, "--resource")
-            request = PlanRequest(
-                goal=goal or None,
-                repository=stored.cwd,
-                resource=resource,
-                model=options.model,
-                profile=options.profile,
-                limits=Limits(usd=options.usd),
-            )
-            return self._files.add_plan(stored, self._client.plans.create(request).id)
+    async def _talked(self, session: _Session, found: ConversationView, text: str) -> list[tuple[str, int]]:
+        """Send the prompt as a turn, or continue the same turn after a crash; send the answer as it arrives.
+        Return the plans of the turn. A model that calls no tools gets a plan for every prompt.
+        """
+        talks = self._client.conversations
+        words = text if found.calls_tools or text.startswith(_PLAN) else f"{_PLAN}{text}"
+        last = (await _asked(talks.turns, found.id, after=str(max(0, found.turns - 1)))).items
+        same = bool(last) and last[-1].question == words and last[-1].state.value == "interrupted"
+        # guard: a repeated prompt does not start a second plan after a crash
+        await (_asked(talks.resume, found.id) if same else _asked(talks.send, found.id, words))
+        self._unused.discard(found.id)
+        stopping = asyncio.ensure_future(self._stopped(session))
+        pieces = talks.watch(found.id)
+        try:
+            while (piece := await _asked(next, pieces, None)) is not None:
+                said = redact_known_text(piece.text)
+                if piece.kind == "model":
+                    await self._send(session.id, helpers.update_agent_message_text(said))
+                elif piece.kind == "progress":
+                    await self._send(session.id, helpers.update_agent_thought_text(f"{said}\n"))
+        finally:
+            stopping.cancel()
+        turn = await _asked(talks.wait, found.id)
+        await self._say(session.id, f"\n\n{turn.error or ''}")
+        new = [one for one in turn.plans if one not in found.plans]
+        return [(one, 0 if one in new else await _asked(self._seen, one)) for one in turn.plans]
 
-        session.stored = await _asked(create)
-        plan_id = session.stored.plans[-1]
-        await self._send(stored.id, helpers.update_agent_thought_text(f"plan {plan_id}\n"))
-        return plan_id
+    async def _stopped(self, session: _Session) -> None:
+        """Stop the running turn when the editor cancels."""
+        await session.cancelled.wait()
+        await _asked(self._client.conversations.stop, session.id)
 
     async def _followed(self, session: _Session, plan_id: str, seen: int) -> int:
         """Send the output and the calls of a plan until it rests or the editor cancels, which pauses it."""
-        session_id, calls = session.stored.id, _Calls(plan_id)
+        session_id, calls = session.id, _Calls(plan_id)
         while True:
             rests = await _asked(lambda: self._client.plans.summary(plan_id).at_rest)
             pieces = await _asked(self._output, plan_id, seen)
@@ -286,6 +341,10 @@ class PlanAgent:
             await self._say(session_id, str(error))
             return
         await self._say(session_id, f"Paused plan `{plan_id}`. Send guidance, or /resume, to continue it.")
+
+    def _seen(self, plan_id: str) -> int:
+        """Return the number of the last output of a plan."""
+        return max((one.number for one in self._output(plan_id, 0)), default=0)
 
     def _output(self, plan_id: str, after: int) -> tuple[OutputView, ...]:
         found: list[OutputView] = []
@@ -318,8 +377,7 @@ class PlanAgent:
         return chosen is not None
 
     async def _applied(self, session: _Session, plan: PlanView) -> None:
-        root = Path(session.stored.cwd)
-        shown = await _asked(changed_files, self._client, plan, root)
+        shown = await _asked(changed_files, self._client, plan, session.root)
         update = helpers.start_tool_call(
             f"{plan.id}-apply-{plan.version}",
             f"Apply {plan.files_changed} changed files",
@@ -327,14 +385,14 @@ class PlanAgent:
             status="pending",
             content=shown,
         )
-        await self._send(session.stored.id, update)
+        await self._send(session.id, update)
         chosen = await self._permitted(session, update, {"apply": "Apply", "later": "Not now"})
         if chosen != "apply":  # guard: only a person applies
-            await self._say(session.stored.id, "Not applied. Send changes that you want, or /apply.")
+            await self._say(session.id, "Not applied. Send changes that you want, or /apply.")
             return
         # Only the version that the person saw.
         done = await _asked(self._client.plans.apply, plan.id, version=plan.version)
-        await self._say(session.stored.id, f"Plan `{plan.id}`: {done.meaning}.")
+        await self._say(session.id, f"Plan `{plan.id}`: {done.meaning}.")
 
     async def _permitted(
         self, session: _Session, call: schema.ToolCallStart, names: dict[str, str]
@@ -350,7 +408,7 @@ class PlanAgent:
         shown = schema.ToolCallUpdate(**call.model_dump(exclude={"session_update", "field_meta"}))
         editor = self._connected()
         asking = asyncio.ensure_future(
-            editor.request_permission(session_id=session.stored.id, tool_call=shown, options=options)
+            editor.request_permission(session_id=session.id, tool_call=shown, options=options)
         )
         stopped = asyncio.ensure_future(session.cancelled.wait())
         try:
@@ -368,8 +426,12 @@ class PlanAgent:
             return None
         return chosen
 
+    async def _report_of(self, session: _Session, plan_id: str) -> None:
+        with suppress(RequestError):  # deleted meanwhile
+            await self._report(session, await _asked(self._client.plans.get, plan_id))
+
     async def _report(self, session: _Session, plan: PlanView) -> None:
-        await self._say(session.stored.id, report_of(plan))
+        await self._say(session.id, report_of(plan))
         session.question = _question_of(plan)
 
     async def _say(self, session_id: str, text: str) -> None:

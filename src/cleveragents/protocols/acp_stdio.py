@@ -115,6 +115,7 @@ async def serve(agent: PlanAgent) -> None:
         await connection.listen()
     finally:
         await asyncio.shield(connection.close())
+        await asyncio.shield(agent.close())
 
 
 async def _standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -6,8 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -17,20 +16,23 @@ from acp import helpers, schema
 from acp.agent.connection import AgentSideConnection
 from acp.client.connection import ClientSideConnection
 from acp.exceptions import RequestError
+from sqlalchemy import Connection, update
 
-from cleveragents.api.access import owner_of
 from cleveragents.api.client import LocalClient
+from cleveragents.api.conversations.local import LocalConversations
 from cleveragents.api.plans.views import Phase, PlanState
-from cleveragents.core.errors import RequestRefused
+from cleveragents.conversations.model import TurnState
+from cleveragents.core.errors import UnknownConversation
 from cleveragents.protocols.acp_agent import AcpOptions, PlanAgent
-from cleveragents.protocols.acp_sessions import SessionFiles
 from cleveragents.protocols.acp_stdio import BoundedLines
 from cleveragents.protocols.acp_updates import LONGEST_PROMPT, changed_files
+from cleveragents.storage.conversation_tables import conversation_turns
 from tests.server_plan_bench import PlanServer, plan_server
 
 T = TypeVar("T")
 
 SECONDS = 100.0
+BLUE = "make it blue"
 RULES = (
     {
         "when": {"system": "You plan changes"},
@@ -38,6 +40,32 @@ RULES = (
             "text": '{"summary": "One step.", "decisions": [],'
             ' "steps": [{"title": "Paint", "instructions": "Write the colour of the day."}]}'
         },
+    },
+    {
+        "when": {"user": "person:\\s+talk for ever"},
+        "reply": {"text": "one two three", "fault": {"hang": True}},
+    },
+    {"when": {"user": "person:\\s+where"}, "reply": {"text": "In `a.txt:1`."}},
+    {
+        "when": {
+            "user": 'plan": "(?P<plan>\\w+)"[\\s\\S]*person:\\s+make it blue',
+            "offered": "correct_plan",
+        },
+        "turns": [
+            {
+                "calls": [
+                    {"tool": "correct_plan", "arguments": {"plan": "${plan}", "message": "make it blue"}}
+                ]
+            },
+            {"text": "I sent it to the plan."},
+        ],
+    },
+    {
+        "when": {"user": "person:\\s+(?P<goal>.+)", "offered": "start_plan"},
+        "turns": [
+            {"calls": [{"tool": "start_plan", "arguments": {"goal": "${goal}"}}]},
+            {"text": "I started a plan."},
+        ],
     },
     {"when": {"first_user": "slowly"}, "reply": {"fault": {"hang": True}}},
     {
@@ -60,7 +88,6 @@ RULES = (
     },
     {"reply": {"text": '{"verdict": "accept", "findings": [], "summary": "It is painted."}'}},
 )
-ULIDS = (f"01M7NDMX5ZX8KS9M5QV0K{number:05d}" for number in count())
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +142,7 @@ def talked(
 ) -> tuple[T, Editor]:
     """Run the work with a connection to a new agent, as after a restart, and return its result."""
     container = server.bench.container
-    files = SessionFiles(server.home / "acp", lambda: next(ULIDS))
-    agent = PlanAgent(LocalClient(container, owner_of(container, "acp")), files, AcpOptions(**options))
+    agent = PlanAgent(LocalClient(container), AcpOptions(**options))
 
     async def main() -> tuple[T, Editor]:
         shown = editor()
@@ -134,6 +160,7 @@ def talked(
         finally:
             await asking.close()
             await serving.close()
+            await agent.close()
             for _, writer in (near, far):
                 writer.close()
 
@@ -145,8 +172,12 @@ async def prompted(agent: ClientSideConnection, session: str, text: str) -> str:
     return str(done.stop_reason)
 
 
+def talks_of(server: PlanServer) -> LocalConversations:
+    return LocalClient(server.bench.container).conversations
+
+
 def plans_of(server: PlanServer, session: str) -> tuple[str, ...]:
-    return SessionFiles(server.home / "acp", str).get(session).plans
+    return talks_of(server).get(session).plans
 
 
 def turn(server: PlanServer, text: str, *outcomes: Any, **options: Any) -> tuple[str, str, Editor]:
@@ -185,7 +216,7 @@ def test_a_request_to_apply_lists_every_change_that_no_diff_shows(server: PlanSe
         " for n in $(seq 100 400); do echo $n > z$n.txt; done"
     )
     made = server.rested(server.command(script, apply="review"))
-    client = LocalClient(server.bench.container, owner_of(server.bench.container, "acp"))
+    client = LocalClient(server.bench.container)
     plan = client.plans.get(made["id"])
     *diffs, listed = changed_files(client, plan, server.repository)
     assert {one.type for one in diffs} == {"diff"}
@@ -252,6 +283,8 @@ def test_cancel_pauses_the_plan(server: PlanServer) -> None:
         await editor.began.wait()
         with pytest.raises(RequestError, match="a turn of this session is running"):
             await prompted(agent, made.session_id, "now")
+        while not plans_of(server, made.session_id):
+            await asyncio.sleep(0.05)
         (plan,) = plans_of(server, made.session_id)
         while server.get(f"/plans/{plan}")["phase"] != "execute":
             await asyncio.sleep(0.05)
@@ -276,6 +309,7 @@ def test_an_answer_is_sent_only_to_the_question_that_the_editor_showed(tmp_path:
             asked = {"for": "question", "question": pending[0], "what": f"The {pending[0]} one?"}
             return SimpleNamespace(
                 id=plan_id,
+                at_rest=True,
                 needs="question",
                 waiting_for=asked,
                 goal="ask",
@@ -300,10 +334,14 @@ def test_an_answer_is_sent_only_to_the_question_that_the_editor_showed(tmp_path:
         def answer(self, plan_id: str, text: str, *, question: str | None = None) -> None:
             answers.append((text, question))
 
-    files = SessionFiles(tmp_path, lambda: next(ULIDS))
-    session = files.add_plan(files.create(str(tmp_path)), "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A").id
-    client: Any = SimpleNamespace(plans=Plans())
-    agent, editor = PlanAgent(client, files, AcpOptions()), Editor()
+    plan, session = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A", "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1E"
+    turn = SimpleNamespace(number=1, question="ask", answer="I started a plan.", plans=(plan,))
+    talk = SimpleNamespace(id=session, turns=1, plans=(plan,), resource=str(tmp_path), calls_tools=True)
+    talks = SimpleNamespace(
+        get=lambda name: talk, turns=lambda name, *, after: SimpleNamespace(items=(turn,))
+    )
+    client: Any = SimpleNamespace(plans=Plans(), conversations=talks)
+    agent, editor = PlanAgent(client, AcpOptions()), Editor()
     agent.on_connect(editor)
 
     async def main() -> None:
@@ -356,7 +394,8 @@ def test_prompts_that_cannot_be_used_are_refused(server: PlanServer, block: Any,
         return str(made.session_id)
 
     session, _ = talked(server, Editor, work)
-    assert plans_of(server, session) == ()
+    with pytest.raises(UnknownConversation):  # without a turn, so it was deleted
+        plans_of(server, session)
 
 
 @pytest.mark.parametrize(
@@ -390,40 +429,79 @@ def test_a_line_that_is_no_message_gets_an_error_and_the_next_one_is_read(line: 
     assert (found["method"], answered) == ("next", code)
 
 
-def test_two_processes_that_change_a_session_lose_nothing(tmp_path: Path) -> None:
-    """Each has objects of its own, as each process has. A fixed temporary name, or a write of what was read
-    before, loses plans.
-    """
-    made = SessionFiles(tmp_path, lambda: next(ULIDS)).create("/srv")
-
-    def write(name: str) -> None:
-        files = SessionFiles(tmp_path, str)
-        for number in range(20):
-            files.add_plan(made, f"{name}-{number}")
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, "abcd"))
-    assert len(SessionFiles(tmp_path, str).get(made.id).plans) == 80
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".lock", f"{made.id}.json"]
+def test_a_question_is_answered_without_a_plan(server: PlanServer) -> None:
+    session, reason, editor = turn(server, "where is it?")
+    assert (reason, plans_of(server, session)) == ("end_turn", ())
+    assert "In `a.txt:1`." in editor.said("agent_message_chunk")
+    (stored,) = talks_of(server).turns(session).items
+    assert (stored.question, stored.answer, stored.by) == ("where is it?", "In `a.txt:1`.", None)
 
 
-def test_a_session_that_cannot_be_stored_is_a_clear_error(tmp_path: Path) -> None:
-    place = tmp_path / "file"
-    place.write_text("")
-    client: Any = None
-    agent = PlanAgent(client, SessionFiles(place, lambda: next(ULIDS)), AcpOptions())
-    with pytest.raises(RequestError, match="cannot read or store a file") as refused:
-        asyncio.run(agent.new_session(cwd=str(tmp_path)))
-    assert refused.value.code == -32603
+def test_cancel_stops_a_turn_that_has_no_plan(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> tuple[str, str]:
+        made = await agent.new_session(cwd=str(server.repository), mcp_servers=[])
+        talking = asyncio.ensure_future(prompted(agent, made.session_id, "talk for ever"))
+        while talks_of(server).get(made.session_id).state is not TurnState.RUNNING:
+            await asyncio.sleep(0.05)
+        await agent.cancel(session_id=made.session_id)
+        return str(made.session_id), await talking
+
+    (session, reason), _ = talked(server, Editor, work)
+    assert reason == "cancelled"
+    assert talks_of(server).get(session).state is TurnState.STOPPED
 
 
-def test_a_damaged_session_is_unknown(tmp_path: Path) -> None:
-    files = SessionFiles(tmp_path, lambda: next(ULIDS))
-    made = files.create("/srv")
-    assert files.newest(5) == [], "a session without plans is not listed"
-    files.add_plan(made, "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A")
-    assert [one.cwd for one in files.newest(5)] == ["/srv"]
-    (tmp_path / f"{made.id}.json").write_text("{")
-    assert files.newest(5) == []
-    with pytest.raises(RequestRefused, match="there is no session"):
-        files.get(made.id)
+def test_a_repeated_prompt_after_a_crash_starts_no_second_plan(server: PlanServer) -> None:
+    """The process died after it had created the plan, before it stored the end of the turn."""
+    for text in ("paint the shed", "/plan paint the shed"):
+        session, _, _ = turn(server, text, CANCELLED)
+        (plan,) = plans_of(server, session)
+        died = update(conversation_turns).where(conversation_turns.c.conversation_id == session)
+        lost = died.values(state=TurnState.INTERRUPTED.value, answer="")
+        server.bench.container.database.write(partial(Connection.execute, statement=lost))
+
+        async def again(
+            agent: ClientSideConnection, _: Editor, text: str = text, session: str = session
+        ) -> str:
+            await agent.load_session(cwd=str(server.repository), session_id=session, mcp_servers=[])
+            return await prompted(agent, session, text)
+
+        reason, editor = talked(server, lambda: Editor(CANCELLED), again)
+        assert (reason, plans_of(server, session)) == ("end_turn", (plan,))
+        assert talks_of(server).get(session).turns == 1
+        assert len(editor.asked) == 1, "the result is offered again"
+
+
+async def loaded(server: PlanServer, session: str, text: str, agent: ClientSideConnection, _: Editor) -> str:
+    """Load the session and prompt in it, and return the reason for the end of the turn."""
+    await agent.load_session(cwd=str(server.repository), session_id=session, mcp_servers=[])
+    return await prompted(agent, session, text)
+
+
+def test_a_session_that_was_never_used_is_deleted_when_the_editor_leaves(server: PlanServer) -> None:
+    async def work(agent: ClientSideConnection, _: Editor) -> str:
+        return str((await agent.new_session(cwd=str(server.repository), mcp_servers=[])).session_id)
+
+    session, _ = talked(server, Editor, work)
+    with pytest.raises(UnknownConversation):
+        talks_of(server).get(session)
+
+
+def test_a_model_without_tools_gets_a_plan_for_every_prompt() -> None:
+    """Its assistant could start none."""
+    sent: list[str] = []
+    turn = SimpleNamespace(error=None, plans=())
+    talk = SimpleNamespace(id="S", turns=0, plans=(), resource="/", calls_tools=False)
+    talks = SimpleNamespace(
+        get=lambda name: talk,
+        turns=lambda name, *, after: SimpleNamespace(items=()),
+        send=lambda name, text: sent.append(text),
+        watch=lambda name: iter(()),
+        wait=lambda name: turn,
+    )
+    client: Any = SimpleNamespace(conversations=talks)
+    agent = PlanAgent(client, AcpOptions())
+    agent.on_connect(Editor())
+    for text in ("paint it", "/plan paint it"):
+        asyncio.run(agent.prompt("S", [helpers.text_block(text)]))
+    assert sent == ["/plan paint it", "/plan paint it"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,12 +21,10 @@ __all__ = ["acp"]
 
 
 @click.command("acp")
-@click.option("--model", metavar="PROVIDER/NAME", help="Model of the plans. Default: models.default.")
+@click.option("--model", metavar="PROVIDER/NAME", help="Model. Default: models.default.")
 @click.option("--profile", metavar="NAME", help="Profile of the plans. Default: plan.profile.")
-@click.option("--max-usd", type=click.FloatRange(0, 1e6, min_open=True), help="Budget of each plan.")
-@click.option(
-    "--resource", metavar="NAME", help="With a server: resource of the plans. Default: the only one."
-)
+@click.option("--max-usd", type=click.FloatRange(0, 1e6, min_open=True), help="Budget of each session.")
+@click.option("--resource", metavar="NAME", help="With a server: resource. Default: the only one.")
 @click.option(
     "--workers",
     type=click.IntRange(0, 1000),
@@ -50,12 +47,13 @@ def acp(
 ) -> None:
     """Work in an editor that speaks the Agent Client Protocol.
 
-    The editor starts this command. A prompt becomes a plan on the directory that the editor has open. Further
-    prompts answer its questions, request changes or give guidance. The editor shows its calls and diffs, and
-    asks you before a call that needs approval and before the result is applied. Cancel pauses the plan.
+    The editor starts this command. A prompt is a message in a session about the repository that the editor
+    has open: questions are answered, and requests become plans. The editor shows the calls and diffs of a
+    plan, and asks you before a call that needs approval and before the result is applied. Cancel stops the
+    answer or pauses the plan.
 
-    Sessions survive a restart of the editor. When the editor disconnects, running jobs return to the queue
-    for the next worker.
+    Sessions survive a restart of the editor, and `agents session` shows them, too. When the editor
+    disconnects, running jobs return to the queue for the next worker.
 
     \b
     Example:
@@ -82,7 +80,7 @@ def acp(
                 "--allow-unisolated cannot be used with a server: the server isolates its plans"
             )
         progress("serving ACP on stdin and stdout for the resources of the server")
-        _speak(session.client(), _directory(session), options)
+        _speak(session.client(), options)
         return
     if resource is not None:
         raise click.UsageError("--resource needs a server; plans run on the directory of the editor")
@@ -92,7 +90,6 @@ def acp(
 def _serve_here(session: Session, options: AcpOptions, workers: int | None, allow_unisolated: bool) -> None:
     import os
 
-    from cleveragents.api.access import owner_of
     from cleveragents.api.client import LocalClient
     from cleveragents.app.worker_parts import WorkerParts
 
@@ -105,18 +102,11 @@ def _serve_here(session: Session, options: AcpOptions, workers: int | None, allo
             parts = WorkerParts(container)
             stack.enter_context(parts.start(name=f"acp-{os.getpid()}", concurrency=at_once))
         progress(f"serving ACP on stdin and stdout; max parallel: {at_once}")
-        _speak(LocalClient(container, owner_of(container, "acp")), _directory(session), options)
+        _speak(LocalClient(container), options)
 
 
-def _directory(session: Session) -> Path:
-    return Path(session.configuration().settings.state.directory) / "acp"
-
-
-def _speak(client: Client, directory: Path, options: AcpOptions) -> None:
-    from ulid import ULID
-
+def _speak(client: Client, options: AcpOptions) -> None:
     from cleveragents.protocols.acp_agent import PlanAgent
-    from cleveragents.protocols.acp_sessions import SessionFiles
     from cleveragents.protocols.acp_stdio import serve
 
-    asyncio.run(serve(PlanAgent(client, SessionFiles(directory, lambda: str(ULID())), options)))
+    asyncio.run(serve(PlanAgent(client, options)))
