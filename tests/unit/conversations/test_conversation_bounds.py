@@ -6,18 +6,22 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
 
 from cleveragents.api.client import LocalClient
 from cleveragents.api.conversations.client import ConversationRequest
+from cleveragents.api.conversations.plans import LocalConversationPlans
 from cleveragents.conversations.model import (
     LONGEST_ANSWER,
     MOST_CONVERSATIONS,
     MOST_TURNS,
     NewConversation,
     NewTurn,
+    PlanLink,
     TurnState,
     bounded_answer,
 )
@@ -119,3 +123,20 @@ def test_a_history_that_exceeds_its_share_is_summarised_and_open_plans_stay_know
     assert talks.get(talk).compacted == 2
     assert talks.get(talk).plans == (plan,)
     assert len(talks.turns(talk).items) == 7, "all turns stay readable"
+
+
+def test_plans_that_have_ended_do_not_displace_open_ones() -> None:
+    """The first plan of sixty stays known, although a prompt has room for fifty."""
+    names = [f"{number:02}" for number in range(60)]
+    status = {name: SimpleNamespace(value="ready" if name == "00" else "applied") for name in names}
+
+    def summary(name: str) -> SimpleNamespace:
+        return SimpleNamespace(id=name, goal="paint", status=status[name], needs=None, meaning="", error=None)
+
+    links = [PlanLink(name, "start_plan", 1) for name in names]
+    store = SimpleNamespace(plans_of=lambda conversation_id: links)
+    container: Any = SimpleNamespace(conversations=SimpleNamespace(store=store))
+    plans: Any = SimpleNamespace(summary=summary)
+    held: Any = SimpleNamespace(id="talk")
+    listed = [note.id for note in LocalConversationPlans(container, lambda: plans, held).list()]
+    assert listed == [*reversed(names[40:]), "00"]
