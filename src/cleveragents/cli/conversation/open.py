@@ -25,8 +25,9 @@ def open_conversation(ctx: click.Context, *, continues: bool, plain: bool) -> No
         open_app(ctx.obj, continues=continues)
         return
     from cleveragents.cli.conversation.talk import continue_latest, start_session
+    from cleveragents.models.model.budget import BudgetLimits
 
     if continues:
         continue_latest(ctx.obj)
     else:
-        ctx.invoke(start_session)
+        ctx.invoke(start_session, limits=BudgetLimits())

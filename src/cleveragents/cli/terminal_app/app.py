@@ -128,6 +128,7 @@ class TerminalApp(App[None]):
     """The terminal app. `files` returns the files that `@` completes; `session_id` is continued."""
 
     TITLE = "CleverAgents"
+    CSS: ClassVar[str] = "ToastRack { align: right top; }"  # notices do not cover the prompt
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True),
     ]
@@ -145,11 +146,11 @@ class TerminalApp(App[None]):
         self.client = client
         self.prefix = prefix
         self.board_reads = 0
-        self._conversation = Conversation(client, request, files, session_id=session_id)
+        self._conversation = Conversation(client, request, files, session_id=session_id, prefix=prefix)
         self._events: Batches[tuple[str, ...]] = Batches(self, self._changed, distinct=True)
         self._reader = EventReader(client, lambda ids: self._events.put(tuple(ids)), self._lost)
         self._interrupted = 0.0
-        self._reading = self._read_again = False
+        self._reading = self._read_again = self._started = False
 
     @cached_property
     def home(self) -> Home:
@@ -159,7 +160,6 @@ class TerminalApp(App[None]):
     async def on_mount(self) -> None:
         await self.push_screen(self.home)
         self.reload_board()
-        self._reader.start()
 
     def on_unmount(self) -> None:
         self._reader.stop()
@@ -187,8 +187,12 @@ class TerminalApp(App[None]):
                 yield SystemCommand(text, one.help, lambda talk=talk, text=text: run_command(talk, text))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        error = event.worker.error
-        if event.state is WorkerState.ERROR and isinstance(error, Exception):
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.report(event.worker.error)
+
+    def report(self, error: BaseException) -> None:
+        """Show an error. Any thread may call it."""
+        if isinstance(error, Exception):
             notify_error(self, error, self.prefix)
 
     def on_plan_chosen(self, event: PlanChosen) -> None:
@@ -228,6 +232,10 @@ class TerminalApp(App[None]):
         self._board_done(began)
 
     def _board_done(self, began: float) -> None:
+        if not self._started:  # only now: the first paint shows the plans as soon as possible
+            self._started = True
+            self._reader.start()
+            self._conversation.load_files()
         wait = began + _BOARD_SECONDS - time.monotonic()
         self.set_timer(max(wait, 0.001), self._board_free)
 

@@ -114,7 +114,7 @@ def _shell(talk: Conversation, text: str) -> None:
     request = talk.request
     command = PlanRequest(
         action="builtin/command",
-        arguments={"command": words},
+        arguments={"argv": words},
         repository=request.repository,
         resource=request.resource,
         apply="review",
@@ -125,7 +125,7 @@ def _shell(talk: Conversation, text: str) -> None:
 def _start(talk: Conversation, request: PlanRequest, text: str) -> None:
     def create() -> None:
         plan = talk.client.plans.create(request)
-        talk.say(f"Plan {plan.id} is started. Its result waits for your review.")
+        talk.say(f"Plan {plan.id} is started. Review its result when it is ready.")
         talk.post_message(PlanChosen(plan.id))
 
     talk.work(create, failed=lambda: talk.prompt.restore(text))
@@ -258,7 +258,11 @@ def _fork(talk: Conversation, argument: str) -> None:
     if known is None:
         talk.say("There is no session to copy yet.")
         return
-    talk.work(lambda: talk.open(talk.client.conversations.fork(known.id).id))
+
+    def copy() -> None:
+        talk.call_later(talk.open, talk.client.conversations.fork(known.id).id)
+
+    talk.work(copy)
 
 
 def _init(talk: Conversation, argument: str) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from click import ClickException
-from markdown_it import MarkdownIt
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
+from textual.worker import Worker, WorkerState
 
 from cleveragents.cli.terminal_app.commands import COMMANDS, run_command
 from cleveragents.cli.terminal_app.events import Batches
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
         TurnOutputView,
         TurnView,
     )
+    from cleveragents.cli.terminal_app.turn_block import TurnBlock
 
-__all__ = ["Conversation", "TurnBlock", "TurnEnded"]
+__all__ = ["Conversation", "TurnEnded"]
 
 _SHOWN_TURNS = 30
 _NOTICE_SECONDS, _ERROR_SECONDS = 6.0, 12.0
@@ -47,54 +48,6 @@ class TurnEnded(Message):
     def __init__(self, turn: TurnView) -> None:
         super().__init__()
         self.turn = turn
-
-
-def parser() -> MarkdownIt:
-    """Return a parser that keeps text which looks like HTML, such as `List<String>`, and makes no links of
-    bare addresses.
-    """
-    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-
-
-class TurnBlock(Vertical):
-    """A question and its answer, which may still arrive."""
-
-    DEFAULT_CSS: ClassVar[str] = """
-    TurnBlock { height: auto; margin: 0 0 1 0; }
-    TurnBlock .question { color: $primary; text-style: bold; padding: 0 1; }
-    TurnBlock .state { color: $warning; padding: 0 1; }
-    TurnBlock Markdown { padding: 0 1; margin: 0; }
-    """
-
-    def __init__(self, question: str, answer: str = "", state: str = "") -> None:
-        super().__init__()
-        self._question, self._state = question, state
-        self.answer = plain(answer)
-
-    def compose(self) -> ComposeResult:
-        yield Static(Text(f"> {plain(self._question)}"), classes="question", markup=False)
-        yield Markdown(self.answer, parser_factory=parser, open_links=False)
-        yield Static(Text(plain(self._state)), classes="state", markup=False)
-
-    async def add(self, text: str) -> None:
-        """Append a piece of the answer."""
-        self.answer += plain(text)
-        await self.query_one(Markdown).append(plain(text))
-
-    async def finish(self, turn: TurnView) -> None:
-        """Show how the turn ended, and the whole answer if none of it was streamed."""
-        if turn.answer and not self.answer:
-            await self.add(turn.answer)
-        self.query_one(".state", Static).update(Text(plain(ended_text(turn))))
-
-
-def ended_text(turn: TurnView) -> str:
-    """Return how a turn ended and the plans it started; empty for a plain answer."""
-    lines = [f"plan {plan_id}" for plan_id in turn.plans]
-    if turn.state not in (TurnState.ANSWERED, TurnState.RUNNING):
-        why = f": {turn.error}" if turn.error else ""
-        lines.append(f"{turn.state.value}{why}\nEnter on an empty prompt continues; or type a message.")
-    return "\n".join(lines)
 
 
 class Conversation(Vertical):
@@ -115,6 +68,7 @@ class Conversation(Vertical):
         files: Callable[[], Sequence[str]],
         *,
         session_id: str | None = None,
+        prefix: str = "agents",
     ) -> None:
         super().__init__(id="conversation")
         self.client = client
@@ -123,6 +77,7 @@ class Conversation(Vertical):
         self.running = False
         self._files = files
         self._first = session_id
+        self._prefix = prefix
         self._block: TurnBlock | None = None
         self._pieces: Batches[TurnOutputView] = Batches(self, self._show)
         self._stopped = threading.Event()
@@ -139,12 +94,16 @@ class Conversation(Vertical):
 
     def on_mount(self) -> None:
         self.query_one("#turns").anchor()
-        self.work(self._read_files)
         if self._first is not None:
             self.open(self._first)
 
-    def _read_files(self) -> None:
-        self.call_later(self._know_files, self._files())
+    def load_files(self) -> None:
+        """Read the names of the files that `@` completes, in a thread."""
+
+        def read() -> None:
+            self.call_later(self._know_files, self._files())
+
+        self.work(read)
 
     def _know_files(self, files: Sequence[str]) -> None:
         self.prompt.files = files
@@ -163,17 +122,24 @@ class Conversation(Vertical):
             except Closed:
                 return
             except (CleverAgentsError, ClickException) as error:
-                self.say(error_text(error), severity="error")
+                self.say(error_text(error, self._prefix), severity="error")
             finally:
                 if failed is not None and not done:
                     self.call_later(failed)
 
         self.run_worker(run, thread=True, exit_on_error=False)
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Report an unexpected error of a call."""
+        error = event.worker.error
+        if event.state is WorkerState.ERROR and isinstance(error, Exception):
+            self.say(error_text(error, self._prefix), severity="error")
+
     def say(self, text: str, *, severity: SeverityLevel = "information") -> None:
         """Show a notice. Any thread may call it."""
         seconds = _ERROR_SECONDS if severity == "error" else _NOTICE_SECONDS
-        self.app.notify(plain(text), severity=severity, timeout=seconds, markup=False)
+        title = "Error" if severity == "error" else ""
+        self.app.notify(plain(text), title=title, severity=severity, timeout=seconds, markup=False)
 
     def open(self, session_id: str) -> None:
         """Open another session and follow its turn, if one runs."""
@@ -187,6 +153,8 @@ class Conversation(Vertical):
         self.work(read)
 
     async def _opened(self, talk: ConversationView, turns: Sequence[TurnView]) -> None:
+        from cleveragents.cli.terminal_app.turn_block import TurnBlock, ended_text
+
         self.talk, self.running = talk, False
         await self._clear()
         blocks = [TurnBlock(one.question, one.answer, ended_text(one)) for one in turns]
@@ -246,6 +214,8 @@ class Conversation(Vertical):
         self.talk = talk
 
     async def _begin(self, talk: ConversationView, turn: TurnView) -> None:
+        from cleveragents.cli.terminal_app.turn_block import TurnBlock  # Markdown takes time to load
+
         block = TurnBlock(turn.question)
         await self.query_one("#turns").mount(block)
         self._follow(talk, block)
@@ -266,7 +236,7 @@ class Conversation(Vertical):
                         self._pieces.put(piece)
                 turn = self.client.conversations.wait(session_id)
             except ServerUnreachable as error:
-                self.say(f"{error_text(error)}\nTrying again.", severity="warning")
+                self.say(f"{error_text(error, self._prefix)}\nTrying again.", severity="warning")
                 self._stopped.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
                 continue

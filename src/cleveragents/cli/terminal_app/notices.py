@@ -40,4 +40,5 @@ def error_text(error: Exception, prefix: str = "agents") -> str:
 
 def notify_error(app: App[None], error: Exception, prefix: str = "agents") -> None:
     """Show an error as a notice. Any thread may call it."""
-    app.notify(error_text(error, prefix), severity="error", timeout=_ERROR_SECONDS, markup=False)
+    text = error_text(error, prefix)
+    app.notify(text, title="Error", severity="error", timeout=_ERROR_SECONDS, markup=False)

@@ -17,6 +17,7 @@ from cleveragents.core.errors import CleverAgentsError
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.cli.session import Session
+    from cleveragents.cli.terminal_app.plan_runner import PlanRunner
 
 __all__ = ["has_terminal", "is_dumb", "open_app", "repository_files"]
 
@@ -43,29 +44,40 @@ def open_app(session: Session, *, continues: bool) -> None:
     from cleveragents.cli.conversation.place import new_request
     from cleveragents.cli.conversation.talk import latest_session
     from cleveragents.cli.servers import prefix_of, selected_url
+    from cleveragents.cli.session import collect_often
     from cleveragents.cli.terminal_app.app import TerminalApp
 
+    collect_often()
     context = click.get_current_context()
     directory = Path(session.configuration().settings.state.directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     # The screen belongs to the app: whatever is logged meanwhile goes to a file.
     with os.fdopen(descriptor, "a", encoding="utf-8") as log, redirect_stderr(log):
-        client = session.client() if selected_url(context, session) else _local_client(session)
+        runner = None if selected_url(context, session) else _plan_runner(session)
+        client = session.client() if runner is None else _local_client(runner)
         request = new_request(session, client, None, None, None, Limits())
         chosen = latest_session(session, client) if continues else None
-        TerminalApp(client, request, _files_here, session_id=chosen, prefix=prefix_of(session)).run()
+        app = TerminalApp(client, request, _files_here, session_id=chosen, prefix=prefix_of(session))
+        if runner is not None:
+            runner.failed = app.report
+        app.run()
 
 
-def _local_client(session: Session) -> Client:
-    """Return a client of this machine that starts a process for each plan it continues."""
-    from cleveragents.api.client import LocalClient
+def _plan_runner(session: Session) -> PlanRunner:
     from cleveragents.cli.terminal_app.plan_runner import PlanRunner
 
     context, container = click.get_current_context(), session.container()
     runner = PlanRunner(container, context.find_root().params.get("overrides", ()))
-    context.call_on_close(runner.close)
-    return LocalClient(container, in_front=True, run_plan=runner.run)
+    context.call_on_close(runner.close)  # before the container is closed
+    return runner
+
+
+def _local_client(runner: PlanRunner) -> Client:
+    """Return a client of this machine that starts a process for each plan it continues."""
+    from cleveragents.api.client import LocalClient
+
+    return LocalClient(runner.container, in_front=True, run_plan=runner.run)
 
 
 def _files_here() -> Sequence[str]:

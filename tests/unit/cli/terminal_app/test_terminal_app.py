@@ -16,9 +16,9 @@ from cleveragents.api.plans.request import PlanRequest
 from cleveragents.cli.terminal_app import board
 from cleveragents.cli.terminal_app.app import Home, TerminalApp
 from cleveragents.cli.terminal_app.board import GROUPS
-from cleveragents.cli.terminal_app.conversation import TurnBlock
 from cleveragents.cli.terminal_app.information import Information
 from cleveragents.cli.terminal_app.messages import PlanChanged
+from cleveragents.cli.terminal_app.turn_block import TurnBlock
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import ServerUnreachable
 from cleveragents.plans.model.status import PlanStatus

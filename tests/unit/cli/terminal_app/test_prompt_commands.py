@@ -1,0 +1,152 @@
+"""The commands of the prompt of the terminal app, and a session line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from cleveragents.api.client import Client, LocalClient
+from cleveragents.api.plans.request import PlanRequest
+from cleveragents.cli.terminal_app.app import TerminalApp
+from cleveragents.cli.terminal_app.information import Information
+from cleveragents.cli.terminal_app.plan_screen import PlanScreen
+from cleveragents.cli.terminal_app.start import repository_files
+from cleveragents.cli.terminal_app.turn_block import TurnBlock
+from cleveragents.plans.model.status import PlanStatus
+from tests.cli_bench import command_line
+from tests.terminal_bench import drive, shop_client, until
+
+RULES = [{"reply": {"text": "Hello."}}]
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    with shop_client(tmp_path, monkeypatch, RULES) as made:
+        assert isinstance(made, LocalClient)
+        # As in the app, but without processes: nobody runs the plans.
+        yield LocalClient(made.access.container, in_front=True)
+
+
+async def run(pilot: Pilot[None], app: TerminalApp, text: str) -> None:
+    app.home.conversation.prompt.area.load_text(text)
+    app.home.conversation.prompt.area.focus()
+    await pilot.press("escape", "enter")
+
+
+async def shows(pilot: Pilot[None], app: TerminalApp, text: str, wanted: str) -> None:
+    """Run a command that opens a dialog, expect a text in it, and close it."""
+    await run(pilot, app, text)
+    await until(pilot, lambda: isinstance(app.screen, Information) and bool(app.screen.query(Static)))
+    assert wanted in str(app.screen.query_one(Static).render())
+    await pilot.press("escape")
+    await until(pilot, lambda: app.screen is app.home)
+
+
+async def says(pilot: Pilot[None], app: TerminalApp, text: str, wanted: str) -> None:
+    """Run a command that shows a notice."""
+    app.clear_notifications()
+    await run(pilot, app, text)
+    await until(pilot, lambda: any(wanted in one.message for one in app._notifications))
+
+
+def test_commands_before_the_first_message(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        talk = app.home.conversation
+        await until(pilot, lambda: bool(talk.prompt.files))
+        await shows(pilot, app, "/sessions", "No sessions yet.")
+        await shows(pilot, app, "/model", "/model NAME")
+        await shows(pilot, app, "/context colour", "src/paint.py")
+        for text, wanted in (
+            ("/budget", "spent nothing"),
+            ("/compact", "Nothing to summarise."),
+            ("/fork", "no session"),
+            ("/init", "agents init"),
+            ("/plan", "/plan GOAL"),
+            ("/context", "/context QUESTION"),
+            ("/apply", "No plans have a result to apply."),
+            ("/undo", "No plans can be undone."),
+            ("/open nothing", "nothing"),
+            ("!", "Name a command"),
+            ("!echo '", "cannot be read"),
+        ):
+            await says(pilot, app, text, wanted)
+        await run(pilot, app, "/plans")
+        await until(pilot, lambda: app.home.board.has_focus)
+        await pilot.press("f2")
+        await until(pilot, lambda: talk.prompt.area.has_focus)
+
+    drive(client, play)
+
+
+def test_commands_of_a_session(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        talk = app.home.conversation
+        await run(pilot, app, "hello")
+        await until(pilot, lambda: bool(app.home.query(TurnBlock)) and not talk.running)
+        assert talk.talk is not None
+        first = talk.talk.id
+        await shows(pilot, app, "/budget", "model calls  1")
+        await shows(pilot, app, "/sessions", first)
+        await says(pilot, app, "/compact", "Nothing to summarise.")
+        await run(pilot, app, "/fork")
+        await until(pilot, lambda: talk.talk is not None and talk.talk.id != first)
+        await run(pilot, app, f"/sessions {first}")
+        await until(pilot, lambda: talk.talk is not None and talk.talk.id == first)
+        await until(pilot, lambda: [one.answer.strip() for one in app.home.query(TurnBlock)] == ["Hello."])
+        await says(pilot, app, "/model scripted/other", "new session with scripted/other")
+        await until(pilot, lambda: talk.talk is None)
+        assert talk.request.model == "scripted/other"
+
+    drive(client, play)
+
+
+def test_a_goal_and_a_shell_command_become_plans_for_review(client: Client) -> None:
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        for text, action in (("!echo 'a b'", "builtin/command"), ("/plan Paint it red", "builtin/goal")):
+            await run(pilot, app, text)
+            await until(pilot, lambda: isinstance(app.screen, PlanScreen))
+            plan = client.plans.list(limit=1).items[0]
+            assert (plan.action, plan.request["apply"]) == (action, "review")
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.home)
+        await until(pilot, lambda: len(app.home.board.plans) == 2)
+
+    drive(client, play)
+
+
+def test_esc_pauses_the_highlighted_plan(client: Client) -> None:
+    plan = client.plans.create(
+        PlanRequest(action="builtin/replace", arguments={"pattern": "colour", "replacement": "color"})
+    )
+
+    async def play(pilot: Pilot[None], app: TerminalApp) -> None:
+        await until(pilot, lambda: plan.id in app.home.board.plans)
+        await pilot.press("escape")
+        await until(pilot, lambda: any("Nothing runs" in one.message for one in app._notifications))
+        app.home.board.focus()
+        await pilot.press("escape")
+        await until(pilot, lambda: app.home.board.plans[plan.id].status is PlanStatus.PAUSED)
+        assert app.home.conversation.prompt.area.has_focus
+
+    drive(client, play)
+
+
+def test_at_completes_files_that_git_does_not_ignore(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "shop/.gitignore").write_text("secret\n")
+    (tmp_path / "shop/secret").write_text("x")
+    assert sorted(repository_files(tmp_path / "shop/src")) == [".gitignore", "README.md", "src/paint.py"]
+    assert repository_files(tmp_path / "nowhere") == ()
+
+
+def test_plain_talks_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with shop_client(tmp_path, monkeypatch, RULES), command_line(monkeypatch, capfd) as agents:
+        ended = agents("--plain", typed="hello\n/quit\n")
+        assert (ended.code, "Hello." in ended.out) == (0, True)
+        assert "takes no command" in agents("--plain", "plan", "list").err
+        assert "missing command" in agents("--set", "log.level=info").err

@@ -1,0 +1,97 @@
+"""The terminal app as a process on a terminal, and the processes of the plans it continues."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from cleveragents.api.client import LocalClient
+from cleveragents.api.plans.request import PlanRequest
+from cleveragents.cli.terminal_app.plan_runner import PlanRunner
+from cleveragents.plans.model.plan import Plan
+from tests.cli_bench import paint_shop, use_home
+from tests.fork_server import Forked
+from tests.terminal_bench import shop_client
+
+REQUEST = PlanRequest(action="builtin/replace", arguments={"pattern": "colour", "replacement": "color"})
+
+
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    """Return the output up to the wanted bytes."""
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(terminal, 65_536)
+    return seen
+
+
+def test_agents_opens_the_app_and_ctrl_c_twice_quits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = paint_shop(tmp_path / "shop")
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with Forked([sys.executable, "-m", "cleveragents"], cwd=root, **streams) as process:
+        try:
+            os.close(theirs)
+            read_until(ours, b"No plans yet")
+            os.write(ours, b"\x03")
+            read_until(ours, b"again to quit")
+            os.write(ours, b"\x03")
+            read_until(ours, b"\x1b[?1049l")  # the terminal shows what it showed before
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def test_a_plan_is_started_when_its_last_process_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shop_client(tmp_path, monkeypatch) as client:
+        assert isinstance(client, LocalClient)
+        started: list[str] = []
+        pauses: list[float] = []
+
+        def start(state: Path, plan: Plan, overrides: object) -> bool:
+            started.append(plan.id)
+            return len(started) == 3
+
+        runner = PlanRunner(client.access.container, (), start, pauses.append)
+        in_front = LocalClient(client.access.container, in_front=True, run_plan=runner.run)
+        plan = in_front.plans.create(REQUEST)
+        runner.close()
+        assert started == [plan.id] * 3
+        assert len(pauses) == 2
+
+
+def test_a_cancelled_plan_is_not_started_and_a_failure_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shop_client(tmp_path, monkeypatch) as client:
+        assert isinstance(client, LocalClient)
+        container = client.access.container
+        in_front = LocalClient(container, in_front=True)
+        cancelled, waiting = (in_front.plans.create(REQUEST).id for _ in range(2))
+        in_front.plans.cancel(cancelled)
+        started: list[str] = []
+        failures: list[BaseException] = []
+
+        def start(state: Path, plan: Plan, overrides: object) -> bool:
+            started.append(plan.id)
+            raise OSError("no process")
+
+        runner = PlanRunner(container, (), start)
+        runner.failed = failures.append
+        runner.run(container.plan_parts.plans.get(cancelled))
+        runner.run(container.plan_parts.plans.get(waiting))
+        runner.close()
+        assert started == [waiting]
+        assert [str(failure) for failure in failures] == ["no process"]
