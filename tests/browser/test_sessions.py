@@ -70,8 +70,10 @@ def test_a_message_starts_a_session_and_a_request_becomes_a_plan_beside_it(
     sent(page, "What is in the README?")
     reply = page.get_by_role("article", name="Answer 1")
     expect(reply.locator("strong", has_text="name")).to_be_visible()  # Markdown
-    expect(reply.locator("code.p-reference")).to_have_text("README.md:1")
     expect(reply).to_contain_text("<b>Not HTML</b>")
+    reply.get_by_role("button", name="README.md:1").press("Enter")
+    expect(page.get_by_role("dialog").locator(".s-line-meant")).to_have_text("1# Paint shop")
+    page.keyboard.press("Escape")
     page.get_by_text("2 steps").click()
     expect(page.locator(".s-steps")).to_contain_text("read")
     expect(page.get_by_role("heading", level=1)).to_have_text("What is in the README?")

@@ -138,6 +138,16 @@ class ConversationParts:
             seconds=seconds,
         )
 
+    def read(self, root: Path, path: str) -> bytes:
+        """Return a file of the repository at `root` that git does not ignore. Raises `ToolRefused`, for a
+        large file, too, and `OutsideSandbox`.
+        """
+        from cleveragents.context.code_index import CodePlace
+        from cleveragents.conversations.files import RepositoryFiles
+        from cleveragents.jobs.worker.async_worker import CancellationToken
+
+        return RepositoryFiles(root, self._sizes(CodePlace(root), CancellationToken())).read(path)
+
     def _calls(self, conversation_id: str) -> OpenCalls:
         return self._open_calls.of(conversation_id)
 

@@ -103,6 +103,30 @@ def test_a_watch_continues_where_another_ended(client: Client, model: str) -> No
     assert list(client.conversations.watch(talk, after=rest[-1].number)) == []
 
 
+def test_the_lines_of_a_reference_are_shown_and_no_other_file(
+    server: PlanServer, client_of: ClientOf, model: str
+) -> None:
+    client = client_of("operator")
+    talk, root = begun(client, model), server.repository
+    (root / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 101)))
+    (root / "key.txt").write_text(f"key = {'ghp_' + 'a1B2' * 9}\n")
+    (root / "data.bin").write_bytes(b"\xff\xfe")
+    (root / ".gitignore").write_text("ignored.env\n")
+    (root / "ignored.env").write_text("TOKEN=1\n")
+    (root / "way.txt").unlink(missing_ok=True)
+    (root / "way.txt").symlink_to("ignored.env")
+    seen = client.conversations.file(talk, "long.txt", line=50)
+    assert (seen.total, seen.lines[50 - seen.first], len(seen.lines)) == (100, "line 50", 61)
+    last = client.conversations.file(talk, "long.txt", line=7000)
+    assert last.lines[-1] == "line 100", "a line that is gone shows the end"
+    assert client.conversations.file(talk, "key.txt").lines == ("key = ***",)
+    for path in ("ignored.env", "way.txt", "../secret", "/etc/passwd", "data.bin", "gone.txt", "a\0b"):
+        with pytest.raises(RequestRefused):
+            client.conversations.file(talk, path)
+    with pytest.raises(NotAllowed):
+        client_of("viewer").conversations.file(talk, "long.txt")
+
+
 def test_a_request_becomes_a_plan_of_the_user(server: PlanServer, client: Client, model: str) -> None:
     talk = begun(client, model, limits=Limits(tokens=90_000))
     turn = asked(client, talk, "Please paint the shed")

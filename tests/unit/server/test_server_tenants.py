@@ -113,6 +113,7 @@ ROUTES: dict[str, Where] = {
     "stopTurn": "operator",
     "forkConversation": "operator",
     "compactConversation": "operator",
+    "getConversationFile": "operator",
     "deleteConversation": "operator",
     "findContext": "operator",
     "deletePlan": "operator",
@@ -154,7 +155,7 @@ NOT_DESCRIBED = {
 """Routes outside of the API's description: those of protocols are tested by their methods, the others are for
 anybody."""
 
-QUERIES: dict[str, dict[str, str]] = {"readPlanFile": {"path": "a"}}
+QUERIES: dict[str, dict[str, str]] = {"readPlanFile": {"path": "a"}, "getConversationFile": {"path": "a"}}
 MISSING = {"unknown-plan", "unknown-job", "unknown-project", "unknown-resource", "unknown-rule"}
 MISSING |= {"unknown-conversation"}
 

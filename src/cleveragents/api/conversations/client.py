@@ -18,6 +18,7 @@ __all__ = [
     "ConversationRequest",
     "ConversationView",
     "Conversations",
+    "FileLinesView",
     "TurnOutputView",
     "TurnView",
     "followed",
@@ -109,6 +110,17 @@ class TurnOutputView:
     time: datetime = shown(examples=[_MOMENT])
 
 
+@view
+class FileLinesView:
+    """Lines of a file of a conversation's repository, as the file is now."""
+
+    conversation_id: str = shown(examples=[EXAMPLE_CONVERSATION])
+    path: str = shown(examples=["src/session.py"])
+    first: int = shown("the number of the first line here", examples=[1])
+    lines: tuple[str, ...] = shown("masked, and cut if they are long", examples=[["import hmac", ""]])
+    total: int = shown("number of lines of the file", examples=[80])
+
+
 class Conversations(Protocol):
     """The conversations that the acting user can see. A conversation is named by its id, or by an unambiguous
     part of it.
@@ -178,6 +190,12 @@ class Conversations(Protocol):
 
     def output(self, conversation_id: str, *, after: int = 0, limit: int = 500) -> tuple[TurnOutputView, ...]:
         """Return the output after output number `after`, oldest first. Old output is dropped."""
+
+    def file(self, conversation_id: str, path: str, *, line: int = 1) -> FileLinesView:
+        """Return the lines around a line of a file of the repository, such as one that an answer refers to.
+
+        Raises `RequestRefused` if there is no such file, git ignores it, or it is not text.
+        """
 
     def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
         """Start a conversation with a copy of the turns up to `turn`, or of all ended turns. Its plans stay

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.conversations.client import (
     ConversationRequest,
     ConversationView,
+    FileLinesView,
     TurnOutputView,
     TurnView,
 )
@@ -101,6 +102,9 @@ class HttpConversations:
         said = self._http.get(_path(conversation_id, "output"), after=after, limit=min(limit, 1000))
         with understood(said.status):
             return tuple(view_of(TurnOutputView, piece) for piece in said["items"])
+
+    def file(self, conversation_id: str, path: str, *, line: int = 1) -> FileLinesView:
+        return view_of(FileLinesView, self._http.get(_path(conversation_id, "file"), path=path, line=line))
 
     def fork(self, conversation_id: str, *, turn: int | None = None) -> ConversationView:
         return view_of(ConversationView, self._http.post(_path(conversation_id, "fork"), {"turn": turn}))

@@ -15,6 +15,7 @@ from cleveragents.api.access import OWNER
 from cleveragents.api.conversations.client import (
     ConversationRequest,
     ConversationView,
+    FileLinesView,
     TurnOutputView,
     TurnView,
     followed,
@@ -38,12 +39,14 @@ from cleveragents.conversations.model import (
 from cleveragents.core.errors import (
     ConfigurationError,
     ConversationBusy,
+    OutsideSandbox,
     Remedy,
     RequestRefused,
+    ToolRefused,
     UnknownResource,
 )
 from cleveragents.core.policy import profile
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.budget import PICODOLLARS
 from cleveragents.models.ports import ToolCallMode
 from cleveragents.storage.columns import kept_text
@@ -64,6 +67,8 @@ __all__ = ["LocalConversations"]
 _MODEL = "model"
 _MOST_PIECES = 1000
 _LONGEST_NUMBER = 9
+_LINES_AROUND = 30
+_LONGEST_LINE = 1000
 
 
 class LocalConversations:
@@ -214,6 +219,25 @@ class LocalConversations:
                 time=piece.written_at.replace(microsecond=0),
             )
             for piece in pieces
+        )
+
+    def file(self, conversation_id: str, path: str, *, line: int = 1) -> FileLinesView:
+        found = self._operated(conversation_id)
+        try:
+            text = redact_content_text(self._parts.read(self._root(found), path).decode())
+        except (ToolRefused, OutsideSandbox) as refused:
+            raise RequestRefused(str(refused), "path") from refused
+        except UnicodeDecodeError:
+            raise RequestRefused(f"{path!r} is not text", "path") from None
+        lines = text.splitlines()
+        first = max(1, min(line, len(lines)) - _LINES_AROUND)
+        shown = lines[first - 1 : first + 2 * _LINES_AROUND]
+        return FileLinesView(
+            conversation_id=found.id,
+            path=path,
+            first=first,
+            lines=tuple(one[:_LONGEST_LINE] for one in shown),
+            total=len(lines),
         )
 
     def fork(

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from cleveragents.api.conversations.client import (
     ConversationRequest,
     ConversationView,
+    FileLinesView,
     TurnOutputView,
     TurnView,
 )
@@ -149,6 +150,20 @@ def get_turn_output(
     talks = client.conversations
     items = talks.output(conversation_id, after=after, limit=limit)
     return TurnOutputPage(items=items, begins=talks.begins(conversation_id))
+
+
+@router.get("/conversations/{conversation_id}/file", operation_id="getConversationFile")
+def get_conversation_file(
+    conversation_id: ConversationId,
+    client: ConversationOperator,
+    path: Annotated[str, Query(min_length=1, max_length=4096, examples=["src/session.py"])],
+    line: Annotated[int, Query(ge=1, le=10**9, examples=[12])] = 1,
+) -> FileLinesView:
+    """Return the lines around a line of a file of the repository, such as one that an answer refers to.
+
+    Files that git ignores are refused.
+    """
+    return client.conversations.file(conversation_id, path, line=line)
 
 
 @router.post("/conversations/{conversation_id}/resume", operation_id="resumeTurn")

@@ -3,7 +3,7 @@
 // marked only splits the text into tokens; every element is made here, so that no HTML of an agent reaches the page.
 // Links lead to the web alone. A text that is too long or nested too deeply is shown as it is.
 
-import { h, html, useEffect, useState } from "../ui.js";
+import { createContext, h, html, useContext, useEffect, useState } from "../ui.js";
 
 const LONGEST = 16 * 1024;
 const MOST_MARKS = 400;
@@ -11,6 +11,15 @@ const LONGEST_WORD = 500;
 const DEEPEST = 40;
 const REFERENCE = /^(?=[^:]*[./])[^\s:]+:\d+(-\d+)?$/; // src/session.py:12
 const WEB = /^(https?:|mailto:)/i;
+
+/** A function that opens a reference such as `src/session.py:12`; null where references cannot be opened. */
+export const ReferenceContext = createContext(null);
+
+function Reference({ text }) {
+  const open = useContext(ReferenceContext);
+  if (!open) return html`<code class="p-reference">${text}</code>`;
+  return html`<button type="button" class="p-reference" title="Show these lines" onClick=${() => open(text)}><code>${text}</code></button>`;
+}
 
 /** The text as elements. The parser is loaded with the first text. */
 export function Markdown({ text }) {
@@ -93,7 +102,7 @@ function span(token, depth) {
     case "del":
       return html`<del>${spans(token.tokens, depth)}</del>`;
     case "codespan":
-      return html`<code class=${REFERENCE.test(token.text) ? "p-reference" : undefined}>${token.text}</code>`;
+      return REFERENCE.test(token.text) ? html`<${Reference} text=${token.text} />` : html`<code>${token.text}</code>`;
     case "br":
       return html`<br />`;
     case "link":

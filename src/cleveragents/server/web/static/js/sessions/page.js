@@ -6,8 +6,10 @@ import { Badge, Button, Empty, ErrorBox, Id, Link, Loading, Money, PageHead, Whe
 import { count, counted } from "../format.js";
 import { navigate, setQuery, useLocation } from "../router.js";
 import { useSession } from "../session.js";
+import { ReferenceContext } from "../plan/markdown.js";
 import { shortModel } from "../plan/plan_text.js";
 import { Composer, keepDraft } from "./composer.js";
+import { FileLines } from "./file_lines.js";
 import { entriesOf, piecesByTurn, stateOf, titleOf, usePieces, useTalk } from "./load.js";
 import { PlanBeside } from "./plan_beside.js";
 import { Turn } from "./turn.js";
@@ -37,6 +39,7 @@ function Known({ talk, turns, error, reload }) {
   const pieces = usePieces(talk.id);
   const acting = useActing(talk, reload);
   const [whole, setWhole] = useState(false);
+  const [reference, setReference] = useState(null);
   const byTurn = useMemo(() => piecesByTurn(turns, pieces), [turns, pieces]);
   const plans = plansOf(turns, byTurn);
   const chosen = plans.includes(query.get("plan")) ? query.get("plan") : plans.at(-1);
@@ -52,12 +55,12 @@ function Known({ talk, turns, error, reload }) {
     <div class=${chosen ? "s-columns" : "s-columns s-alone"}>
       <section class="s-talk" aria-label="Conversation">
         ${from > 0 && html`<${Button} small onClick=${() => setWhole(true)}>Show ${from} earlier turns<//>`}
-        <ol class="p-turns">
+        <${ReferenceContext.Provider} value=${may ? setReference : null}><ol class="p-turns">
           ${turns.slice(from).map(
             (turn, at) => html`<${Turn} key=${turn.number} ...${{ turn, may, acting, chosen }} pieces=${byTurn[from + at]}
               last=${turn === turns.at(-1)} choose=${(plan) => setQuery({ plan })} />`,
           )}
-        </ol>
+        </ol><//>
         ${!turns.length &&
         html`<${Empty} title="No messages yet" icon="talk">
           Ask a question about ${talk.resource_name ?? talk.resource}, or say what to change. A change becomes a plan, which you review
@@ -69,6 +72,7 @@ function Known({ talk, turns, error, reload }) {
         ? html`<${Composer} id=${talk.id} running=${running} stop=${acting.stop} stopping=${acting.busy === "stop"} sent=${reload} />`
         : html`<p class="soft s-composer">You need the operator role in ${talk.project} to send messages.</p>`}
     </div>
+    ${reference && html`<${FileLines} talk=${talk} reference=${reference} onClose=${() => setReference(null)} />`}
   </div>`;
 }
 
