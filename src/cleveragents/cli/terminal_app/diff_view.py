@@ -25,6 +25,7 @@ from cleveragents.cli.terminal_app.client_screen import visible
 
 if TYPE_CHECKING:
     from rich.syntax import Syntax, SyntaxTheme
+    from textual import events
 
     from cleveragents.api.plans.views import CommentView, FileDiffView, HunkView
 
@@ -219,6 +220,9 @@ class FileDiff(ScrollView, can_focus=True):
 
     def action_page(self, step: int) -> None:
         self.action_move(step * max(1, self.size.height - 1))
+
+    def on_click(self, event: events.Click) -> None:
+        self.action_move(event.y + self.scroll_offset.y - self.cursor)
 
     def watch_cursor(self, cursor: int) -> None:
         self.scroll_to_region(Region(self.scroll_offset.x, cursor, 1, 1), animate=False)

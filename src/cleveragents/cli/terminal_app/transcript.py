@@ -26,6 +26,8 @@ __all__ = ["Entry", "OutputLog", "Transcript"]
 _PAGE = 500
 _MOST_ENTRIES = 2000
 _MOST_LINES = 5000
+_AT_ONCE = 25
+_PAUSE_SECONDS = 0.01
 _TAIL = 2000
 
 
@@ -81,27 +83,40 @@ class Transcript:
 
 
 class OutputLog(RichLog):
-    """A log of entries. If its width changes, the entries are laid out again."""
+    """A log of entries, laid out a few at a time, so that keys are not delayed. If its width changes, the
+    entries are laid out again.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(
             id=name, wrap=True, min_width=0, markup=False, highlight=False, max_lines=_MOST_LINES
         )
         self._entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
+        self._to_show: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
+        self._showing = False
         self._laid_out = 0
 
     def add(self, entries: list[Entry]) -> None:
         """Show more entries."""
         self._entries.extend(entries)
-        for entry in entries:
-            self._show(entry)
+        self._to_show.extend(entries)
+        if not self._showing:
+            self._show_some()
 
     def on_resize(self, event: events.Resize) -> None:
         if self._laid_out not in (0, event.size.width):
             self.clear()
-            for entry in self._entries:
-                self._show(entry)
+            self._to_show = self._entries.copy()
+            if not self._showing:
+                self._show_some()
         self._laid_out = event.size.width
+
+    def _show_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._to_show))):
+            self._show(self._to_show.popleft())
+        self._showing = bool(self._to_show)
+        if self._showing:
+            self.set_timer(_PAUSE_SECONDS, self._show_some)
 
     def _show(self, entry: Entry) -> None:
         if entry.kind == "model":

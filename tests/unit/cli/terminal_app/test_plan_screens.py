@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from cleveragents import Client, Limits, PlanRequest, connect
+from cleveragents.api.plans.views import ApprovalView, SubPlanView
+from cleveragents.cli.terminal_app import plan_screen
 from cleveragents.cli.terminal_app.client_screen import visible
 from cleveragents.cli.terminal_app.dialogs import ActionDialog, PickDialog
 from cleveragents.cli.terminal_app.diff_view import FileDiff, coloured, rows_of
@@ -21,7 +24,8 @@ from cleveragents.cli.terminal_app.messages import PlanChanged
 from cleveragents.cli.terminal_app.plan_actions import PlanActions
 from cleveragents.cli.terminal_app.plan_screen import PlanScreen
 from cleveragents.cli.terminal_app.review_screen import ReviewScreen
-from cleveragents.core.errors import PlanError, RequestRefused, StalePlan
+from cleveragents.cli.terminal_app.transcript import OutputLog
+from cleveragents.core.errors import PlanError, RequestRefused, ServerUnreachable, StalePlan
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.status import PlanStatus
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
@@ -422,3 +426,124 @@ def test_outdated_comments_and_other_files_are_shown(client: Client, tmp_path: P
         assert "apply" in text_of(screen).lower()
 
     using(screen, script)
+
+
+class Altered:
+    """A client of which some methods of `plans` are replaced."""
+
+    def __init__(self, client: Client, **methods: Callable[..., Any]) -> None:
+        self._client = client
+        self._methods = methods
+
+    @property
+    def plans(self) -> Any:
+        own = self._methods
+
+        class Plans:
+            def __getattr__(plans, name: str) -> Any:
+                return own.get(name) or getattr(self._client.plans, name)
+
+        return Plans()
+
+
+def test_a_key_that_is_pressed_twice_approves_nothing(client: Client) -> None:
+    plan_id = replacement(client)
+    scopes = ApprovalView(
+        call=1,
+        scopes=("once", "plan", "project"),
+        pattern="make *",
+        exact=None,
+        project_scope="here",
+        problem=None,
+    )
+    approved: list[dict[str, Any]] = []
+    altered: Any = Altered(
+        client,
+        get=lambda name: replace(client.plans.get(name), approval=scopes),
+        approve=lambda name, **how: approved.append(how),
+    )
+    screen = PlanScreen(altered, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        await pilot.press("a", "a", "a")
+        shown = await dialog(pilot)
+        await pilot.press("a")
+        assert pilot.app.screen is shown
+        assert len(pilot.app.screen_stack) == 3
+        assert "Approve `make *` in here" in text_of(shown)
+        assert not approved
+        await pilot.press("l", "l")
+        await until(pilot, lambda: pilot.app.screen is screen)
+
+    using(screen, script)
+    assert approved == [{"call": 1, "scope": "project", "pattern": "make *"}]
+
+
+def test_lost_output_is_reported_once_and_read_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_screen, "_LOOK_SECONDS", 0.01)
+    plan_id = command(client, "echo hello > new.txt; echo said")
+    tries: list[int] = []
+
+    def output(name: str, **how: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ServerUnreachable("http://here", "gone")
+        return client.plans.output(name, **how)
+
+    altered: Any = Altered(client, output=output)
+    screen = PlanScreen(altered, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        log = screen.query_one(OutputLog)
+        await until(pilot, lambda: log.lines)
+        assert notices(pilot).count("http://here") == 1
+        await pilot.resize_terminal(60, 30)
+        await until(pilot, lambda: "said" in "".join(line.text for line in log.lines))
+
+    using(screen, script)
+
+
+def test_a_plan_is_commented_on_and_its_sub_plan_opened(client: Client) -> None:
+    plan_id, other = command(client, "echo hello > new.txt"), command(client, "true")
+    part = SubPlanView(
+        name="a part", part="1", id=other, phase=None, state=None, needs=(), merged=False, why=None,
+        waits_for=None, error=None, status="merged",
+    )  # fmt: skip
+    altered: Any = Altered(client, get=lambda name: replace(client.plans.get(name), sub_plans=(part,)))
+    screen = PlanScreen(altered, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        await pilot.press("m")
+        await dialog(pilot)
+        await pilot.press("o", "ctrl+j", "k", "enter")
+        await until(pilot, lambda: "comment 1 added" in notices(pilot))
+        await until(pilot, lambda: pilot.app.screen is screen)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PickDialog))
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: getattr(pilot.app.screen, "plan_id", None) == other)
+
+    using(screen, script)
+    assert client.plans.comments(plan_id).items[0].text == "o\nk"
+
+
+def test_a_verdict_on_a_hunk_that_has_changed_is_refused(client: Client) -> None:
+    plan_id = command(client, "sed -i s/colour/color/ README.md")
+    screen = ReviewScreen(client, plan_id)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: screen.plan)
+        (Path(str(client.plans.get(plan_id).sandbox)) / "README.md").write_text("Other\n")
+        client.plans.capture(plan_id)
+        await pilot.press("space")
+        await until(pilot, lambda: "no hunk" in notices(pilot))
+        await until(pilot, lambda: "+ Other" in text_of(screen))
+        client.plans.review(plan_id, reject=["README.md"])
+        screen.post_message(PlanChanged(plan_id))
+        await until(pilot, lambda: "[ ] M +1 -1 README.md" in text_of(screen))
+
+    using(screen, script)
+    assert client.plans.get(plan_id).changes == ()
