@@ -6,7 +6,7 @@ apply a result only if the plan's profile allows that without approval.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -18,6 +18,7 @@ from cleveragents import __version__
 from cleveragents.api.plans.client import LOOK_SECONDS
 from cleveragents.api.views import as_json
 from cleveragents.core.errors import CleverAgentsError, Fault
+from cleveragents.core.text.field_problems import fields_text
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.protocols.agent_requests import (
     Dollars,
@@ -109,17 +110,41 @@ def server_for(client: Callable[[], Client], workplace: McpServerOptions) -> MCP
 
 
 def _offered(tool: Callable[..., Any]) -> Tool:
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.tools import Tool
     from mcp.types import ToolAnnotations
+    from pydantic import ValidationError
+
+    class FieldErrors(Tool):
+        """A tool that names the invalid arguments of a call, and quotes none of their values."""
+
+        async def run(self, *call: Any, **options: Any) -> Any:
+            try:
+                return await super().run(*call, **options)
+            except ToolError as error:
+                if not isinstance(error.__cause__, ValidationError):
+                    raise
+                known = list(self.fn_metadata.arg_model.model_fields)
+                raise ToolError(_problems(error.__cause__.errors(), known)) from None
 
     reads = tool.__name__ in _READ_ONLY
     hints = ToolAnnotations(read_only_hint=reads, destructive_hint=tool.__name__ in _FOR_GOOD)
-    made = Tool.from_function(tool, description=tool.__doc__, annotations=hints)
+    made = FieldErrors.from_function(tool, description=tool.__doc__, annotations=hints)
     arguments = made.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"  # guard: a limit that is misspelt is no limit
     arguments.model_rebuild(force=True)
     made.parameters = arguments.model_json_schema(by_alias=True)
     return made
+
+
+def _problems(found: Sequence[Any], known: Collection[str]) -> str:
+    """Return validation errors of a call as text. `known` are the names of all arguments."""
+    from cleveragents.config.yaml.shape import did_you_mean
+
+    extra = [str(one["loc"][-1]) for one in found if one["type"] == "extra_forbidden"]
+    said = [redact_text(f"unknown argument {name!r}; {did_you_mean(name, known)}") for name in extra]
+    others = fields_text(one for one in found if one["type"] != "extra_forbidden")
+    return "; ".join([*said, others] if others else said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -71,6 +70,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
+from cleveragents.core.text.field_problems import field_problem, fields_text
 from cleveragents.core.text.redaction import redact, redact_text
 
 __all__ = [
@@ -80,7 +80,6 @@ __all__ = [
     "Problem",
     "Refused",
     "code_of",
-    "field_problem",
     "install",
     "internal_problem",
     "problem",
@@ -120,22 +119,6 @@ _HTTP_REMEDIES = {
 }
 """Details of the framework, and the messages that replace them."""
 
-_PATTERNS: Mapping[str, str] = {
-    r"\S": "should not be empty",
-    r"^[a-z0-9][a-z0-9._-]*$": "should be lower-case letters, digits and ._-, "
-    "starting with a letter or digit",
-    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be lower-case letters, digits and -, "
-    "starting and ending with a letter or digit",
-    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be namespace/name "
-    "in lower-case letters, digits and -",
-    r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$": "should be a commit, such as HEAD~1 or a branch",
-    r"^[0-9A-Za-z]+$": "should be letters and digits",
-    r"^[0-9A-Z]+$": "should be digits and upper-case letters",
-    r"^[0-9]+$": "should be a whole number",
-    r"^[0-9a-f]+$": "should be lower-case hexadecimal digits",
-    r"^[0-9a-f]{64}$": "should be 64 lower-case hexadecimal digits",
-}
-_KIND = re.compile(r"^[A-Z][a-z]+ (?=should )")
 
 _FIELDS: Mapping[type[CleverAgentsError], str] = {
     ActionExists: "yaml",
@@ -301,8 +284,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         {"where": [redact_text(str(step)) for step in one["loc"]], "problem": field_problem(one)}
         for one in found
     ]
-    said = "; ".join(_in_a_sentence(".".join(one["where"]), str(one["problem"])) for one in where)
-    return problem(422, "invalid-request", said, errors=where)
+    return problem(422, "invalid-request", fields_text(found), errors=where)
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
@@ -324,24 +306,6 @@ def _allowed(request: Request) -> list[str]:
         for method in _METHODS
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-
-
-def field_problem(one: Mapping[str, Any]) -> str:
-    """Return the message of a validation error. It quotes nothing from the request that may be secret."""
-    if one["type"] == "missing":
-        return "is missing"
-    if one["type"] == "string_pattern_mismatch":
-        return _PATTERNS.get(str(one["ctx"]["pattern"]), "has the wrong format")
-    return redact_text(_KIND.sub("", str(one["msg"])).removeprefix("Value error, "))
-
-
-def _in_a_sentence(where: str, said: str) -> str:
-    """Return the field and its problem as text, never in the form `field: text`: if the field were named
-    `token`, the text would be masked.
-    """
-    if said.startswith(("is ", "should ")):
-        return f"{where} {said}"
-    return f"{said[:1].lower()}{said[1:]} ({where})"
 
 
 def _places_of(error: CleverAgentsError, request: Request, said: str) -> list[dict[str, object]]:

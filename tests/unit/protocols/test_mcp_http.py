@@ -91,6 +91,36 @@ def test_a_plan_belongs_to_the_user_whose_token_the_request_has(server: PlanServ
     server.post(f"/plans/{plan['id']}/cancel")
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("create_plan", {}, "goal is missing"),
+        ("create_plan", {"goal": ""}, "goal should have at least 1 character"),
+        ("create_plan", {"goal": "x", "max_used": 1}, "unknown argument 'max_used'; did you mean 'max_usd'?"),
+        ("create_plan", {"goal": "x", "checks": "hunter2-hunter2"}, "checks should be a valid tuple"),
+        ("create_plan", {"goal": "x", "checks": [1]}, "checks.0 should be a valid string"),
+        ("plan_status", {"plan": "x", "wait_seconds": "hunter2-hunter2"}, "wait_seconds should be"),
+        ("context", {"question": "x", "budget": 1}, "budget should be greater than or equal to 64"),
+    ],
+)
+def test_an_invalid_argument_is_named_without_its_value(
+    server: PlanServer,
+    address: str,
+    tool: str,
+    arguments: dict[str, object],
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def call(client: Client) -> tuple[bool, Any]:
+        return await told(client, tool, **arguments)
+
+    failed, text = asked(server, address, call, server.bench.operator)
+    assert (failed, said in text) == (True, True), text
+    assert "hunter2" not in text
+    assert not [word for word in ("Traceback", "pydantic", "input_value", "\n") if word in text]
+    assert "Traceback" not in caplog.text
+
+
 def test_a_request_without_a_valid_token_is_refused(server: PlanServer) -> None:
     stranger = server.bench.stranger
     refused = stranger.post("/mcp", json=LIST, headers=ACCEPT)

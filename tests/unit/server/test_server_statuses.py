@@ -19,9 +19,10 @@ from pydantic import BaseModel, ValidationError
 from starlette.testclient import TestClient
 from starlette.types import Message
 
+from cleveragents.core.text.field_problems import field_problem
 from cleveragents.server.app import ROUTES
 from cleveragents.server.description import operations_of
-from cleveragents.server.problems import MEDIA_TYPE, Problem, field_problem
+from cleveragents.server.problems import MEDIA_TYPE, Problem
 from tests.docs.api_page import described
 from tests.server_bench import BASE, ServerBench, server_bench
 
