@@ -16,7 +16,6 @@ OTHERS = {
     "sandboxes/directory_copy.py: _copy": "the user's files, and a tree that no command has seen",
     "sandboxes/tree/visible_git.py: _complete": "a template of ours",
     "storage/backup.py: _copy_tree": "the state directory",
-    "storage/files/paths.py: make_writable": "what a sandbox is kept in",
     "storage/files/paths.py: remove_all": "what a sandbox is kept in",
     "tools/mcp/configuration.py: _replace": "where settings are kept",
 }

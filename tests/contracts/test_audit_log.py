@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -326,9 +327,7 @@ def test_detects_and_reports_tampering(
         assert found.keys() == expected.keys(), (name, report)
         for position, words in expected.items():
             assert words in found[position], name
-        with pytest.raises(AuditLogBroken) as broken:
-            report.raise_if_broken()
-        assert broken.value.position == min(expected), name
+        assert report.findings[0].position == min(expected), name
         database.write(lambda c: (c.execute(events.delete()), c.execute(events.insert(), original)))
 
 
@@ -380,9 +379,8 @@ class TestHead:
     ) -> None:
         damage(tmp_path / "data")
         report = log.verify()
-        assert len(report.findings) == 1
-        with pytest.raises(AuditLogBroken, match=words):
-            report.raise_if_broken()
+        (finding,) = report.findings
+        assert re.search(words, finding.problem), finding
         with pytest.raises(AuditLogBroken, match=words):
             log.sequence([])
 

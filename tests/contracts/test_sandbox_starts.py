@@ -124,7 +124,7 @@ def test_ignored_files_are_copied_as_usual(family: Family) -> None:
     assert (child.root / "kept.log").read_text() == "kept\n"
     assert (child.root / "build/out").exists() is not family.is_repository
     assert child.scan() == {}
-    assert child.ignored_entries() == ()
+    assert child.unapplied().ignored == ()
 
 
 def test_files_ignored_only_by_the_user_are_no_change(family: Family) -> None:

@@ -198,7 +198,7 @@ def test_created_ignored_files_are_hidden_and_restored(made: Made) -> None:
     write(root, {"x.log": "x", "build/out": "o", "src/y.log": "y", "kept.log": "recorded", "new.txt": "n"})
     (root / "build" / NOT_UNICODE).touch()
     named = ("build/", "src/y.log", "x.log")
-    assert made.sandbox.ignored_entries(["kept.log", "new.txt"]) == named
+    assert made.sandbox.unapplied(["kept.log", "new.txt"]).ignored == named
     with made.sandbox.writing():
         pass  # its index loses its extensions
     before = fingerprint(root)
@@ -209,7 +209,7 @@ def test_created_ignored_files_are_hidden_and_restored(made: Made) -> None:
         write(root, {"x.log": "another", "z.log": "z"})
     assert fingerprint(root) == before
     made.sandbox.count_as_set_up()
-    assert made.sandbox.ignored_entries() == ()
+    assert made.sandbox.unapplied().ignored == ()
 
 
 def test_created_repositories_are_listed_while_they_exist(made: Made) -> None:

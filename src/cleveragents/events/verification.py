@@ -57,11 +57,6 @@ class AuditReport:
         """Whether there are no findings."""
         return not self.findings
 
-    def raise_if_broken(self) -> None:
-        """Raise `AuditLogBroken` with the first finding, for callers that need one error."""
-        if self.findings:
-            raise AuditLogBroken(self.findings[0].position, self.findings[0].problem)
-
 
 def find_problems(
     connection: Connection, head: Tip | AuditLogBroken | None, anchors: Sequence[AnchorSet] = ()

@@ -211,17 +211,14 @@ class Sandbox:
         found = ignored_by(self._engine, self.place, spelled, rules, unless_in=self.place.index)
         return frozenset(path.rstrip("/") for path in found)
 
-    def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-        """Return the ignored files that will never be applied; a directory with only such files ends in a
-        slash.
-
-        Excludes files that were copied into the sandbox, files of the setup, and files `recorded` before a
-        rule ignored them. Includes hidden files (`without_ignored`).
-        """
-        return self.unapplied(recorded).ignored
-
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """Return `ignored_entries` and the repositories created in the sandbox. Calls stat for every file."""
+        """Return the ignored files that will never be applied, and the repositories created in the sandbox.
+        Calls stat for every file.
+
+        A directory with only ignored files ends in a slash. Excludes files that were copied into the sandbox,
+        files of the setup, and files `recorded` before a rule ignored them. Includes hidden files
+        (`without_ignored`).
+        """
         self._ensure_there()
         found = self._ignored.unapplied(recorded)
         # The `.git` at the root of a repository's sandbox is part of the sandbox.
@@ -237,7 +234,7 @@ class Sandbox:
 
     @contextmanager
     def without_ignored(self, recorded: Iterable[str] = ()) -> Iterator[tuple[str, ...]]:
-        """Hide `ignored_entries` for the duration of the block, and yield them.
+        """Hide the ignored files of `unapplied` for the duration of the block, and yield them.
 
         Afterwards they are restored, and other ignored files created meanwhile are removed. The caller holds
         `writing` and does not change other files. Raises `SandboxRefused`.

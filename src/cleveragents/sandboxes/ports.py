@@ -66,7 +66,7 @@ class SandboxRequest:
 class Unapplied:
     """Files in a sandbox that are never applied.
 
-    `ignored` are the files of `Sandbox.ignored_entries`. `repositories` are directories in which a plan
+    `ignored` are the files of `Sandbox.unapplied`. `repositories` are directories in which a plan
     created a `.git`: their files are applied, but not the `.git`. `submodules` are the submodules whose
     directory the plan removed although .gitmodules still names them.
     """

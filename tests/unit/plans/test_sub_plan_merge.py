@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, MergeOutcome, Take
+from cleveragents.changes.model.merge_conflict import (
+    DIRECTORY,
+    MergeConflict,
+    MergeOutcome,
+    Take,
+    part_of_merge,
+)
 from cleveragents.changes.model.review import HunkId, Review, ReviewKind
 from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK
 from cleveragents.core.errors import (
@@ -116,7 +122,8 @@ def test_merges_changes_of_several_children(stand: MergeStand, parent: Worker) -
     assert parent.text("new.txt") == "new\n"
     assert not (parent.sandbox.root / "gone.txt").exists()
     assert stand.sub_plan_merge.merged_parts(parent.plan.id) == {"1", "2"}
-    first, second = stand.sub_plan_merge.outcomes(parent.plan.id)
+    calls = stand.sub_plan_merge.history.calls(parent.plan.id)
+    first, second = (MergeOutcome.of_call(call) for call in calls if part_of_merge(call) is not None)
     assert (first.plan_id, first.title, first.files) == (one.plan.id, "the one", 2)
     assert (second.base, second.tree) == (other.sandbox.base, parent.tree)
     told = [fact for fact in stand.told(EventType.PLAN_MERGED) if fact["child"] == other.plan.id]

@@ -110,7 +110,7 @@ def ignored(world: World) -> object:
 
 
 def ignored_entries(world: World) -> object:
-    return world.sandbox.ignored_entries()
+    return world.sandbox.unapplied().ignored
 
 
 def without_ignored(world: World) -> object:

@@ -53,17 +53,17 @@ def beside(sandbox: Sandbox) -> set[str]:
 
 
 def test_a_file_beside_a_copied_one_counts_as_new(sandbox: Sandbox) -> None:
-    assert sandbox.ignored_entries() == ()
+    assert sandbox.unapplied().ignored == ()
     write(sandbox.root, {"config/deep/gen.py": "1", "build/x": "2", "src/__pycache__/b": "3", "x.log": "4"})
     (sandbox.root / "config/dangling").symlink_to("/nowhere")
     named = ("build/", "config/dangling", "config/deep/", "src/__pycache__/", "x.log")
-    assert sandbox.ignored_entries() == named
+    assert sandbox.unapplied().ignored == named
     with sandbox.writing():
         pass  # its index loses its extensions
     before = fingerprint(sandbox.root)
     with sandbox.writing(), sandbox.without_ignored() as entries:
         assert entries == named
-        assert sandbox.ignored_entries() == named, "concurrent readers see them, too"
+        assert sandbox.unapplied().ignored == named, "concurrent readers see them, too"
         assert (sandbox.root / "config/.env").read_text() == "SECRET=1\n"
         assert sorted(path.name for path in (sandbox.root / "config").iterdir()) == [".env"]
         assert not (sandbox.root / "build").exists()
@@ -84,7 +84,7 @@ def test_a_durable_sandbox_works_the_same(resource: Path, tmp_path: Path) -> Non
 
 def test_a_directory_with_only_ignored_files_is_one_entry(sandbox: Sandbox) -> None:
     write(sandbox.root, {"cache/.gitignore": "*\n", "cache/x": "1", "logs/a.log": "2", "logs/b.log": "3"})
-    assert sandbox.ignored_entries() == ("cache/", "logs/")
+    assert sandbox.unapplied().ignored == ("cache/", "logs/")
 
 
 def test_ignored_files_created_meanwhile_are_removed(sandbox: Sandbox) -> None:
@@ -108,7 +108,7 @@ def test_setup_files_stay_visible_but_later_ones_are_hidden(sandbox: Sandbox, re
     write(sandbox.root, {"gen.log": "a step's", "config/venv/new": "in what was set up"})
     again = PrivateClone().open("plan-1", resource, sandbox.root.parent)
     again.count_as_set_up()
-    assert again.ignored_entries() == ("gen.log",)
+    assert again.unapplied().ignored == ("gen.log",)
     with again.writing(), again.without_ignored():
         assert (again.root / "build/lib").exists()
         assert (again.root / "config/.env").exists()
@@ -118,7 +118,7 @@ def test_setup_files_stay_visible_but_later_ones_are_hidden(sandbox: Sandbox, re
 def test_a_recorded_file_that_a_rule_ignores_later_is_no_ignored_entry(sandbox: Sandbox) -> None:
     write(sandbox.root, {"build/kept.py": "recorded", "build/gen.py": "not", "one.log": "recorded"})
     recorded = ("build/kept.py", "one.log")
-    assert sandbox.ignored_entries(recorded) == ("build/gen.py",)
+    assert sandbox.unapplied(recorded).ignored == ("build/gen.py",)
     with sandbox.writing(), sandbox.without_ignored(recorded):
         assert (sandbox.root / "build/kept.py").exists()
         assert (sandbox.root / "one.log").exists()
@@ -159,7 +159,7 @@ def test_a_sandbox_without_files_is_missing_and_keeps_hidden_entries(sandbox: Sa
     write(sandbox.root.parent, {"set-aside/0": "somebody's", "set-aside/entries.json": '["x.log"]'})
     sandbox.root.rename(sandbox.root.with_name("elsewhere"))
     with sandbox.writing(), pytest.raises(SandboxMissing):
-        sandbox.ignored_entries()
+        sandbox.unapplied()
     assert (sandbox.root.parent / "set-aside/0").exists()
 
 
@@ -180,8 +180,8 @@ def test_the_next_writer_after_a_kill_restores_hidden_files(
     )
     assert killed.returncode == -signal.SIGKILL
     named = ("build/", "config/z.log", "src/x.log")
-    assert sandbox.ignored_entries() == named
+    assert sandbox.unapplied().ignored == named
     with sandbox.writing():
         assert fingerprint(sandbox.root) == before
     assert beside(sandbox) == {"tree", "engine", "lock", "sandbox.json"}
-    assert sandbox.ignored_entries() == named
+    assert sandbox.unapplied().ignored == named

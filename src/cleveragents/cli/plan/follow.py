@@ -246,15 +246,6 @@ class PlansFollower:
             self._say_status(one.id, one.status)
         return plans
 
-    def to_end_of(self, job_id: str) -> PlanView:
-        """Return the plan once this job of it has ended. Only one plan may be followed."""
-        (plan_id,) = self._meters
-        for _ in self._news():
-            if self._is_over(job_id):
-                break
-        self._show_rest()
-        return self._looked(plan_id)
-
     def stopped(self, prefix: str) -> list[PlanView]:
         """Pause all running plans and return them once they have stopped; Ctrl-C ends the wait.
 

@@ -94,11 +94,6 @@ class SubPlanMerge:
         done = (call for call in self.history.calls(plan_id) if call.state is CallState.ENDED)
         return frozenset(part for part in map(part_of_merge, done) if part is not None)
 
-    def outcomes(self, plan_id: str) -> Sequence[MergeOutcome]:
-        """Return the outcome of every valid merge, in order."""
-        calls = (call for call in self.history.calls(plan_id) if call.state is CallState.ENDED)
-        return [MergeOutcome.of_call(call) for call in calls if part_of_merge(call) is not None]
-
     def open_conflicts(self, plan_id: str) -> Sequence[MergeConflict]:
         """Return the open conflicts, in the order in which they arose."""
         return open_conflicts(self.history.calls(plan_id))

@@ -22,7 +22,6 @@ __all__ = [
     "disk_use",
     "empty",
     "is_repository_path",
-    "make_writable",
     "open_directory",
     "open_root",
     "read_file",
@@ -369,16 +368,6 @@ def _use_in(directory: int, seen: set[int], depth: int) -> int:
                 total += status.st_blocks * _BLOCK_BYTES
                 seen.add(status.st_ino)
     return total
-
-
-def make_writable(directory: Path) -> None:
-    """Restore our permissions on every directory below `directory`, except directories of other users."""
-    with contextlib.suppress(OSError):
-        parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _make_writable(parent, directory.name, _MOST_DEPTH)
-        finally:
-            os.close(parent)
 
 
 def _make_writable(parent: int, name: str, depth: int) -> None:
