@@ -295,7 +295,9 @@ def ensure_rebasable(plan: Plan) -> None:
         whole = Remedy("plan.rebase", plan.root, text="Rebase the whole plan")
         raise PlanError(plan.id, f"it is a sub-plan of {plan.root}", (whole,))
     if remote_of(plan.resource) is not None:
-        raise PlanError(plan.id, "a plan on a remote cannot be rebased; start a new plan")
+        review = Remedy("plan.review", plan.id, {"reject": None}, "Leave a file out, then apply the rest")
+        problem = "a plan on a git remote cannot be rebased, because each apply merges it with the branch"
+        raise PlanError(plan.id, problem, (review,))
     if plan.phase_state not in (_DONE, (Phase.APPLY, PlanState.CONSTRAINED)):
         problem = f"only a result that is not applied can be rebased; the plan is {status_word(plan)}"
         raise PlanError(plan.id, problem)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from cleveragents.cli.plan.conflicts import _tell_blocked
 from tests.cli_bench import COMMAND, Agents, command_line, git, use_home
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 10))
@@ -164,3 +167,13 @@ def test_a_plan_can_be_rebased_again(agents: Agents) -> None:
     ]
     applied(agents, plan)
     assert Path("text.txt").read_text() == TEXT.replace("line 1\n", "one\n").replace("line 9", "third")
+
+
+def test_a_conflict_on_a_git_remote_names_another_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan on a git remote cannot be rebased."""
+    blocked: Any = SimpleNamespace(details="text.txt: both sides changed the same lines", paths=("text.txt",))
+    plan: Any = SimpleNamespace(id="7QX2", in_the_way=blocked, can=("apply", "review"))
+    _tell_blocked(plan, "agents")
+    said = capsys.readouterr()
+    assert "agents plan review 7QX2 PATH" in said.err
+    assert "rebase" not in said.err

@@ -18,6 +18,7 @@ from cleveragents.core.errors import (
     ApplyConflict,
     ApplyRefused,
     CheckFailed,
+    PlanError,
     RemoteMoved,
     RemoteUnreachable,
     StaleFence,
@@ -128,8 +129,14 @@ def test_a_conflict_names_its_files_and_pushes_nothing(remote: Remote, one: Mach
         one.apply(plan)
     assert told.value.paths == ("a.txt",)
     assert "another commit on main" in told.value.details
-    assert one.now(plan.id).phase_state == CONSTRAINED
+    blocked = one.now(plan.id)
+    assert blocked.phase_state == CONSTRAINED
     assert remote.tip() == tip
+    with pytest.raises(PlanError, match="each apply merges it with the branch") as refused:
+        one.parts.rebase.rebase(blocked)
+    assert [(remedy.action, remedy.options) for remedy in refused.value.remedies] == [
+        ("plan.review", {"reject": None})
+    ]
 
 
 def test_does_not_push_a_git_directory(remote: Remote, one: Machine) -> None:

@@ -143,5 +143,8 @@ def _tell_blocked(plan: PlanView, prefix: str) -> None:
     for line in plan.in_the_way.details.splitlines() or plan.in_the_way.paths:
         click.echo(printable(line))
     progress("current: the repository; proposed: this plan")
+    if "rebase" not in plan.can:  # a plan on a git remote
+        progress(f"leave a file out, then apply the rest: `{prefix} plan review {plan.id} PATH`")
+        return
     progress(f"merge both, and let the agent resolve the conflicts: `{prefix} plan rebase {plan.id}`")
     progress(f"or take a side yourself: `{prefix} plan resolve {plan.id} PATH --ours` or `--theirs`")
