@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Self
 
 from cleveragents.access.model.project import ResourceKind
 from tests.cli_bench import paint_shop
+from tests.conditions import wait_until
 from tests.fork_server import Forked
 from tests.reserved_ports import held_ports
 from tests.server_bench import server_bench
@@ -53,11 +53,13 @@ class Served:
         """Start at the previous address, if there is one; return when the server answers."""
         words = (*self.options, "serve", "--workers", "0", "--port", str(self.port))
         self._server = self.process(*words, on_server=True, output=subprocess.DEVNULL)
-        ends = time.monotonic() + SECONDS_LIMIT
-        while not self._answers():
-            assert time.monotonic() < ends, "it does not answer"
-            assert self._server.poll() is None, "it has ended"
-            time.sleep(0.05)
+        server = self._server
+
+        def answers() -> bool:
+            assert server.poll() is None, "it has ended"
+            return self._answers()
+
+        wait_until(answers, what="an answer", seconds=SECONDS_LIMIT)
 
     def stop(self, number: int = signal.SIGKILL) -> None:
         """Stop abruptly, as a fault does, by default."""

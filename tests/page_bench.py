@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from playwright.sync_api import (
 )
 
 from cleveragents.demo.sample import SampleRepository, write_script
+from tests.conditions import wait_until
 from tests.fork_server import Forked, ran
 
 __all__ = ["CHROMIUM", "PATIENCE_MS", "PageBench", "Visit", "page_bench", "until"]
@@ -70,10 +70,7 @@ window.setTimeout = (run, ms, ...given) => later(run, ms === 6000 ? 600000 : ms,
 
 def until(what: str, holds: Callable[[], bool]) -> None:
     """Return when the condition holds; raise AssertionError after the time limit."""
-    give_up = time.monotonic() + PATIENCE_MS / 1000
-    while not holds():
-        assert time.monotonic() < give_up, f"waited for {what}"
-        time.sleep(0.05)
+    wait_until(holds, what=what, seconds=PATIENCE_MS / 1000)
 
 
 @dataclass

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +16,13 @@ from cleveragents.app.plan_parts import PlanParts
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
+from tests.conditions import wait_until
 from tests.plan_bench import new_repository
 from tests.server_bench import ServerBench, server_bench
 
-__all__ = ["PlanServer", "plan_server", "until"]
+__all__ = ["PlanServer", "plan_server"]
 
 Json = dict[str, Any]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Return when the condition holds."""
-    ends = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < ends, "it did not come to pass"
-        time.sleep(0.03)
 
 
 @dataclass
@@ -87,12 +79,12 @@ class PlanServer:
             parts_run = waits_for_sub_plans(now) and not asked_below(now)
             return not (now.state.running or should_run(now) or parts_run)
 
-        until(rests)
+        wait_until(rests)
         return dict(self.get(f"/plans/{plan['id']}"))
 
     def done(self, job: Mapping[str, Any]) -> Json:
         """Return the view of a job, once it has ended."""
-        until(lambda: self.bench.container.jobs.get(job["id"]).state.ended)
+        wait_until(lambda: self.bench.container.jobs.get(job["id"]).state.ended)
         return dict(self.get(f"/jobs/{job['id']}"))
 
 

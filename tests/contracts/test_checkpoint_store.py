@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from cleveragents.storage.actor_tables import (
 )
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import CountingIdentifiers
+from tests.conditions import wait_until
 from tests.races.hammer import hammer
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -342,13 +342,6 @@ def test_a_write_waits_for_the_worker_that_takes_over_the_job(
         with pytest.raises(StaleFence):
             late.result(SECONDS_LIMIT)
     assert rows(database) == [0, 0, 0]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_LIMIT
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def someone_waits(url: str) -> bool:

@@ -31,10 +31,10 @@ from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanDraft
+from tests.conditions import wait_until
 from tests.plan_bench import new_repository
 from tests.postgres import PostgresServer
 from tests.remotes import Remote, new_remote
-from tests.unit.jobs.test_worker_parts import wait_until
 
 pytestmark = pytest.mark.postgres
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from cleveragents.jobs.engine import EngineWorker, JobEngine, WorkerRequest
 from cleveragents.jobs.model.job import Job, JobState, Lane, NewJob
 from cleveragents.jobs.ports import HandlerFunction, JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
+from tests.conditions import wait_until
 from tests.postgres import PostgresServer
 from tests.ready_database import ready_database
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
@@ -113,13 +113,6 @@ def worker_of(
 
 def submit(engine: JobEngine, kind: str = "plan:1", **facts: object) -> Job:
     return engine.submit(NewJob(kind, **{"queue": QUEUE, **facts}))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def ended(engine: JobEngine, job: Job) -> Job:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +40,7 @@ from cleveragents.jobs.engine import WorkerRequest
 from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, Job, JobState, Lane, NewJob, submitted
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
+from tests.conditions import wait_until
 from tests.ready_database import ready_database
 from tests.temporal_bench import TemporalServer, settle_sdk, temporal_program, temporal_server
 
@@ -55,13 +55,6 @@ HERE = "plans@here"
 QUICK = {"lease_seconds": 4.0, "heartbeat_seconds": 0.5}
 ME = WorkerIdentity("me", "here", 1, 1)
 YOU = WorkerIdentity("you", "here", 2, 2)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

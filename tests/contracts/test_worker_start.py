@@ -10,9 +10,9 @@ import pytest
 
 from cleveragents.core.errors import DatabaseUnreachable
 from cleveragents.plans.model.plan import Phase, PlanState
+from tests.conditions import wait_until
 from tests.postgres import PostgresServer
 from tests.unit.cli.test_cli_worker import Home, ended
-from tests.unit.jobs.test_worker_parts import wait_until
 
 
 @pytest.mark.postgres

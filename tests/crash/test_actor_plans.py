@@ -13,9 +13,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import takewhile
@@ -36,6 +35,7 @@ from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says
 from tests.apply_bench import snapshot
+from tests.conditions import wait_until
 from tests.crash.programs.goal_runner import CHECKS, RULES, THOUGHTS, carried_through
 from tests.crash.test_plans import distinct
 from tests.fork_server import Forked
@@ -317,7 +317,7 @@ def test_an_owner_stopped_beyond_its_lease_is_too_late(tmp_path: Path) -> None:
                     {kind_of_plan(plan.id): JobHandler(bench.handler())}, name="b"
                 )
                 worker.start()
-                until(lambda: bench.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE))
+                wait_until(lambda: bench.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE))
                 facts = facts_of(bench, plan)
                 stopped.send_signal(signal.SIGCONT)
                 assert stopped.wait(240) == 0
@@ -350,10 +350,3 @@ def start_worker(order: dict[str, Any]) -> subprocess.Popen[str]:
     child.stdin.write(json.dumps(order))
     child.stdin.close()
     return child
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -19,12 +19,12 @@ import pytest
 
 from cleveragents.conversations.model import TurnState
 from cleveragents.core.errors import ConversationBusy
+from tests.conditions import wait_until
 from tests.crash.programs.conversation_runner import PLANS, QUESTION, answered, client_at
 from tests.crash.test_plans import distinct
 from tests.fork_server import Forked
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
-from tests.server_plan_bench import until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.conversation_runner"]
@@ -129,7 +129,7 @@ def test_a_turn_of_another_process_is_busy_until_it_dies(runner: Runner, tmp_pat
         def runs() -> bool:
             return any(one.state is TurnState.RUNNING for one in talks.list().items)
 
-        until(runs)
+        wait_until(runs)
         (talk,) = talks.list().items
         for refused in (lambda: talks.send(talk.id, "and me?"), lambda: talks.delete(talk.id)):
             with pytest.raises(ConversationBusy):

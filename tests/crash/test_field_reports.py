@@ -37,6 +37,7 @@ from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import answer, call, rule, says
 from tests.command_trees import alive
+from tests.conditions import wait_until
 from tests.fork_server import Forked
 from tests.plan_bench import plan_bench, write
 from tests.sandbox_resources import fingerprint, git, make_repository
@@ -587,12 +588,13 @@ def plan_begun(agents: Agents, process: subprocess.Popen[str]) -> str:
     """Return the plan's id once its command runs."""
     assert process.stderr is not None
     plan_id = process.stderr.readline().split()[1].rstrip(":")
-    deadline = time.monotonic() + 240
     mark = agents.sandbox(plan_id) / "b"
-    while not (mark.exists() and mark.read_text() == "begun\n"):
-        assert time.monotonic() < deadline
+
+    def has_begun() -> bool:
         assert process.poll() is None
-        time.sleep(0.02)
+        return mark.exists() and mark.read_text() == "begun\n"
+
+    wait_until(has_begun)
     return plan_id
 
 

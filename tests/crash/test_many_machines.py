@@ -23,6 +23,7 @@ from cleveragents.app.container import Container
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanDraft
+from tests.conditions import wait_until
 from tests.crash.programs.machine_worker import settings_of
 from tests.fork_server import Forked
 from tests.postgres import PostgresServer, postgres_server
@@ -106,10 +107,7 @@ class World:
         return self.container.plan_parts.plans.get(plan.id)
 
     def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
-        ends = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < ends, f"waited in vain until {what}: {self.told()}"
-            time.sleep(0.05)
+        wait_until(holds, what=lambda: f"{what}: {self.told()}", seconds=PATIENCE_SECONDS)
 
     def wait_applied(self, plans: list[Plan]) -> None:
         self.wait_until(

@@ -14,11 +14,11 @@ import pytest
 
 from cleveragents.conversations.model import TurnState
 from cleveragents.plans.background_logs import is_in_background
+from tests.conditions import wait_until
 from tests.crash.programs.conversation_runner import client_at
 from tests.fork_server import Forked
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
-from tests.server_plan_bench import until
 from tests.unisolated import ALLOW_UNISOLATED
 
 AGENTS = [sys.executable, "-m", "cleveragents"]
@@ -50,7 +50,7 @@ def terminal(home: Path) -> Iterator[subprocess.Popen[str]]:
         child.stdin.write("Please paint the shed\n")
         child.stdin.flush()
         with client_at(home) as client:
-            until(lambda: bool(client.plans.list().items))
+            wait_until(lambda: bool(client.plans.list().items))
         yield child
         child.kill()
 
@@ -71,9 +71,9 @@ def ensure_run(home: Path) -> None:
     """Check that the only plan is run by a process of its own, to its end."""
     with client_at(home) as client:
         (plan,) = client.plans.list().items
-        until(lambda: client.plans.summary(plan.id).at_rest)
+        wait_until(lambda: client.plans.summary(plan.id).at_rest)
         assert "401" in str(client.plans.get(plan.id).error)
-        until(lambda: not is_in_background(home / "state", plan.id))
+        wait_until(lambda: not is_in_background(home / "state", plan.id))
 
 
 def test_ctrl_c_hands_a_started_plan_to_a_process_of_its_own(

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -35,6 +34,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.output_recorder import OutputRecorder
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from tests.cli_bench import paint_shop
+from tests.conditions import wait_until
 from tests.fork_server import Forked
 from tests.ready_database import ready_database
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
@@ -115,10 +115,7 @@ class World:
         return self.container.jobs.get(job_id)
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, f"{what}: not within {_SECONDS:g} s\n{self.said[-3000:]}"
-            time.sleep(0.05)
+        wait_until(holds, what=lambda: f"{what}\n{self.said[-3000:]}", seconds=_SECONDS)
 
     def begun(self, plan: Plan) -> Job:
         """Return its job once a worker runs its command for the first time."""

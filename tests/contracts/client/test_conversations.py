@@ -21,8 +21,9 @@ from cleveragents.core.errors import (
     UnknownResource,
 )
 from cleveragents.plans.model.plan import PlanState
+from tests.conditions import wait_until
 from tests.contracts.client.conftest import ClientOf
-from tests.server_plan_bench import PlanServer, until
+from tests.server_plan_bench import PlanServer
 
 REFUSES = {"when": {"system": "You plan changes"}, "reply": {"fault": {"status": 401, "message": "no"}}}
 HANGS = {"when": {"user": "person:\\s+hang"}, "reply": {"text": "one two three", "fault": {"hang": True}}}
@@ -288,7 +289,7 @@ def test_a_budget_bounds_the_turns(client: Client, model: str) -> None:
     turn = asked(client, talk, "hello again")
     assert turn.state is TurnState.FAILED
     assert "budget" in str(turn.error)
-    until(lambda: client.conversations.get(talk).state is TurnState.FAILED)
+    wait_until(lambda: client.conversations.get(talk).state is TurnState.FAILED)
 
 
 def test_a_name_of_another_project_is_not_the_repository_of_the_session(

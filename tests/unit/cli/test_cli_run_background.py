@@ -20,6 +20,7 @@ import pytest
 
 from cleveragents.plans.background_logs import is_in_background, log_of, remove_log
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.conditions import wait_until
 from tests.fork_server import ran
 from tests.processes import lives
 
@@ -224,9 +225,7 @@ def test_a_tree_is_followed_and_cancelled_with_all_its_processes(
     goals.write_text(json.dumps({"goals": [*entries, quick]}))
     settings = ("--set", "sandbox.isolation=off", "--set", "worker.cancel_grace_seconds=0.2")
     told = start(*settings, *in_background("run", "-f", str(goals), "--parallel", "3"))
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and not all(mark.exists() and mark.read_text() for mark in marks):
-        time.sleep(0.05)
+    wait_until(lambda: all(mark.exists() and mark.read_text() for mark in marks))
     pids = [int(mark.read_text()) for mark in marks]
     cancelled = agents("plan", "cancel", told["plan"])
     assert cancelled.code == 0, cancelled.err

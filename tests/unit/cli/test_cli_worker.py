@@ -16,11 +16,12 @@ from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from tests.conditions import wait_until
 from tests.fork_server import Forked, ran
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
 from tests.unisolated import ALLOW_UNISOLATED
-from tests.unit.jobs.test_worker_parts import plan_of, wait_until
+from tests.unit.jobs.test_worker_parts import plan_of
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 SECONDS = 60.0

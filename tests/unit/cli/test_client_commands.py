@@ -14,8 +14,8 @@ from cleveragents.cli.run.server_resources import no_resource
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Ended, command_line, git
 from tests.client_bench import Served, interrupt, served
+from tests.conditions import wait_until
 from tests.remotes import new_remote
-from tests.server_plan_bench import until
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 REPLACE = ("--action", "builtin/replace", "--arg", "pattern=colour", "--arg", "replacement=color")
@@ -550,7 +550,7 @@ def test_an_interrupted_run_pauses_the_plan(bench: Served, asked: Ask) -> None:
 def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
     words = ("--action", "builtin/command", "--profile", "full-auto", "--", "sleep", "99")
     plan = json.loads(asked("run", "--background", "--format", "json", *words).out)["plan"]
-    until(lambda: plan in asked("plan", "list", "--state", "processing").out)
+    wait_until(lambda: plan in asked("plan", "list", "--state", "processing").out)
     assert "diff" not in asked("plan", "diff", plan).out
     ended = asked("plan", "cancel", plan, "--reason", "wrong branch")
     assert (ended.code, "no process is left" in ended.err) == (0, True)

@@ -39,7 +39,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.plans.model.status import PlanStatus
 from tests.client_bench import Cutting, Served, served
-from tests.server_plan_bench import until
+from tests.conditions import wait_until
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 REPLACE = {"pattern": "colour", "replacement": "color"}
@@ -237,7 +237,7 @@ class Late(Hasty):
         if path.endswith("/pause") and self._first:
             self._first = False
             plan = super().post(path.replace("/pause", "/cancel"), {"reason": "not wanted"})["id"]
-            until(lambda: bool(self.get(f"/plans/{plan}")["state"] == "cancelled"))
+            wait_until(lambda: bool(self.get(f"/plans/{plan}")["state"] == "cancelled"))
         return super().post(path, body)
 
 

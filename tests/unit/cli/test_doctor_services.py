@@ -30,11 +30,11 @@ from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.server.first_token import token_file
 from cleveragents.server.server_file import announced, server_file
 from tests.collector import Collector, collector
+from tests.conditions import wait_until
 from tests.ready_database import ready_database
 from tests.remotes import new_remote
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
 from tests.unit.contrib.test_telemetry import refused
-from tests.unit.jobs.test_worker_parts import wait_until
 
 if temporal_program() is not None:
     settle_sdk()

@@ -398,19 +398,23 @@ def test_a_stream_without_a_terminal_has_a_size() -> None:
 
 def test_the_footer_draws_by_itself_until_it_is_closed() -> None:
     screen = Screen()
-    drawn = []
+    drawn: list[int] = []
+    third = threading.Event()
+
+    def prepare() -> None:
+        drawn.append(1)
+        if len(drawn) == 3:
+            third.set()
+
     footer = Footer(
         lambda room: [styled("bottom", "")],
-        prepare=lambda: drawn.append(1),
+        prepare=prepare,
         stream=screen,
         size=screen.size,
     )
     footer.start()
-    deadline = time.monotonic() + 30
-    while len(drawn) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert third.wait(30)
     footer.close()
-    assert len(drawn) >= 3
     assert screen.text == ""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from cleveragents.core.errors import Cancelled, GitFailed, SandboxRefused, Sourc
 from cleveragents.git.blob_reader import BlobReader
 from cleveragents.git.plumbing import RunningGit, run_git, user_environment, within
 from cleveragents.sandboxes.resources import find_resource
+from tests.conditions import wait_until
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 from tests.processes import children
 
@@ -112,10 +112,7 @@ def test_git_is_gone_when_we_end_before_the_thread_that_waits_for_it(tree: Tree)
         [sys.executable, "-c", ABANDONED, str(tree.root)], stdout=subprocess.PIPE, check=True
     )
     pid = int(ran.stdout)
-    deadline = time.monotonic() + 30
-    while _runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not _runs(pid)
+    wait_until(lambda: not _runs(pid))
 
 
 def _runs(pid: int) -> bool:

@@ -18,6 +18,7 @@ from cleveragents.context.index.place import IndexDeadline
 from cleveragents.context.index.view import FileEntry, blob_digest
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Cancelled
+from tests.conditions import wait_until
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 from tests.processes import children
 
@@ -134,10 +135,7 @@ def test_child_processes_end_with_their_process(bench: Bench) -> None:
     with pytest.raises(Cancelled), pool:
         list(pool.batches(wanted, IndexDeadline(time.monotonic() + 60, Started())))
     grandchild = int(bench.counts.read_text())
-    deadline = time.monotonic() + 30
-    while _runs(grandchild) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not _runs(grandchild)
+    wait_until(lambda: not _runs(grandchild))
 
 
 def in_company(path: str, data: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.testing.clock import FakeClock
+from tests.conditions import wait_until
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
 
@@ -51,13 +51,6 @@ def plan_of(container: Container, tmp_path: Path, script: str, **request: object
     assert isinstance(kept, FrozenObject)
     new = PlanDraft("a goal", "builtin/command", str(tmp_path / "repository"), kept)
     return container.plan_parts.lifecycle.create(new)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_runs_plans_ends_them_and_records_their_output(container: Container, tmp_path: Path) -> None:

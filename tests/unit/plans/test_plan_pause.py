@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -23,6 +22,7 @@ from cleveragents.plans.pause import PlanPause
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says, strategizes
+from tests.conditions import wait_until
 from tests.plan_bench import new_repository
 
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -102,14 +102,15 @@ def test_pause_stops_all_processes_of_a_running_plan(
 
 def _pids(bench: ActorPlanBench, plan: Plan) -> list[int]:
     """Return the processes that its command started, once they exist."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    pids: list[int] = []
+
+    def are_there() -> bool:
         found = list((bench.home / "state" / "sandboxes").glob(f"{plan.id}/tree/pid.log"))
-        pids = [int(line) for path in found for line in path.read_text().split()]
-        if len(pids) == 2 and (found[0].parent / "half.txt").exists():
-            return pids
-        time.sleep(0.02)
-    raise AssertionError("it did not begin")
+        pids[:] = [int(line) for path in found for line in path.read_text().split()]
+        return len(pids) == 2 and (found[0].parent / "half.txt").exists()
+
+    wait_until(are_there)
+    return pids
 
 
 def test_pauses_the_plan_of_a_dead_worker_at_once(bench: ActorPlanBench) -> None:

@@ -19,7 +19,8 @@ from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.sandboxes import rows as sandbox_rows
 from tests.actor_plan_bench import rule, says
-from tests.server_plan_bench import PlanServer, plan_server, until
+from tests.conditions import wait_until
+from tests.server_plan_bench import PlanServer, plan_server
 
 COMMAND = {"action": "builtin/command", "arguments": {"argv": ["true"]}, "resource": "shop"}
 
@@ -152,7 +153,7 @@ def test_a_queued_action_is_not_offered_again(idle: PlanServer) -> None:
 def test_a_plan_that_runs_is_stopped_and_a_second_cancel_says_so(server: PlanServer) -> None:
     plan = server.command("trap '' TERM; sleep 600")
     where = f"/plans/{plan['id']}"
-    until(lambda: any(call["state"] == "started" for call in server.get(where)["calls"]))
+    wait_until(lambda: any(call["state"] == "started" for call in server.get(where)["calls"]))
     server.post(f"{where}/cancel", {"reason": "enough"})
     assert "already" in server.post(f"{where}/cancel", {"reason": "more"}, 409)["detail"]
     stopped = server.rested(plan)
