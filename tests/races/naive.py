@@ -47,7 +47,7 @@ from tests.races.naive_rebase import AnyVersionCallStore, RemembersResult
 from tests.races.naive_revision import PausesAnyVersion
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.races.naive_tree import LookThenSpawnPlanStore
-from tests.races.naive_usage_wait import RereadingRun
+from tests.races.naive_usage_wait import ForgetfulRun, RereadingRun
 from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue
 from tests.races.naive_worker import (
     LockOnlyAttempt,
@@ -96,6 +96,7 @@ NAIVE: tuple[type, ...] = (
     TellsFirst,
     TellsInAnyCase,
     RereadingRun,
+    ForgetfulRun,
     PausesAnyVersion,
     RemembersResult,
     AnyVersionCallStore,
